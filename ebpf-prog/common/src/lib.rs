@@ -1,0 +1,2 @@
+//! Units, wire types and the departure recursion, shared by the kernel side and the controller.
+#![no_std]

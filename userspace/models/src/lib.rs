@@ -1,0 +1,1 @@
+//! The predictors of the five papers: pure functions of their inputs.

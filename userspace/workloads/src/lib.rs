@@ -1,0 +1,1 @@
+//! Traffic generators and servers. None of them knows whether emulation is on.

@@ -1,0 +1,2 @@
+//! Set-up, builds, tests, benches.
+fn main() {}
