@@ -1,2 +1,15 @@
-//! Units, wire types and the departure recursion, shared by the kernel side and the controller.
+//! What the eBPF programs and the controller share: units, the departure recursion, the random
+//! draws, and the wire types (ABI) of the maps between them.
+//!
+//! Everything here is pure, `no_std`, free of floats and of panics: the same code runs in the
+//! kernel, in the predictors and in ordinary host tests, so emulation and prediction cannot drift
+//! apart. Nothing here reads a clock or a map.
 #![no_std]
+
+pub mod abi;
+pub mod departure;
+pub mod fate;
+pub mod units;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,515 @@
+//! The wire types: what the controller writes into the maps and the eBPF programs read, and the
+//! counters that come back. All `repr(C)`, without padding, little-endian like the machine.
+//!
+//! Configuration is double-buffered: every table has two halves, the low bit of the generation
+//! says which one counts. An update writes the other half, then the generation, a single 64-bit
+//! store; packets in flight see either all of the old profile or all of the new. State (how long
+//! a server is busy) lies elsewhere and outlives updates.
+
+use crate::{
+    departure::Server,
+    fate::{Chance, GilbertElliott, JITTER_ENTRIES},
+    units::{Nanos, Ticks},
+};
+
+/// Version of these types. Programs and controller refuse each other when it differs.
+pub const ABI_VERSION: u64 = 1;
+
+/// Servers of a profile.
+pub const MAX_SERVERS: u32 = 16_384;
+/// Classes of a profile, the implied last one (pass untouched) not counted.
+pub const MAX_CLASSES: u32 = 4096;
+/// Distinct paths of a profile.
+pub const MAX_PATHS: u32 = 8192;
+/// Servers on a path.
+pub const MAX_PATH_SERVERS: usize = 16;
+/// Jitter tables of a profile.
+pub const MAX_JITTER_TABLES: u32 = 64;
+/// Slots for packet-limited buffers, over all servers: the sum of their `packets`.
+pub const MAX_RING_SLOTS: u32 = 1 << 18;
+/// Entries of all `nth` lists of a profile.
+pub const MAX_NTH: u32 = 1 << 16;
+/// Longest host overhead per wire packet.
+pub const MAX_OVERHEAD: Nanos = Nanos(1_000_000);
+
+/// Rules of the classifier per direction; a class makes at least one.
+pub const MAX_RULES: u32 = 8192;
+/// 64-bit words of a rule bit vector.
+pub const RULE_WORDS: usize = MAX_RULES as usize / 64;
+/// Interval boundaries of the classifier, over all dimensions and both directions.
+pub const MAX_BOUNDS: u32 = 1 << 17;
+/// Distinct bit vectors of the classifier, over all dimensions and both directions.
+pub const MAX_VECTORS: u32 = 8192;
+/// log2 of the longest list of boundaries of one dimension: steps of the binary search.
+pub const MAX_BOUND_BITS: u32 = 15;
+
+/// Names a path, class, table or slot that is not there.
+pub const NONE: u32 = u32::MAX;
+
+/// Which way a packet goes, seen from the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Direction {
+    /// Sent by this host.
+    Egress = 0,
+    /// Received by this host.
+    Ingress = 1,
+}
+
+/// Index of the generation in the CONTROL map.
+pub const CONTROL_GENERATION: u32 = 0;
+/// Index of the lease in the CONTROL map: CLOCK_MONOTONIC ns until which the programs emulate;
+/// `u64::MAX` for ever. After it they let traffic pass untouched.
+pub const CONTROL_LEASE: u32 = 1;
+/// Index of [`ABI_VERSION`] in the CONTROL map, written by the controller that made the maps.
+pub const CONTROL_VERSION: u32 = 2;
+/// Elements of the CONTROL map.
+pub const CONTROL_LEN: u32 = 3;
+
+/// Split super-packets into wire packets before the fold ([`Settings::flags`]).
+pub const SETTING_EXACT: u32 = 1;
+
+/// What holds for the whole profile; one per half.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Settings {
+    /// Host overhead o_s burnt per wire packet at egress, ns.
+    pub overhead_send: u64,
+    /// Host overhead o_r burnt per wire packet at ingress, ns.
+    pub overhead_receive: u64,
+    /// Words of the rule bit vectors in use, by [`Direction`].
+    pub rule_words: [u32; 2],
+    /// `SETTING_*`.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Whose packets queue together at a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Scope {
+    /// All packets that cross it, on every interface that carries the profile.
+    Shared = 0,
+    /// Those of one interface.
+    Interface = 1,
+    /// Those of one remote address.
+    Host = 2,
+    /// Those of one 5-tuple, both directions.
+    Flow = 3,
+}
+
+/// [`ServerConfig::flags`]: packets leave in the order in which they came, whatever the jitter.
+pub const SERVER_KEEP_ORDER: u32 = 1;
+/// [`ServerConfig::flags`]: look the packet's index up in the NTH map.
+pub const SERVER_NTH: u32 = 2;
+/// [`ServerConfig::flags`]: the Gilbert–Elliott chain runs.
+pub const SERVER_BURST: u32 = 4;
+/// [`ServerConfig::flags`]: any pseudo-random or counted choice at all (index and draws are needed).
+pub const SERVER_FATE: u32 = 8;
+
+/// A server's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ServerConfig {
+    /// g, G, L, buffer, horizon.
+    pub server: Server,
+    /// CE mark above this backlog; [`Ticks::MAX`] for never.
+    pub ecn: Ticks,
+    /// Ticks that one scale of the jitter table stands for.
+    pub jitter_scale: u64,
+    /// See [`crate::fate::salt`].
+    pub salt: u64,
+    /// Burst loss.
+    pub burst: GilbertElliott,
+    /// Independent loss.
+    pub loss: Chance,
+    /// One more copy.
+    pub duplicate: Chance,
+    /// One bit flipped.
+    pub corrupt: Chance,
+    /// Index of the jitter table, or [`NONE`].
+    pub jitter_table: u32,
+    /// Buffer in packets: how many ring slots; 0 for no such limit.
+    pub ring_len: u32,
+    /// First ring slot.
+    pub ring_start: u32,
+    /// [`Scope`].
+    pub scope: u32,
+    /// Where its state lies (scope `shared`), and what its instances are keyed by (all others).
+    pub slot: u32,
+    /// `SERVER_*`.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl ServerConfig {
+    /// A server that does nothing.
+    pub const IDLE: Self = Self {
+        server: Server::IDLE,
+        ecn: Ticks::MAX,
+        jitter_scale: 0,
+        salt: 0,
+        burst: GilbertElliott {
+            to_bad: Chance::NEVER,
+            to_good: Chance::NEVER,
+            bad_loss: Chance::NEVER,
+            good_loss: Chance::NEVER,
+        },
+        loss: Chance::NEVER,
+        duplicate: Chance::NEVER,
+        corrupt: Chance::NEVER,
+        jitter_table: NONE,
+        ring_len: 0,
+        ring_start: 0,
+        scope: Scope::Shared as u32,
+        slot: 0,
+        flags: 0,
+        reserved: 0,
+    };
+}
+
+/// A server's state, or that of one of its instances; each word is updated atomically.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ServerState {
+    /// When it is free again: ticks of CLOCK_MONOTONIC.
+    pub free: u64,
+    /// Departure of the last packet in order, ticks.
+    pub last: u64,
+    /// Packets that arrived: the next one's index for the draws.
+    pub arrivals: u64,
+    /// Packets admitted to a packet-limited buffer: the next ring slot.
+    pub admitted: u64,
+    /// 1 while the Gilbert–Elliott chain is in the bad state.
+    pub bad: u64,
+    /// Which instance of its server this is, in order of creation; 0 for the only one.
+    pub ordinal: u64,
+}
+
+/// A list of servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Path {
+    /// Servers on it, at most [`MAX_PATH_SERVERS`].
+    pub len: u32,
+    /// Bit i set: the packet is held until it arrives at server i before the fold goes on there (a
+    /// leg ends before every shared server but the first).
+    pub cuts: u32,
+    /// Indices of the servers within the half.
+    pub servers: [u32; MAX_PATH_SERVERS],
+}
+
+/// A class: its path by [`Direction`], or [`NONE`] to pass untouched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Class {
+    /// Index of the path within the half, by direction.
+    pub path: [u32; 2],
+}
+
+/// The headers that classify a packet, and the key of the flow cache. Addresses in network order,
+/// IPv4 as `::ffff:a.b.c.d`; everything else in host order, zero where the packet has no such field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct FlowKey {
+    /// Source address.
+    pub source: [u8; 16],
+    /// Destination address.
+    pub destination: [u8; 16],
+    /// Source port of TCP, UDP, UDP-Lite, SCTP or DCCP.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+    /// Innermost EtherType.
+    pub ethertype: u16,
+    /// IP protocol: that of the upper layer, after IPv6 extension headers.
+    pub protocol: u8,
+    /// DiffServ code point.
+    pub dscp: u8,
+    /// The packet's fwmark.
+    pub mark: u32,
+    /// [`Direction`].
+    pub direction: u32,
+}
+
+/// What the flow cache says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct FlowEntry {
+    /// The generation in which it was classified; another one makes it void.
+    pub generation: u64,
+    /// The class, or [`NONE`].
+    pub class: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Key of a server's instance (scope `interface`, `host` or `flow`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct InstanceKey {
+    /// Address of this side (`flow`), else zero.
+    pub local: [u8; 16],
+    /// Address of the other side (`host`, `flow`), else zero.
+    pub remote: [u8; 16],
+    /// Port of this side (`flow`).
+    pub local_port: u16,
+    /// Port of the other side (`flow`).
+    pub remote_port: u16,
+    /// Interface (`interface`).
+    pub ifindex: u32,
+    /// [`ServerConfig::slot`].
+    pub slot: u32,
+    /// IP protocol (`flow`).
+    pub protocol: u32,
+}
+
+/// Identity of a fragmented datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct FragmentKey {
+    /// Source address.
+    pub source: [u8; 16],
+    /// Destination address.
+    pub destination: [u8; 16],
+    /// Identification.
+    pub id: u32,
+    /// IP protocol.
+    pub protocol: u32,
+}
+
+/// Ports of a datagram's first fragment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct FragmentPorts {
+    /// Source port.
+    pub source: u16,
+    /// Destination port.
+    pub destination: u16,
+}
+
+/// A dimension of the classifier, in this order; each one's value is a 128-bit number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Dimension {
+    /// [`FlowKey::source`], big-endian.
+    Source = 0,
+    /// [`FlowKey::destination`], big-endian.
+    Destination = 1,
+    /// [`FlowKey::source_port`].
+    SourcePort = 2,
+    /// [`FlowKey::destination_port`].
+    DestinationPort = 3,
+    /// [`FlowKey::ethertype`].
+    Ethertype = 4,
+    /// [`FlowKey::protocol`].
+    Protocol = 5,
+    /// [`FlowKey::dscp`].
+    Dscp = 6,
+    /// [`FlowKey::mark`].
+    Mark = 7,
+}
+
+/// Number of dimensions.
+pub const DIMENSIONS: u32 = 8;
+
+/// The boundaries of one dimension: `BOUNDS[start..start + len]`. Index in the DIMENSIONS map:
+/// `(half * 2 + direction) * 8 + dimension`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Span {
+    /// First boundary, an index into the whole BOUNDS map.
+    pub start: u32,
+    /// How many, at most 2^[`MAX_BOUND_BITS`]; 0 if the dimension does not matter (every rule
+    /// matches every value). The first boundary is 0.
+    pub len: u32,
+}
+
+/// One boundary: values from this one to the next boundary match the rules of `vector`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Bound {
+    /// High half of the value.
+    pub high: u64,
+    /// Low half of the value.
+    pub low: u64,
+    /// Index into the whole VECTORS map.
+    pub vector: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The rules that match an interval, bit r of word r/64 for rule r.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RuleVector {
+    /// The bits.
+    pub words: [u64; RULE_WORDS],
+}
+
+/// A jitter distribution: its inverse cumulative distribution at (i + 1/2)/4096, scaled by
+/// [`crate::fate::JITTER_UNIT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct JitterTable {
+    /// The entries, ascending or not.
+    pub entries: [i16; JITTER_ENTRIES],
+}
+
+/// Key of the NTH set: the `index`-th packet (from 1) at a server is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct NthKey {
+    /// Index of the packet, from 1.
+    pub index: u64,
+    /// Index of the server's configuration in the whole SERVERS map (half included).
+    pub server: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What an interface is to the programs, by its index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Attachment {
+    /// The emulated interface.
+    pub target: u32,
+    /// Where held packets are sent to.
+    pub hold: u32,
+    /// Where super-packets are sent to be split; 0 if there is no such device.
+    pub split: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Why a packet was dropped, marked or let pass; index into the EVENTS counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Event {
+    /// Passed: no class matched, or the class has no path this way.
+    Unmatched = 0,
+    /// Passed: the lease ran out.
+    LeaseExpired = 1,
+    /// Passed: the headers are truncated or inconsistent.
+    Malformed = 2,
+    /// Classified without ports: a later fragment whose first was not seen.
+    FragmentUnknown = 3,
+    /// Dropped by emulation: a buffer in bytes was full.
+    TailDrop = 4,
+    /// Dropped by emulation: a buffer in packets was full.
+    PacketLimit = 5,
+    /// Dropped by emulation: independent loss.
+    Loss = 6,
+    /// Dropped by emulation: burst loss.
+    BurstLoss = 7,
+    /// Dropped by emulation: a listed packet.
+    NthLoss = 8,
+    /// Unintended drop: beyond the horizon of the pacer.
+    Horizon = 9,
+    /// Unintended drop: the hold device would not take the packet.
+    HoldFull = 10,
+    /// Unintended drop: contention on a server's state outlasted the retries.
+    Contention = 11,
+    /// CE mark set.
+    Marked = 12,
+    /// CE mark wanted, but the packet is not ECN-capable.
+    NotEcnCapable = 13,
+    /// One more copy sent.
+    Duplicated = 14,
+    /// A bit flipped.
+    Corrupted = 15,
+    /// Split into wire packets first.
+    Split = 16,
+    /// Held packets that came out of the hold device.
+    Released = 17,
+    /// Foreign packets seen on the hold device, dropped there.
+    Foreign = 18,
+    /// An instance could not be made (the map would not take it); passed.
+    NoInstance = 19,
+    /// The tables contradict themselves (an index that leads nowhere); passed.
+    Inconsistent = 20,
+}
+
+/// Number of events.
+pub const EVENTS: u32 = 21;
+
+/// Counters of a class in one direction, per CPU. Index: `direction * (MAX_CLASSES) + class`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ClassCounters {
+    /// Packets (super-packets count once).
+    pub packets: u64,
+    /// Wire packets.
+    pub segments: u64,
+    /// Wire bytes.
+    pub bytes: u64,
+    /// Dropped, whatever the reason.
+    pub dropped: u64,
+    /// Sum of the delays of what was not dropped, ns.
+    pub delay: u64,
+}
+
+/// Counters of a server, per CPU, by its slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ServerCounters {
+    /// Packets served.
+    pub packets: u64,
+    /// Wire bytes served.
+    pub bytes: u64,
+    /// Dropped here because a buffer was full.
+    pub tail_drops: u64,
+    /// Dropped here by a loss model.
+    pub losses: u64,
+    /// Time it was busy, ticks.
+    pub busy: u64,
+    /// Largest backlog that a packet found, ticks.
+    pub max_backlog: u64,
+}
+
+/// Buckets of the lateness histogram: bucket i counts released packets that were late by
+/// [2^(i-1), 2^i) ns, bucket 0 those that were not late.
+pub const LATENESS_BUCKETS: u32 = 40;
+
+/// Where a packet's fold stands, carried in `skb->tc_index` from the hold device to the interface.
+///
+/// ```text
+/// bits 15..6  magic
+/// bit  5      direction
+/// bits 4..0   next position on the path; 31: done, deliver
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Which way it goes.
+    pub direction: u32,
+    /// Index of the next server on its path, or [`Tag::DELIVER`].
+    pub position: u32,
+}
+
+impl Tag {
+    /// The fold is complete.
+    pub const DELIVER: u32 = 31;
+    const MAGIC: u32 = 0x2d3;
+
+    /// As a `tc_index`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn encode(self) -> u32 {
+        (Self::MAGIC << 6) | ((self.direction & 1) << 5) | (self.position & 31)
+    }
+
+    /// From a `tc_index`; `None` if it is not ours.
+    #[inline(always)]
+    #[must_use]
+    pub const fn decode(tc_index: u32) -> Option<Self> {
+        if tc_index >> 6 != Self::MAGIC {
+            return None;
+        }
+        Some(Self {
+            direction: (tc_index >> 5) & 1,
+            position: tc_index & 31,
+        })
+    }
+}
