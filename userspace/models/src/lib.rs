@@ -1,1 +1,3 @@
 //! The predictors of the five papers: pure functions of their inputs.
+
+pub mod quantity;
