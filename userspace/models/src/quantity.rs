@@ -108,6 +108,40 @@ pub const RATE: Dimension = Dimension {
         ("KiB/s", 1024.0),
         ("MiB/s", 1_048_576.0),
         ("GiB/s", 1_073_741_824.0),
+        ("B/us", 1e6),
+        ("B/µs", 1e6),
+    ],
+};
+
+/// Rates of operations; base unit operations per second.
+pub const OPERATION_RATE: Dimension = Dimension {
+    name: "a rate of operations",
+    example: "500op/s",
+    units: &[("op/s", 1.0), ("ops/s", 1.0), ("kop/s", 1e3)],
+};
+
+/// Parts of a whole; base unit 1.
+pub const SHARE: Dimension = Dimension {
+    name: "a share",
+    example: "18%",
+    units: &[("%", 0.01)],
+};
+
+/// LogGP's G as a time; base unit µs per byte.
+pub const TIME_PER_BYTE: Dimension = Dimension {
+    name: "a gap per byte",
+    example: "18.5us/KiB",
+    units: &[
+        ("ns/B", 1e-3),
+        ("us/B", 1.0),
+        ("µs/B", 1.0),
+        ("us/kB", 1e-3),
+        ("us/KB", 1e-3),
+        ("us/KiB", 1.0 / 1024.0),
+        ("us/MB", 1e-6),
+        ("us/MiB", 1.0 / 1_048_576.0),
+        ("ms/MB", 1e-3),
+        ("ms/MiB", 1e3 / 1_048_576.0),
     ],
 };
 
@@ -224,6 +258,18 @@ quantity!(
     BytesPerSecond, RATE
 );
 quantity!(
+    /// Operations per second.
+    OperationsPerSecond, OPERATION_RATE
+);
+quantity!(
+    /// A part of a whole, 1 for 100 %.
+    Share, SHARE
+);
+quantity!(
+    /// A gap per byte in µs.
+    MicrosPerByte, TIME_PER_BYTE
+);
+quantity!(
     /// A duration in processor cycles.
     Cycles, CYCLES
 );
@@ -283,7 +329,19 @@ mod tests {
         assert_eq!(parse("10Mbit/s", &RATE), Ok(1.25e6));
         assert_eq!(parse("2.5e3cycles", &CYCLES), Ok(2500.0));
         assert_eq!(parse(".5cycles/B", &CYCLES_PER_BYTE), Ok(0.5));
-        for dimension in [TIME, SIZE, RATE, CYCLES, CYCLES_PER_BYTE] {
+        assert_eq!(parse("3B/us", &RATE), Ok(3e6));
+        assert_eq!(parse("97.07%", &SHARE), Ok(0.9707));
+        assert_eq!(parse("7.2us/KiB", &TIME_PER_BYTE), Ok(0.00703125));
+        for dimension in [
+            TIME,
+            SIZE,
+            RATE,
+            OPERATION_RATE,
+            SHARE,
+            TIME_PER_BYTE,
+            CYCLES,
+            CYCLES_PER_BYTE,
+        ] {
             assert!(parse(dimension.example, &dimension).is_ok());
         }
     }
