@@ -1,2 +1,70 @@
+//! The kernel side: tc programs that classify packets, fold their paths, and move them to the hold
+//! device until they depart.
+//!
+//! ```text
+//! local sender ──► [capture_egress @ X] ──clone──► hold device ──► [release] ──► X egress (tagged: passes)
+//! remote peer ──► [capture_ingress @ X] ─────────► hold device ──► [release] ──► X ingress (tagged: passes)
+//! ```
+//!
+//! A packet that perturb does not emulate is answered with `TC_ACT_UNSPEC`: the next program or
+//! filter sees it as if perturb were not there. Oldest kernel: 6.1 (bpf_skb_set_tstamp is 5.18,
+//! bpf_loop 5.17, stamps that survive a redirect 5.18; 6.1 is the oldest that is tested).
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch)]
+
+mod account;
+mod atomic;
+mod capture;
+mod classify;
+mod fold;
+mod hold;
+mod maps;
+mod overhead;
+mod packet;
+mod release;
+mod scratch;
+
+use aya_ebpf::{macros::classifier, programs::TcContext};
+use perturb_common::abi::Direction;
+
+/// At the interface's egress.
+#[classifier]
+pub fn capture_egress(ctx: TcContext) -> i32 {
+    capture::capture(&ctx, Direction::Egress)
+}
+
+/// At the interface's ingress.
+#[classifier]
+pub fn capture_ingress(ctx: TcContext) -> i32 {
+    capture::capture(&ctx, Direction::Ingress)
+}
+
+/// Where held packets come out: at the ingress of the hold device's far end, or of the splitter's.
+#[classifier]
+pub fn release(ctx: TcContext) -> i32 {
+    release::release(&ctx)
+}
+
+/// At the egress of the fq hold device: stamps packets that `bpf_skb_set_tstamp` refuses.
+#[classifier]
+pub fn stamp(ctx: TcContext) -> i32 {
+    hold::stamp(&ctx)
+}
+
+/// Does nothing: what a program costs at all, for the benchmarks.
+#[classifier]
+pub fn idle(_ctx: TcContext) -> i32 {
+    hold::PASS
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    // The verifier admits no reachable panic, so none exists in a program that loads.
+    loop {}
+}
+
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -128,7 +128,7 @@ pub struct ServerConfig {
     pub duplicate: Chance,
     /// One bit flipped.
     pub corrupt: Chance,
-    /// Index of the jitter table, or [`NONE`].
+    /// Index of the jitter table in the whole JITTER map (half included), or [`NONE`].
     pub jitter_table: u32,
     /// Buffer in packets: how many ring slots; 0 for no such limit.
     pub ring_len: u32,
@@ -511,5 +511,68 @@ impl Tag {
             direction: (tc_index >> 5) & 1,
             position: tc_index & 31,
         })
+    }
+}
+
+/// The hold device is a veth pair with sch_fq: the kernel keeps the time.
+pub const PACER_FQ: u32 = 0;
+/// The hold device is a TAP that a thread of the controller reads.
+pub const PACER_USER: u32 = 1;
+
+/// Slots for what a held packet cannot carry; a power of two.
+pub const SLOTS: u32 = 1 << 18;
+
+/// What a held packet cannot carry itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Slot {
+    /// CLOCK_MONOTONIC ns of the departure (fq pacer, for packets that are not IP).
+    pub departure: u64,
+    /// fwmark (user pacer: a TAP loses it).
+    pub mark: u32,
+    /// Destination and source MAC addresses (user pacer: the ticket lies in their place).
+    pub mac: [u8; 12],
+}
+
+/// The 12 bytes in place of the MAC addresses while a packet is in the TAP: when it leaves and
+/// which way it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed)]
+pub struct Ticket {
+    /// CLOCK_MONOTONIC ns of the departure.
+    pub departure: u64,
+    /// Bits 0..18: index of the [`Slot`]; bits 18..24: [`Tag::position`] and direction as in
+    /// [`Tag::encode`]; bits 24..32: [`Ticket::MAGIC`].
+    pub token: u32,
+}
+
+impl Ticket {
+    /// Tells our tickets from a stranger's MAC addresses.
+    pub const MAGIC: u32 = 0xb7;
+
+    /// A ticket.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(departure: u64, slot: u32, tag: Tag) -> Self {
+        let token = (slot & (SLOTS - 1)) | ((tag.encode() & 63) << 18) | (Self::MAGIC << 24);
+        Self { departure, token }
+    }
+
+    /// Slot and tag; `None` if it is no ticket.
+    #[inline(always)]
+    #[must_use]
+    pub const fn open(self) -> Option<(u32, Tag)> {
+        let token = self.token;
+        if token >> 24 != Self::MAGIC {
+            return None;
+        }
+        let state = (token >> 18) & 63;
+        Some((
+            token & (SLOTS - 1),
+            Tag {
+                direction: state >> 5,
+                position: state & 31,
+            },
+        ))
     }
 }

@@ -1,0 +1,127 @@
+//! Counters. All are per CPU, so plain additions suffice.
+
+use aya_ebpf::programs::TcContext;
+use aya_log_ebpf::info;
+use perturb_common::{
+    abi::{Direction, Event, LATENESS_BUCKETS, MAX_CLASSES},
+    departure::Load,
+    units::{Nanos, Ticks},
+};
+
+use crate::maps::{CLASS_COUNTERS, EVENTS_SEEN, LATENESS, SERVER_COUNTERS};
+
+/// Counts an event; its first occurrence on a CPU is logged.
+#[inline(always)]
+pub(crate) fn event(ctx: &TcContext, event: Event) {
+    if let Some(count) = EVENTS_SEEN.get_ptr_mut(event as u32) {
+        // SAFETY: a per-CPU value, and tc programs do not preempt each other on a CPU.
+        let first = unsafe {
+            *count += 1;
+            *count == 1
+        };
+        if first {
+            announce(ctx, event as u32);
+        }
+    }
+}
+
+/// A subprogram of its own, for the stack's sake.
+#[inline(never)]
+fn announce(ctx: &TcContext, event: u32) {
+    // SAFETY: the context of a running program.
+    let ifindex = unsafe { (*ctx.skb.skb).ifindex };
+    info!(ctx, "first event {} at ifindex {}", event, ifindex);
+}
+
+/// What became of a packet of a class.
+#[inline(always)]
+pub(crate) fn class(direction: Direction, class: u32, load: Load, delay: Option<Nanos>) {
+    let index = direction as u32 * MAX_CLASSES + class;
+    if let Some(counters) = CLASS_COUNTERS.get_ptr_mut(index) {
+        // SAFETY: as above.
+        let counters = unsafe { &mut *counters };
+        counters.packets += 1;
+        counters.segments += load.segments;
+        counters.bytes += load.bytes;
+        match delay {
+            Some(delay) => counters.delay += delay.0,
+            None => counters.dropped += 1,
+        }
+    }
+}
+
+/// What a server did with a packet.
+pub(crate) enum Served {
+    /// Transmitted after waiting for `backlog`, busy for `busy`.
+    Sent { backlog: Ticks, busy: Ticks },
+    /// No room.
+    TailDrop,
+    /// Transmitted and lost.
+    Lost,
+}
+
+/// Counts what a server did.
+#[inline(always)]
+pub(crate) fn server(slot: u32, bytes: u64, served: &Served) {
+    if let Some(counters) = SERVER_COUNTERS.get_ptr_mut(slot) {
+        // SAFETY: as above.
+        let counters = unsafe { &mut *counters };
+        match *served {
+            Served::Sent { backlog, busy } => {
+                counters.packets += 1;
+                counters.bytes += bytes;
+                counters.busy += busy.0;
+                if backlog.0 > counters.max_backlog {
+                    counters.max_backlog = backlog.0;
+                }
+            }
+            Served::TailDrop => counters.tail_drops += 1,
+            Served::Lost => counters.losses += 1,
+        }
+    }
+}
+
+/// How late a packet left, as a power of two.
+#[inline(always)]
+pub(crate) fn lateness(late: Nanos) {
+    let mut bucket = 0u32;
+    let mut rest = late.0;
+    // Six steps instead of leading_zeros, which this target would expand to far more.
+    if rest >> 32 != 0 {
+        return top();
+    }
+    if rest >> 16 != 0 {
+        bucket += 16;
+        rest >>= 16;
+    }
+    if rest >> 8 != 0 {
+        bucket += 8;
+        rest >>= 8;
+    }
+    if rest >> 4 != 0 {
+        bucket += 4;
+        rest >>= 4;
+    }
+    if rest >> 2 != 0 {
+        bucket += 2;
+        rest >>= 2;
+    }
+    if rest >> 1 != 0 {
+        bucket += 1;
+        rest >>= 1;
+    }
+    add(bucket + rest as u32);
+}
+
+#[inline(always)]
+fn top() {
+    add(LATENESS_BUCKETS - 1);
+}
+
+#[inline(always)]
+fn add(bucket: u32) {
+    if let Some(count) = LATENESS.get_ptr_mut(bucket) {
+        // SAFETY: as above.
+        unsafe { *count += 1 };
+    }
+}

@@ -1,0 +1,136 @@
+//! Takes packets off an interface: classify, burn the overhead, fold the path, move to the hold
+//! device.
+
+use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
+use perturb_common::{
+    abi::{
+        Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, FlowKey, MAX_CLASSES, NONE,
+        SETTING_EXACT, Settings, Tag,
+    },
+    units::{MonoNanos, Nanos},
+};
+
+use crate::{
+    account, classify, fold,
+    hold::{self, PASS},
+    maps::{ATTACHMENTS, CLASSES, CONTROL, SETTINGS},
+    overhead,
+    packet::{self, skb},
+    scratch::Scratch,
+};
+
+/// The profile in force.
+pub(crate) struct Profile {
+    pub(crate) generation: u64,
+    pub(crate) settings: &'static Settings,
+}
+
+impl Profile {
+    /// The profile, unless the lease has run out.
+    #[inline(always)]
+    pub(crate) fn in_force(ctx: &TcContext, now: u64) -> Option<Self> {
+        let generation = CONTROL.get_ptr(CONTROL_GENERATION)?;
+        let lease = CONTROL.get_ptr(CONTROL_LEASE)?;
+        // SAFETY: values of a map that lives as long as the program; the controller writes each with one store.
+        let (generation, lease) = unsafe { (generation.read_volatile(), lease.read_volatile()) };
+        if now > lease {
+            account::event(ctx, Event::LeaseExpired);
+            return None;
+        }
+        let settings = SETTINGS.get((generation & 1) as u32)?;
+        Some(Self { generation, settings })
+    }
+
+    /// The path of a packet's class in its direction, or [`NONE`]; and the class.
+    #[inline(always)]
+    pub(crate) fn path(&self, ctx: &TcContext, key: &FlowKey) -> (u32, u32) {
+        let class = classify::class(ctx, key, self.generation, self.settings);
+        if class >= MAX_CLASSES {
+            return (NONE, NONE);
+        }
+        let half = (self.generation & 1) as u32;
+        match CLASSES.get(half * MAX_CLASSES + class) {
+            Some(Class { path }) => (class, path[(key.direction & 1) as usize]),
+            None => (NONE, NONE),
+        }
+    }
+}
+
+/// The program at an interface.
+#[inline(always)]
+pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
+    let skb = skb(ctx);
+    if let Some(tag) = Tag::decode(skb.tc_index)
+        && tag.direction == direction as u32
+    {
+        // It has been held already. Further interfaces must not take the tag for theirs.
+        // SAFETY: the context of a running program; the verifier admits this store.
+        unsafe { (*ctx.skb.skb).tc_index = 0 };
+        return PASS;
+    }
+    // SAFETY: the map's values live as long as the program; they are written before it is attached.
+    let Some(attachment) = (unsafe { ATTACHMENTS.get(skb.ifindex) }) else {
+        return PASS;
+    };
+    // SAFETY: the helper has no preconditions.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let Some(profile) = Profile::in_force(ctx, now) else {
+        return PASS;
+    };
+    let Some(scratch) = Scratch::here() else {
+        return PASS;
+    };
+    if packet::parse(ctx, direction, scratch).is_err() {
+        account::event(ctx, Event::Malformed);
+        return PASS;
+    }
+    let (class, path) = profile.path(ctx, &scratch.key);
+    if path == NONE {
+        if class == NONE {
+            account::event(ctx, Event::Unmatched);
+        } else {
+            account::class(direction, class, scratch.load, Some(Nanos(0)));
+        }
+        return PASS;
+    }
+    let overhead = match direction {
+        Direction::Egress => profile.settings.overhead_send,
+        Direction::Ingress => profile.settings.overhead_receive,
+    };
+    overhead::burn(overhead, scratch.load.segments);
+    emulate(ctx, attachment, &profile, scratch, class, path)
+}
+
+#[inline(always)]
+fn emulate(
+    ctx: &TcContext,
+    attachment: &Attachment,
+    profile: &Profile,
+    scratch: &mut Scratch,
+    class: u32,
+    path: u32,
+) -> i32 {
+    let Some(path) = fold::path(profile, path) else {
+        account::event(ctx, Event::Inconsistent);
+        return PASS;
+    };
+    let direction = scratch.key.direction;
+    if path.len == 0 {
+        account::class(fold::direction(direction), class, scratch.load, Some(Nanos(0)));
+        return PASS;
+    }
+    if profile.settings.flags & SETTING_EXACT != 0 && skb(ctx).gso_size != 0 && attachment.split != 0 {
+        account::event(ctx, Event::Split);
+        return hold::split(
+            ctx,
+            attachment,
+            Tag {
+                direction,
+                position: 0,
+            },
+        );
+    }
+    // SAFETY: the helper has no preconditions. Read anew: the overhead has passed.
+    let now = MonoNanos(unsafe { bpf_ktime_get_ns() });
+    fold::run(ctx, attachment, profile, scratch, class, path, now, 0)
+}

@@ -1,0 +1,504 @@
+//! Folds the departure recursion over a path, one leg at a time, with state in maps.
+
+use aya_ebpf::{
+    helpers::{bpf_skb_ecn_set_ce, bpf_skb_load_bytes, bpf_skb_store_bytes},
+    programs::TcContext,
+};
+use perturb_common::{
+    abi::{
+        Attachment, Direction, Event, InstanceKey, MAX_PATH_SERVERS, MAX_PATHS, MAX_SERVERS, NONE, NthKey,
+        Path, SERVER_BURST, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, Scope, ServerConfig, ServerState,
+        Tag,
+    },
+    departure::{Load, Outcome, Service, departure},
+    fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
+    units::{Instant, MonoNanos, Nanos, Ticks},
+};
+
+use crate::{
+    account::{self, Served},
+    atomic,
+    capture::Profile,
+    hold::{self, Order},
+    maps::{INSTANCES, JITTER, NTH, ORDINALS, PATHS, RING, SERVERS, STATES},
+    packet::flow_hash,
+    scratch::{Scratch, Walk},
+};
+
+/// Attempts to update a server that other CPUs update too, before the occupancy is added without
+/// looking.
+const RETRIES: u32 = 8;
+/// Corruption hits one of the first bytes after the MAC addresses.
+const CORRUPT_FROM: u32 = 12;
+const CORRUPT_SPAN: u32 = 1024;
+
+/// [`Direction`] from its number.
+#[inline(always)]
+pub(crate) fn direction(number: u32) -> Direction {
+    if number & 1 == 0 {
+        Direction::Egress
+    } else {
+        Direction::Ingress
+    }
+}
+
+/// A path of the profile.
+#[inline(always)]
+pub(crate) fn path(profile: &Profile, index: u32) -> Option<&'static Path> {
+    PATHS.get((profile.generation & 1) as u32 * MAX_PATHS + index)
+}
+
+/// The packet is dropped for this reason.
+struct Dropped(Event);
+
+/// Folds a leg of the path from `position` on and moves the packet to where it goes next.
+#[inline(always)]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a struct of them would live on the 512-byte stack"
+)]
+pub(crate) fn run(
+    ctx: &TcContext,
+    attachment: &Attachment,
+    profile: &Profile,
+    scratch: &mut Scratch,
+    class: u32,
+    path: &Path,
+    arrival: MonoNanos,
+    position: u32,
+) -> i32 {
+    let half = (profile.generation & 1) as u32;
+    scratch.walk = Walk {
+        time: arrival.instant(),
+        load: Load {
+            bytes: scratch.load.bytes,
+            segments: scratch.load.segments,
+        },
+        copies: 1,
+        mark: 0,
+        reorder: 0,
+        corrupt_place: 0,
+        corrupt_mask: 0,
+        reserved: 0,
+    };
+    let direction = direction(scratch.key.direction);
+    let position = match leg(ctx, scratch, path, position, half, attachment.target) {
+        Ok(position) => position,
+        Err(Dropped(event)) => {
+            account::event(ctx, event);
+            account::class(direction, class, scratch.load, None);
+            return hold::consume();
+        }
+    };
+    let walk = &scratch.walk;
+    let departure = walk.time.ceil_nanos();
+    if position == Tag::DELIVER {
+        let delay = Nanos(departure.0.saturating_sub(arrival.0));
+        account::class(direction, class, scratch.load, Some(delay));
+    }
+    if walk.mark != 0 {
+        // SAFETY: the context of a running program.
+        let set = unsafe { bpf_skb_ecn_set_ce(ctx.skb.skb) } == 1;
+        account::event(ctx, if set { Event::Marked } else { Event::NotEcnCapable });
+    }
+    if walk.corrupt_mask != 0 {
+        corrupt(ctx, walk.corrupt_place, walk.corrupt_mask as u8);
+    }
+    let order = if walk.reorder != 0 {
+        Order::Free
+    } else {
+        Order::Flow(flow_hash(&scratch.key))
+    };
+    let tag = Tag {
+        direction: direction as u32,
+        position,
+    };
+    hold::hold(ctx, attachment, tag, departure, order, walk.copies)
+}
+
+/// Visits servers up to the next cut; says where the fold goes on.
+#[inline(always)]
+fn leg(
+    ctx: &TcContext,
+    scratch: &mut Scratch,
+    path: &Path,
+    from: u32,
+    half: u32,
+    interface: u32,
+) -> Result<u32, Dropped> {
+    for index in 0..MAX_PATH_SERVERS {
+        let position = index as u32;
+        if position >= path.len {
+            break;
+        }
+        if position < from {
+            continue;
+        }
+        if position > from && (path.cuts >> position) & 1 != 0 {
+            return Ok(position);
+        }
+        let event = visit(ctx, scratch, path.servers[index], half, interface);
+        if event != PASSED {
+            return Err(Dropped(drop_event(event)));
+        }
+    }
+    Ok(Tag::DELIVER)
+}
+
+/// [`visit`]'s answer for a packet that goes on.
+const PASSED: u32 = u32::MAX;
+
+#[inline(always)]
+fn drop_event(number: u32) -> Event {
+    match number {
+        4 => Event::TailDrop,
+        5 => Event::PacketLimit,
+        6 => Event::Loss,
+        7 => Event::BurstLoss,
+        8 => Event::NthLoss,
+        _ => Event::Horizon,
+    }
+}
+
+/// Crosses one server: [`PASSED`], or the number of the event that dropped the packet. A subprogram
+/// of its own, for the stack's sake.
+#[inline(never)]
+fn visit(ctx: &TcContext, scratch: &mut Scratch, server: u32, half: u32, interface: u32) -> u32 {
+    let index = half * MAX_SERVERS + server;
+    let Some(config) = SERVERS.get(index) else {
+        account::event(ctx, Event::Inconsistent);
+        return PASSED;
+    };
+    let Some(state) = state(scratch, config, interface) else {
+        account::event(ctx, Event::NoInstance);
+        return PASSED;
+    };
+    // SAFETY: `state` points to a value of a map, all of whose words are u64.
+    match unsafe { cross(ctx, &mut scratch.walk, state, config, index) } {
+        Ok(()) => PASSED,
+        Err(Dropped(event)) => event as u32,
+    }
+}
+
+/// Service, then fate.
+///
+/// # Safety
+/// `state` must point to a map value.
+#[inline(always)]
+unsafe fn cross(
+    ctx: &TcContext,
+    walk: &mut Walk,
+    state: *mut ServerState,
+    config: &ServerConfig,
+    index: u32,
+) -> Result<(), Dropped> {
+    // SAFETY: the caller's.
+    let service = unsafe {
+        if config.ring_len != 0 {
+            admit(state, config, walk.time)?;
+        }
+        serve(ctx, state, config, walk.time, walk.load)?
+    };
+    if service.backlog.0 > config.ecn.0 {
+        walk.mark = 1;
+    }
+    walk.time = service.next;
+    if config.flags & SERVER_FATE != 0 {
+        // SAFETY: the caller's.
+        unsafe { decide(walk, state, config, index, service.free)? };
+    }
+    Ok(())
+}
+
+/// The server's state, or that of the instance this packet belongs to.
+#[inline(always)]
+fn state(scratch: &mut Scratch, config: &ServerConfig, interface: u32) -> Option<*mut ServerState> {
+    if config.scope == Scope::Shared as u32 {
+        return STATES.get_ptr_mut(config.slot);
+    }
+    name_instance(scratch, config, interface);
+    let key = &scratch.instance;
+    if let Some(state) = INSTANCES.get_ptr_mut(key) {
+        return Some(state);
+    }
+    let counter = ORDINALS.get_ptr_mut(config.slot)?;
+    // SAFETY: an aligned word of a map value.
+    let ordinal = unsafe { atomic::fetch_add(counter, 1) };
+    let fresh = ServerState {
+        ordinal,
+        ..ServerState::default()
+    };
+    // Another CPU may have been first (BPF_NOEXIST): then its instance counts.
+    let _ = INSTANCES.insert(key, &fresh, 1);
+    INSTANCES.get_ptr_mut(key)
+}
+
+#[inline(always)]
+fn name_instance(scratch: &mut Scratch, config: &ServerConfig, interface: u32) {
+    let Scratch {
+        key: flow, instance, ..
+    } = scratch;
+    *instance = InstanceKey {
+        slot: config.slot,
+        ..InstanceKey::default()
+    };
+    if config.scope == Scope::Interface as u32 {
+        instance.ifindex = interface;
+        return;
+    }
+    let egress = flow.direction == Direction::Egress as u32;
+    instance.remote = if egress { flow.destination } else { flow.source };
+    if config.scope == Scope::Flow as u32 {
+        instance.local = if egress { flow.source } else { flow.destination };
+        (instance.local_port, instance.remote_port) = if egress {
+            (flow.source_port, flow.destination_port)
+        } else {
+            (flow.destination_port, flow.source_port)
+        };
+        instance.protocol = u32::from(flow.protocol);
+    }
+}
+
+/// One step of the recursion against shared state.
+///
+/// # Safety
+/// `state` must point to a map value.
+#[inline(always)]
+unsafe fn serve(
+    ctx: &TcContext,
+    state: *mut ServerState,
+    config: &ServerConfig,
+    arrival: Instant,
+    load: Load,
+) -> Result<Service, Dropped> {
+    let server = &config.server;
+    // SAFETY: the caller's.
+    let place = unsafe { &raw mut (*state).free };
+    // What occupies nothing is never busy.
+    let costs = server.gap.0 != 0 || server.per_byte.0 != 0;
+    let mut attempt = 0;
+    let service = loop {
+        // SAFETY: an aligned word of a map value.
+        let free = if costs {
+            Instant(unsafe { atomic::load(place) })
+        } else {
+            Instant(0)
+        };
+        match departure(server, free, arrival, load) {
+            Outcome::Served(service) => {
+                // SAFETY: as above.
+                if !costs || unsafe { atomic::compare_exchange(place, free.0, service.free.0) } == free.0 {
+                    break service;
+                }
+                attempt += 1;
+                if attempt == RETRIES {
+                    account::event(ctx, Event::Contention);
+                    let busy = service.free.since(arrival.max(free));
+                    // Occupancy is never lost: the server is busy, or others would not be updating it.
+                    // SAFETY: as above.
+                    let start = Instant(unsafe { atomic::fetch_add(place, busy.0) }).max(arrival);
+                    let free = start.after(busy);
+                    break Service {
+                        backlog: start.since(arrival),
+                        free,
+                        next: free.after(server.latency),
+                    };
+                }
+            }
+            Outcome::TailDrop => {
+                account::server(config.slot, 0, &Served::TailDrop);
+                return Err(Dropped(Event::TailDrop));
+            }
+            Outcome::BeyondHorizon => {
+                account::server(config.slot, 0, &Served::TailDrop);
+                return Err(Dropped(Event::Horizon));
+            }
+        }
+    };
+    let busy = Ticks(service.free.since(arrival).0 - service.backlog.0);
+    account::server(
+        config.slot,
+        load.bytes,
+        &Served::Sent {
+            backlog: service.backlog,
+            busy,
+        },
+    );
+    if config.ring_len != 0 {
+        // SAFETY: the caller's.
+        unsafe { occupy(state, config, service.free) };
+    }
+    Ok(service)
+}
+
+/// Loss, jitter, duplication, corruption: by the packet's index at this server. Loss comes after the
+/// service: a packet that is lost on the wire has been transmitted.
+///
+/// # Safety
+/// `state` must point to a map value.
+#[inline(always)]
+unsafe fn decide(
+    walk: &mut Walk,
+    state: *mut ServerState,
+    config: &ServerConfig,
+    server: u32,
+    served: Instant,
+) -> Result<(), Dropped> {
+    // SAFETY: the caller's; `ordinal` never changes once the instance is there.
+    let (index, ordinal) = unsafe { (atomic::fetch_add(&raw mut (*state).arrivals, 1), (*state).ordinal) };
+    if let Some(event) = lost(state, config, server, index, ordinal) {
+        account::server(config.slot, 0, &Served::Lost);
+        return Err(Dropped(event));
+    }
+    if config.jitter_table != NONE {
+        let entry = draw(config.salt, ordinal, index, Purpose::Jitter) as usize & (JITTER_ENTRIES - 1);
+        // Tables of both halves: the controller numbers them over the whole map.
+        if let Some(table) = JITTER.get(config.jitter_table) {
+            let ticks = jitter_ticks(config.jitter_scale, table.entries[entry]);
+            let moved = if ticks < 0 {
+                Instant(walk.time.0.saturating_sub(ticks.unsigned_abs()))
+            } else {
+                walk.time.after(Ticks(ticks as u64))
+            };
+            // Not before its service ends.
+            walk.time = moved.max(served);
+        }
+        if config.flags & SERVER_KEEP_ORDER != 0 {
+            // SAFETY: the caller's.
+            walk.time = unsafe { in_order(&raw mut (*state).last, walk.time) };
+        } else {
+            walk.reorder = 1;
+        }
+    }
+    let damage = draw(config.salt, ordinal, index, Purpose::Damage);
+    if config.duplicate.hit((damage >> 32) as u32) && walk.copies == 1 {
+        // The copy crosses the servers that follow right behind the original.
+        walk.copies = 2;
+        walk.load = Load {
+            bytes: walk.load.bytes * 2,
+            segments: walk.load.segments * 2,
+        };
+    }
+    if config.corrupt.hit(damage as u32) {
+        let place = draw(config.salt, ordinal, index, Purpose::Bit);
+        walk.corrupt_place = (place >> 32) as u32;
+        walk.corrupt_mask = 1 << (place & 7);
+    }
+    Ok(())
+}
+
+/// Whether a loss model takes the packet.
+#[inline(always)]
+fn lost(
+    state: *mut ServerState,
+    config: &ServerConfig,
+    server: u32,
+    index: u64,
+    ordinal: u64,
+) -> Option<Event> {
+    let loss = draw(config.salt, ordinal, index, Purpose::Loss);
+    if config.flags & SERVER_NTH != 0 {
+        let key = NthKey {
+            index: index + 1,
+            server,
+            reserved: 0,
+        };
+        // SAFETY: the value is not read.
+        if unsafe { NTH.get(&key) }.is_some() {
+            return Some(Event::NthLoss);
+        }
+    }
+    if config.flags & SERVER_BURST != 0 {
+        let step = draw(config.salt, ordinal, index, Purpose::Burst);
+        // SAFETY: `state` points to a map value. CPUs that race take steps of their own; each counts once.
+        let bad = unsafe {
+            let bad = config.burst.step((*state).bad != 0, step);
+            (*state).bad = u64::from(bad);
+            bad
+        };
+        if config.burst.lost(bad, loss as u32) {
+            return Some(Event::BurstLoss);
+        }
+    }
+    config.loss.hit((loss >> 32) as u32).then_some(Event::Loss)
+}
+
+/// Flips a bit behind the MAC addresses. The checksum is complete: a profile that corrupts is
+/// exact, and the splitter computes checksums.
+#[inline(never)]
+fn corrupt(ctx: &TcContext, place: u32, mask: u8) {
+    let len = crate::packet::skb(ctx).len;
+    if len <= CORRUPT_FROM {
+        return;
+    }
+    let span = len - CORRUPT_FROM;
+    let span = if span > CORRUPT_SPAN { CORRUPT_SPAN } else { span };
+    let offset = CORRUPT_FROM + place % span;
+    let mut byte = 0u8;
+    // SAFETY: helpers on the context of a running program; both fail for an offset outside the packet.
+    unsafe {
+        if bpf_skb_load_bytes(ctx.skb.skb.cast(), offset, (&raw mut byte).cast(), 1) != 0 {
+            return;
+        }
+        byte ^= mask;
+        if bpf_skb_store_bytes(ctx.skb.skb, offset, (&raw const byte).cast(), 1, 0) == 0 {
+            account::event(ctx, Event::Corrupted);
+        }
+    }
+}
+
+/// Reserves a place in a packet-limited buffer: free if the packet that took this ring slot last has
+/// been transmitted by `arrival`. Exact for any mix of sizes: the ring holds when each of the last
+/// `ring_len` admitted packets left.
+///
+/// # Safety
+/// `state` must point to a map value.
+#[inline(always)]
+unsafe fn admit(state: *mut ServerState, config: &ServerConfig, arrival: Instant) -> Result<(), Dropped> {
+    // SAFETY: the caller's.
+    let admitted = unsafe { &raw mut (*state).admitted };
+    // SAFETY: as above.
+    let turn = unsafe { atomic::load(admitted) };
+    if let Some(left) = RING.get(config.ring_start + (turn % u64::from(config.ring_len)) as u32)
+        && *left > arrival.0
+    {
+        account::server(config.slot, 0, &Served::TailDrop);
+        return Err(Dropped(Event::PacketLimit));
+    }
+    Ok(())
+}
+
+/// Notes when the admitted packet will have left.
+///
+/// # Safety
+/// `state` must point to a map value.
+#[inline(always)]
+unsafe fn occupy(state: *mut ServerState, config: &ServerConfig, free: Instant) {
+    // SAFETY: the caller's.
+    let turn = unsafe { atomic::fetch_add(&raw mut (*state).admitted, 1) };
+    let _ = RING.set(
+        config.ring_start + (turn % u64::from(config.ring_len)) as u32,
+        free.0,
+        0,
+    );
+}
+
+/// `time`, or the last departure if that is later; which it becomes.
+///
+/// # Safety
+/// `place` must point to an aligned word of a map value.
+#[inline(always)]
+unsafe fn in_order(place: *mut u64, time: Instant) -> Instant {
+    for _ in 0..RETRIES {
+        // SAFETY: the caller's.
+        let last = unsafe { atomic::load(place) };
+        if last >= time.0 {
+            return Instant(last);
+        }
+        // SAFETY: the caller's.
+        if unsafe { atomic::compare_exchange(place, last, time.0) } == last {
+            break;
+        }
+    }
+    time
+}

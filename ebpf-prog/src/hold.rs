@@ -1,0 +1,268 @@
+//! The hold device: how a packet gets into it with its departure time, and out of it again.
+//!
+//! With the fq pacer the time travels in `skb->tstamp` and the way in `skb->tc_index`; with the user
+//! pacer both travel in the place of the MAC addresses ([`Ticket`]), which wait in a [`Slot`].
+//! A local sender's packet is cloned: while its own buffer is held, TCP small queues would stop
+//! the sender.
+
+use aya_ebpf::{
+    bindings::{BPF_F_INGRESS, TC_ACT_SHOT, TC_ACT_UNSPEC},
+    helpers::{
+        bpf_clone_redirect, bpf_get_prandom_u32, bpf_redirect, bpf_set_hash, bpf_set_hash_invalid,
+        bpf_skb_load_bytes, bpf_skb_set_tstamp, bpf_skb_store_bytes,
+    },
+    programs::TcContext,
+};
+use perturb_common::{
+    abi::{Attachment, Event, PACER_USER, SLOTS, Slot, Tag, Ticket},
+    units::MonoNanos,
+};
+
+use crate::{
+    account, atomic,
+    maps::{NEXT_SLOT, PACER, SLOTS as SLOT_TABLE},
+    packet::skb,
+};
+
+/// Not ours: go on to the next program.
+pub(crate) const PASS: i32 = TC_ACT_UNSPEC;
+/// Drops a packet on perturb's own devices.
+pub(crate) const DISCARD: i32 = TC_ACT_SHOT as i32;
+
+/// BPF_SKB_TSTAMP_DELIVERY_MONO: survives redirects (`skb_clear_tstamp`, 5.18).
+const STAMP_MONO: u32 = 1;
+const STAMP_NONE: u32 = 0;
+const MAC_BYTES: u32 = 12;
+
+/// Which packets must leave the hold device in the order in which they came.
+#[derive(Clone, Copy)]
+pub(crate) enum Order {
+    /// Those with this hash.
+    Flow(u32),
+    /// None.
+    Free,
+}
+
+/// A packet that comes out of the hold device.
+pub(crate) struct Held {
+    pub(crate) tag: Tag,
+    /// When it should have left; 0 if it was only split.
+    pub(crate) departure: MonoNanos,
+}
+
+/// Consumes a packet silently. `TC_ACT_SHOT` would look like local congestion to TCP, and TCX takes
+/// `TC_ACT_STOLEN` for "pass"; a redirect to nowhere frees the packet and reports success
+/// (`skb_do_redirect`).
+#[inline(always)]
+pub(crate) fn consume() -> i32 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_redirect(0, 0) as i32 }
+}
+
+/// Holds `copies` of a packet until its departure.
+#[inline(always)]
+pub(crate) fn hold(
+    ctx: &TcContext,
+    attachment: &Attachment,
+    tag: Tag,
+    departure: MonoNanos,
+    order: Order,
+    copies: u32,
+) -> i32 {
+    let stamped = if PACER.load() == PACER_USER {
+        ticket(ctx, departure, tag)
+    } else {
+        stamp_time(ctx, departure, tag, order)
+    };
+    if stamped.is_none() {
+        account::event(ctx, Event::HoldFull);
+        return consume();
+    }
+    if copies > 1 {
+        account::event(ctx, Event::Duplicated);
+        send_clone(ctx, attachment.hold);
+    }
+    send(ctx, attachment.hold)
+}
+
+/// Sends a super-packet through the splitter, which has it cut into wire packets.
+#[inline(always)]
+pub(crate) fn split(ctx: &TcContext, attachment: &Attachment, tag: Tag) -> i32 {
+    // SAFETY: the context of a running program; the verifier admits this store.
+    unsafe { (*ctx.skb.skb).tc_index = tag.encode() };
+    send(ctx, attachment.split)
+}
+
+/// Moves the packet to a device; as a clone if a socket still owns it.
+#[inline(always)]
+fn send(ctx: &TcContext, device: u32) -> i32 {
+    if owned(ctx) {
+        send_clone(ctx, device);
+        return consume();
+    }
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_redirect(device, 0) as i32 }
+}
+
+#[inline(always)]
+fn send_clone(ctx: &TcContext, device: u32) {
+    // SAFETY: the context of a running program.
+    if unsafe { bpf_clone_redirect(ctx.skb.skb, device, 0) } != 0 {
+        account::event(ctx, Event::HoldFull);
+    }
+}
+
+#[inline(always)]
+fn owned(ctx: &TcContext) -> bool {
+    // SAFETY: reading the pointer, not what it points to.
+    unsafe { !skb(ctx).__bindgen_anon_2.sk.is_null() }
+}
+
+#[inline(always)]
+fn stamp_time(ctx: &TcContext, departure: MonoNanos, tag: Tag, order: Order) -> Option<()> {
+    // SAFETY: helpers on the context of a running program; the verifier admits the store.
+    unsafe {
+        (*ctx.skb.skb).tc_index = tag.encode();
+        let refused = bpf_skb_set_tstamp(ctx.skb.skb, departure.0, STAMP_MONO) != 0;
+        let hash = if refused {
+            // Not IP: `stamp` writes the time on the way into fq.
+            let (index, slot) = next_slot()?;
+            (*slot).departure = departure.0;
+            index
+        } else {
+            match order {
+                Order::Flow(hash) => hash,
+                Order::Free => bpf_get_prandom_u32(),
+            }
+        };
+        bpf_set_hash(ctx.skb.skb, hash);
+    }
+    Some(())
+}
+
+#[inline(always)]
+fn ticket(ctx: &TcContext, departure: MonoNanos, tag: Tag) -> Option<()> {
+    let (index, slot) = next_slot()?;
+    let ticket = Ticket::new(departure.0, index, tag);
+    let mut mac = [0u8; MAC_BYTES as usize];
+    // SAFETY: helpers on the context of a running program; the slot is this packet's alone until the
+    // counter has gone round, which the limit of held packets prevents.
+    unsafe {
+        if bpf_skb_load_bytes(ctx.skb.skb.cast(), 0, mac.as_mut_ptr().cast(), MAC_BYTES) != 0 {
+            return None;
+        }
+        (*slot).mac = mac;
+        (*slot).mark = skb(ctx).mark;
+        if bpf_skb_store_bytes(ctx.skb.skb, 0, (&raw const ticket).cast(), MAC_BYTES, 0) != 0 {
+            return None;
+        }
+    }
+    Some(())
+}
+
+#[inline(always)]
+fn next_slot() -> Option<(u32, *mut Slot)> {
+    let counter = NEXT_SLOT.get_ptr_mut(0)?;
+    // SAFETY: an aligned word of a map value.
+    let index = unsafe { atomic::fetch_add(counter, 1) } as u32 & (SLOTS - 1);
+    Some((index, SLOT_TABLE.get_ptr_mut(index)?))
+}
+
+/// Reads tag and time off a packet that leaves the hold device, and gives it back what holding took.
+#[inline(always)]
+pub(crate) fn reclaim(ctx: &TcContext) -> Option<Held> {
+    if PACER.load() == PACER_USER {
+        // Out of the splitter packets come with a tag, out of the TAP with a ticket.
+        return match Tag::decode(skb(ctx).tc_index) {
+            Some(tag) => Some(Held {
+                tag,
+                departure: MonoNanos(0),
+            }),
+            None => open(ctx),
+        };
+    }
+    let skb = skb(ctx);
+    let tag = Tag::decode(skb.tc_index)?;
+    let mut departure = skb.tstamp;
+    if skb.tstamp_type != STAMP_MONO as u8 {
+        // A splitter's packet has no time; one that is not IP left its time in a slot.
+        departure = 0;
+        if skb.gso_size == 0 && !is_ip(ctx) && tag.position != 0 {
+            departure = SLOT_TABLE.get(skb.hash & (SLOTS - 1))?.departure;
+        }
+    } else {
+        // Receivers would take it for the time of arrival.
+        // SAFETY: the context of a running program.
+        unsafe { bpf_skb_set_tstamp(ctx.skb.skb, 0, STAMP_NONE) };
+    }
+    // The hash was for fq; steering must compute the real one.
+    // SAFETY: the context of a running program.
+    unsafe { bpf_set_hash_invalid(ctx.skb.skb) };
+    Some(Held {
+        tag,
+        departure: MonoNanos(departure),
+    })
+}
+
+#[inline(always)]
+fn open(ctx: &TcContext) -> Option<Held> {
+    let mut ticket = Ticket::default();
+    // SAFETY: the helper writes the whole ticket or fails.
+    unsafe {
+        if bpf_skb_load_bytes(ctx.skb.skb.cast(), 0, (&raw mut ticket).cast(), MAC_BYTES) != 0 {
+            return None;
+        }
+        let (index, tag) = ticket.open()?;
+        let slot = SLOT_TABLE.get(index)?;
+        let mac = slot.mac;
+        let mark = slot.mark;
+        if bpf_skb_store_bytes(ctx.skb.skb, 0, mac.as_ptr().cast(), MAC_BYTES, 0) != 0 {
+            return None;
+        }
+        (*ctx.skb.skb).mark = mark;
+        Some(Held {
+            tag,
+            departure: MonoNanos(ticket.departure),
+        })
+    }
+}
+
+/// Sends a packet on to its interface, tagged so that capture lets it pass.
+#[inline(always)]
+pub(crate) fn deliver(ctx: &TcContext, attachment: &Attachment, direction: u32) -> i32 {
+    // SAFETY: the context of a running program; the verifier admits the store.
+    unsafe {
+        (*ctx.skb.skb).tc_index = Tag {
+            direction,
+            position: Tag::DELIVER,
+        }
+        .encode();
+        let flags = if direction == 0 {
+            0
+        } else {
+            u64::from(BPF_F_INGRESS)
+        };
+        bpf_redirect(attachment.target, flags) as i32
+    }
+}
+
+/// The program at the near end's egress, before fq: a plain store of the time, which nothing clears
+/// between here and fq.
+#[inline(always)]
+pub(crate) fn stamp(ctx: &TcContext) -> i32 {
+    let skb = skb(ctx);
+    if skb.tstamp == 0
+        && Tag::decode(skb.tc_index).is_some()
+        && let Some(slot) = SLOT_TABLE.get(skb.hash & (SLOTS - 1))
+    {
+        // SAFETY: the context of a running program; the verifier admits the store.
+        unsafe { (*ctx.skb.skb).tstamp = slot.departure };
+    }
+    PASS
+}
+
+#[inline(always)]
+fn is_ip(ctx: &TcContext) -> bool {
+    let protocol = u16::from_be(skb(ctx).protocol as u16);
+    protocol == 0x0800 || protocol == 0x86dd
+}

@@ -1,0 +1,81 @@
+//! The maps. Tables that the controller writes have two halves ([`perturb_common::abi`]); state and
+//! counters are written here only.
+
+use aya_ebpf::{
+    Global,
+    macros::map,
+    maps::{Array, HashMap, LruHashMap, PerCpuArray},
+};
+use perturb_common::abi::{
+    Attachment, Bound, CONTROL_LEN, Class, ClassCounters, DIMENSIONS, EVENTS, FlowEntry, FlowKey,
+    FragmentKey, FragmentPorts, InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
+    MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS, NthKey, Path,
+    RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Slot, Span,
+};
+
+/// 1 if the kernel compiles programs: callbacks (`bpf_loop`) need it, the interpreter refuses them.
+#[unsafe(no_mangle)]
+pub(crate) static HAVE_JIT: Global<u32> = Global::new(1);
+/// [`perturb_common::abi::PACER_FQ`] or [`perturb_common::abi::PACER_USER`].
+#[unsafe(no_mangle)]
+pub(crate) static PACER: Global<u32> = Global::new(0);
+
+#[map]
+pub(crate) static CONTROL: Array<u64> = Array::with_max_entries(CONTROL_LEN, 0);
+#[map]
+pub(crate) static SETTINGS: Array<Settings> = Array::with_max_entries(2, 0);
+#[map]
+pub(crate) static ATTACHMENTS: HashMap<u32, Attachment> = HashMap::with_max_entries(4096, 0);
+
+#[map]
+pub(crate) static SERVERS: Array<ServerConfig> = Array::with_max_entries(2 * MAX_SERVERS, 0);
+#[map]
+pub(crate) static PATHS: Array<Path> = Array::with_max_entries(2 * MAX_PATHS, 0);
+#[map]
+pub(crate) static CLASSES: Array<Class> = Array::with_max_entries(2 * MAX_CLASSES, 0);
+#[map]
+pub(crate) static JITTER: Array<JitterTable> = Array::with_max_entries(2 * MAX_JITTER_TABLES, 0);
+#[map]
+pub(crate) static NTH: HashMap<NthKey, u32> =
+    HashMap::with_max_entries(2 * MAX_NTH, 1 /* BPF_F_NO_PREALLOC */);
+
+#[map]
+pub(crate) static SPANS: Array<Span> = Array::with_max_entries(4 * DIMENSIONS, 0);
+#[map]
+pub(crate) static BOUNDS: Array<Bound> = Array::with_max_entries(2 * MAX_BOUNDS, 0);
+#[map]
+pub(crate) static VECTORS: Array<RuleVector> = Array::with_max_entries(2 * MAX_VECTORS, 0);
+#[map]
+pub(crate) static RULES: Array<u32> = Array::with_max_entries(4 * MAX_RULES, 0);
+
+#[map]
+pub(crate) static STATES: Array<ServerState> = Array::with_max_entries(MAX_SERVERS, 0);
+#[map]
+pub(crate) static ORDINALS: Array<u64> = Array::with_max_entries(MAX_SERVERS, 0);
+#[map]
+pub(crate) static RING: Array<u64> = Array::with_max_entries(MAX_RING_SLOTS, 0);
+/// Resized by the controller to the profile's `limits.flows`.
+#[map]
+pub(crate) static INSTANCES: LruHashMap<InstanceKey, ServerState> = LruHashMap::with_max_entries(131_072, 0);
+/// Resized by the controller to the profile's `limits.flows`.
+#[map]
+pub(crate) static FLOWS: LruHashMap<FlowKey, FlowEntry> = LruHashMap::with_max_entries(131_072, 0);
+#[map]
+pub(crate) static FRAGMENTS: LruHashMap<FragmentKey, FragmentPorts> = LruHashMap::with_max_entries(8192, 0);
+
+/// Departures of packets that cannot carry them (fq), and what the MAC addresses were (user pacer).
+#[map]
+pub(crate) static SLOTS: Array<Slot> = Array::with_max_entries(1 << 18, 0);
+#[map]
+pub(crate) static NEXT_SLOT: Array<u64> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static EVENTS_SEEN: PerCpuArray<u64> = PerCpuArray::with_max_entries(EVENTS, 0);
+#[map]
+pub(crate) static CLASS_COUNTERS: PerCpuArray<ClassCounters> =
+    PerCpuArray::with_max_entries(2 * MAX_CLASSES, 0);
+#[map]
+pub(crate) static SERVER_COUNTERS: PerCpuArray<ServerCounters> =
+    PerCpuArray::with_max_entries(MAX_SERVERS, 0);
+#[map]
+pub(crate) static LATENESS: PerCpuArray<u64> = PerCpuArray::with_max_entries(LATENESS_BUCKETS, 0);

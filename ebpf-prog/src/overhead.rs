@@ -1,0 +1,52 @@
+//! LogGP's overhead o: processor time burnt on this host for each wire packet, in the context that
+//! handles it (the sender's at egress, softirq at ingress), so that it is the host that is slow
+//! and not the network.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_loop};
+use perturb_common::{abi::MAX_OVERHEAD, units::Nanos};
+
+use crate::maps::HAVE_JIT;
+
+/// Rounds of the callback loop: each takes at least 10 ns, so they cover 84 ms, more than 64
+/// segments at [`MAX_OVERHEAD`].
+const ROUNDS: u32 = 1 << 23;
+/// Rounds of the plain loop, which the verifier walks one by one; the interpreter takes more than
+/// 50 ns for each.
+const INTERPRETED_ROUNDS: u32 = 1 << 14;
+
+/// Burns `overhead` for each of `segments` wire packets.
+#[inline(always)]
+pub(crate) fn burn(overhead: u64, segments: u64) {
+    if overhead == 0 {
+        return;
+    }
+    let overhead = if overhead > MAX_OVERHEAD.0 {
+        MAX_OVERHEAD
+    } else {
+        Nanos(overhead)
+    };
+    // SAFETY: the helper has no preconditions.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let mut mark = now + overhead.0 * segments;
+    if HAVE_JIT.load() != 0 {
+        // SAFETY: the callback matches the helper's prototype and `mark` outlives the call.
+        unsafe {
+            bpf_loop(ROUNDS, past as *mut c_void, (&raw mut mark).cast(), 0);
+        }
+    } else {
+        for _ in 0..INTERPRETED_ROUNDS {
+            // SAFETY: as above.
+            if unsafe { bpf_ktime_get_ns() } >= mark {
+                break;
+            }
+        }
+    }
+}
+
+/// 1 (stop) once the clock has passed the mark.
+unsafe extern "C" fn past(_round: u32, mark: *mut c_void) -> i64 {
+    // SAFETY: `burn` passes a pointer to its mark; the helper has no preconditions.
+    unsafe { i64::from(bpf_ktime_get_ns() >= *mark.cast::<u64>()) }
+}

@@ -1,0 +1,296 @@
+//! Reads the headers that classify a packet. Every access goes through `bpf_skb_load_bytes`: it
+//! works on paged data too, and a short packet is an error instead of a verifier puzzle.
+
+use core::mem::MaybeUninit;
+
+use aya_ebpf::{bindings::__sk_buff, helpers::bpf_skb_load_bytes, programs::TcContext};
+use perturb_common::{
+    abi::{Direction, Event, FlowKey, FragmentKey, FragmentPorts},
+    departure::Load,
+};
+
+use crate::{account, maps::FRAGMENTS, scratch::Scratch};
+
+const ETHERNET: u32 = 14;
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const VLAN: u16 = 0x8100;
+const QINQ: u16 = 0x88a8;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const DCCP: u8 = 33;
+const SCTP: u8 = 132;
+const UDP_LITE: u8 = 136;
+
+/// Extension headers that are walked; a longer chain counts as malformed.
+const MAX_EXTENSIONS: u32 = 8;
+
+/// The headers contradict the packet's length or each other.
+pub(crate) struct Malformed;
+
+/// The raw context.
+#[inline(always)]
+pub(crate) fn skb(ctx: &TcContext) -> &__sk_buff {
+    // SAFETY: the context of a running program; its fields are read one by one, as the verifier wants.
+    unsafe { &*ctx.skb.skb }
+}
+
+#[inline(always)]
+fn load<T>(ctx: &TcContext, offset: u32) -> Result<T, Malformed> {
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: the helper writes all of `value` or fails.
+    unsafe {
+        let error = bpf_skb_load_bytes(
+            ctx.skb.skb.cast(),
+            offset,
+            value.as_mut_ptr().cast(),
+            size_of::<T>() as u32,
+        );
+        if error != 0 {
+            return Err(Malformed);
+        }
+        Ok(value.assume_init())
+    }
+}
+
+/// Where the upper layer begins and whether it is there.
+struct Upper {
+    offset: u32,
+    /// Identification of a fragmented datagram, and whether this is not its first fragment.
+    fragment: Option<(u32, bool)>,
+}
+
+/// Parses a packet seen at an interface in a direction into `scratch`.
+#[inline(always)]
+pub(crate) fn parse(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> Result<(), Malformed> {
+    if headers(ctx, direction as u32, scratch) == 0 {
+        Ok(())
+    } else {
+        Err(Malformed)
+    }
+}
+
+/// A subprogram of its own, for the stack's sake; 0 if all is well.
+#[inline(never)]
+fn headers(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> u32 {
+    u32::from(read(ctx, direction, scratch).is_err())
+}
+
+#[inline(always)]
+fn read(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> Result<(), Malformed> {
+    let skb = skb(ctx);
+    let Scratch {
+        key,
+        load: wire,
+        fragment,
+        ..
+    } = scratch;
+    *key = FlowKey {
+        mark: skb.mark,
+        direction,
+        ..FlowKey::default()
+    };
+
+    // `protocol` is that of the innermost tag the device took off; tags still in the data follow.
+    let mut ethertype = u16::from_be(skb.protocol as u16);
+    let mut offset = ETHERNET;
+    for _ in 0..2 {
+        if ethertype == VLAN || ethertype == QINQ {
+            ethertype = u16::from_be_bytes(load(ctx, offset + 2)?);
+            offset += 4;
+        }
+    }
+    key.ethertype = ethertype;
+
+    let upper = match ethertype {
+        IPV4 => ipv4(ctx, offset, key)?,
+        IPV6 => ipv6(ctx, offset, key)?,
+        _ => {
+            *wire = Load {
+                bytes: u64::from(skb.len),
+                segments: 1,
+            };
+            return Ok(());
+        }
+    };
+    ports(ctx, &upper, key, fragment)?;
+    *wire = wire_load(ctx, &upper, key.protocol)?;
+    Ok(())
+}
+
+#[inline(always)]
+fn ipv4(ctx: &TcContext, offset: u32, key: &mut FlowKey) -> Result<Upper, Malformed> {
+    let header: [u8; 20] = load(ctx, offset)?;
+    let length = u32::from(header[0] & 15) * 4;
+    if header[0] >> 4 != 4 || length < 20 {
+        return Err(Malformed);
+    }
+    key.dscp = header[1] >> 2;
+    key.protocol = header[9];
+    key.source[10] = 0xff;
+    key.source[11] = 0xff;
+    key.destination[10] = 0xff;
+    key.destination[11] = 0xff;
+    key.source[12..16].copy_from_slice(&header[12..16]);
+    key.destination[12..16].copy_from_slice(&header[16..20]);
+    let fragment = u16::from_be_bytes([header[6], header[7]]);
+    let fragment = if fragment & 0x3fff == 0 {
+        None
+    } else {
+        let id = u16::from_be_bytes([header[4], header[5]]);
+        Some((u32::from(id), fragment & 0x1fff != 0))
+    };
+    Ok(Upper {
+        offset: offset + length,
+        fragment,
+    })
+}
+
+#[inline(always)]
+fn ipv6(ctx: &TcContext, offset: u32, key: &mut FlowKey) -> Result<Upper, Malformed> {
+    let header: [u8; 40] = load(ctx, offset)?;
+    if header[0] >> 4 != 6 {
+        return Err(Malformed);
+    }
+    key.dscp = ((header[0] & 15) << 2) | (header[1] >> 6);
+    key.source.copy_from_slice(&header[8..24]);
+    key.destination.copy_from_slice(&header[24..40]);
+    let mut next = header[6];
+    let mut offset = offset + 40;
+    let mut fragment = None;
+    for _ in 0..MAX_EXTENSIONS {
+        let length = match next {
+            // Hop-by-hop, routing, destination options, mobility, HIP, shim6: units of 8 bytes, the first not counted.
+            0 | 43 | 60 | 135 | 139 | 140 => {
+                let [following, length]: [u8; 2] = load(ctx, offset)?;
+                next = following;
+                8 + u32::from(length) * 8
+            }
+            // Authentication header: units of 4 bytes, minus 2.
+            51 => {
+                let [following, length]: [u8; 2] = load(ctx, offset)?;
+                next = following;
+                8 + u32::from(length) * 4
+            }
+            44 => {
+                let header: [u8; 8] = load(ctx, offset)?;
+                next = header[0];
+                let place = u16::from_be_bytes([header[2], header[3]]);
+                let id = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+                fragment = Some((id, place & 0xfff8 != 0));
+                8
+            }
+            _ => {
+                key.protocol = next;
+                return Ok(Upper { offset, fragment });
+            }
+        };
+        offset += length;
+        // What follows a later fragment's header is payload, not a header.
+        if let Some((_, true)) = fragment {
+            key.protocol = next;
+            return Ok(Upper { offset, fragment });
+        }
+    }
+    Err(Malformed)
+}
+
+/// Fills in the ports; a later fragment takes those of its first.
+#[inline(always)]
+fn ports(
+    ctx: &TcContext,
+    upper: &Upper,
+    key: &mut FlowKey,
+    datagram: &mut FragmentKey,
+) -> Result<(), Malformed> {
+    if !matches!(key.protocol, TCP | UDP | DCCP | SCTP | UDP_LITE) {
+        return Ok(());
+    }
+    let Some((id, later)) = upper.fragment else {
+        let [a, b, c, d]: [u8; 4] = load(ctx, upper.offset)?;
+        key.source_port = u16::from_be_bytes([a, b]);
+        key.destination_port = u16::from_be_bytes([c, d]);
+        return Ok(());
+    };
+    *datagram = FragmentKey {
+        source: key.source,
+        destination: key.destination,
+        id,
+        protocol: u32::from(key.protocol),
+    };
+    if later {
+        // SAFETY: a stale value names the ports of another datagram with the same identification at worst.
+        match unsafe { FRAGMENTS.get(&*datagram) } {
+            Some(ports) => {
+                key.source_port = ports.source;
+                key.destination_port = ports.destination;
+            }
+            None => account::event(ctx, Event::FragmentUnknown),
+        }
+    } else {
+        let [a, b, c, d]: [u8; 4] = load(ctx, upper.offset)?;
+        key.source_port = u16::from_be_bytes([a, b]);
+        key.destination_port = u16::from_be_bytes([c, d]);
+        let ports = FragmentPorts {
+            source: key.source_port,
+            destination: key.destination_port,
+        };
+        // A full map evicts the least recently used datagram; its later fragments are counted.
+        let _ = FRAGMENTS.insert(&*datagram, &ports, 0);
+    }
+    Ok(())
+}
+
+/// Bytes and packets on the wire: a super-packet repeats its headers in each segment
+/// (`qdisc_pkt_len_init` does the same sum, but not at ingress).
+#[inline(always)]
+fn wire_load(ctx: &TcContext, upper: &Upper, protocol: u8) -> Result<Load, Malformed> {
+    let skb = skb(ctx);
+    let bytes = u64::from(skb.len);
+    let size = u64::from(skb.gso_size);
+    if size == 0 {
+        return Ok(Load { bytes, segments: 1 });
+    }
+    let header = match protocol {
+        TCP => {
+            let [offset]: [u8; 1] = load(ctx, upper.offset + 12)?;
+            u64::from(upper.offset) + u64::from(offset >> 4) * 4
+        }
+        _ => u64::from(upper.offset) + 8,
+    };
+    if bytes <= header {
+        return Ok(Load { bytes, segments: 1 });
+    }
+    let segments = (bytes - header).div_ceil(size);
+    Ok(Load {
+        bytes: bytes + (segments - 1) * header,
+        segments,
+    })
+}
+
+/// Hash of the 5-tuple: packets of a flow that keep their order share an fq flow.
+#[inline(always)]
+pub(crate) fn flow_hash(key: &FlowKey) -> u32 {
+    let mut hash = u64::from(key.source_port) << 32
+        | u64::from(key.destination_port) << 16
+        | u64::from(key.protocol) << 8
+        | u64::from(key.direction);
+    for half in [&key.source, &key.destination] {
+        for at in [0, 8] {
+            let word = u64::from_le_bytes([
+                half[at],
+                half[at + 1],
+                half[at + 2],
+                half[at + 3],
+                half[at + 4],
+                half[at + 5],
+                half[at + 6],
+                half[at + 7],
+            ]);
+            hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            hash ^= hash >> 29;
+        }
+    }
+    (hash ^ (hash >> 32)) as u32
+}

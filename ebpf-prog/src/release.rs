@@ -1,0 +1,77 @@
+//! Takes packets out of the hold device when their time has come, and sends them on: to the
+//! interface if their path is done, else through its next leg.
+
+use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
+use perturb_common::{
+    abi::{Attachment, Event, NONE, Tag},
+    units::{MonoNanos, Nanos},
+};
+
+use crate::{
+    account,
+    capture::Profile,
+    fold,
+    hold::{self, Held},
+    maps::ATTACHMENTS,
+    packet,
+    scratch::Scratch,
+};
+
+/// The program at the far end of a hold device.
+#[inline(always)]
+pub(crate) fn release(ctx: &TcContext) -> i32 {
+    // SAFETY: the map's values live as long as the program; they are written before it is attached.
+    let Some(attachment) = (unsafe { ATTACHMENTS.get(packet::skb(ctx).ifindex) }) else {
+        return hold::DISCARD;
+    };
+    let Some(held) = hold::reclaim(ctx) else {
+        account::event(ctx, Event::Foreign);
+        return hold::DISCARD;
+    };
+    // SAFETY: the helper has no preconditions.
+    let now = MonoNanos(unsafe { bpf_ktime_get_ns() });
+    if held.departure.0 != 0 {
+        account::lateness(Nanos(now.0.saturating_sub(held.departure.0)));
+    }
+    if held.tag.position != Tag::DELIVER
+        && let Some(action) = next_leg(ctx, attachment, &held, now)
+    {
+        return action;
+    }
+    account::event(ctx, Event::Released);
+    hold::deliver(ctx, attachment, held.tag.direction)
+}
+
+/// Folds the path further from the packet's logical arrival; `None` if there is no path any more
+/// (the profile changed, or the lease ran out): the packet is delivered at once.
+#[inline(always)]
+fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNanos) -> Option<i32> {
+    let profile = Profile::in_force(ctx, now.0)?;
+    let direction = fold::direction(held.tag.direction);
+    let scratch = Scratch::here()?;
+    packet::parse(ctx, direction, scratch).ok()?;
+    let (class, path) = profile.path(ctx, &scratch.key);
+    if path == NONE {
+        return None;
+    }
+    let path = fold::path(&profile, path)?;
+    if held.tag.position >= path.len {
+        return None;
+    }
+    // A packet that was split has waited for nothing; any other arrives when it should have.
+    let arrival = if held.departure.0 != 0 {
+        held.departure
+    } else {
+        now
+    };
+    Some(fold::run(
+        ctx,
+        attachment,
+        &profile,
+        scratch,
+        class,
+        path,
+        arrival,
+        held.tag.position,
+    ))
+}

@@ -1,0 +1,52 @@
+//! Working memory of one run: the BPF stack holds 512 bytes over all frames. Per CPU, and programs
+//! of this crate do not nest on a CPU: what `bpf_clone_redirect` runs inside them (`stamp`) does
+//! not come here.
+
+use aya_ebpf::{macros::map, maps::PerCpuArray};
+use perturb_common::{
+    abi::{FlowKey, FragmentKey, InstanceKey},
+    departure::Load,
+    units::Instant,
+};
+
+#[map]
+static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// The packet at hand.
+#[repr(C)]
+pub(crate) struct Scratch {
+    pub(crate) key: FlowKey,
+    pub(crate) load: Load,
+    pub(crate) walk: Walk,
+    pub(crate) instance: InstanceKey,
+    pub(crate) fragment: FragmentKey,
+}
+
+/// How the packet has fared so far on its path.
+#[repr(C)]
+pub(crate) struct Walk {
+    /// Logical time of arrival at the next server.
+    pub(crate) time: Instant,
+    /// What it costs there: both copies of a duplicated packet.
+    pub(crate) load: Load,
+    /// 1, or 2 if it was duplicated.
+    pub(crate) copies: u32,
+    /// 1 to set the CE mark.
+    pub(crate) mark: u32,
+    /// 1 if it may overtake others.
+    pub(crate) reorder: u32,
+    /// Where a bit is flipped.
+    pub(crate) corrupt_place: u32,
+    /// Which bit; 0 for none.
+    pub(crate) corrupt_mask: u32,
+    pub(crate) reserved: u32,
+}
+
+impl Scratch {
+    /// This CPU's.
+    #[inline(always)]
+    pub(crate) fn here() -> Option<&'static mut Self> {
+        // SAFETY: one run at a time uses a CPU's scratch.
+        SCRATCH.get_ptr_mut(0).map(|scratch| unsafe { &mut *scratch })
+    }
+}
