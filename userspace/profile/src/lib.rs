@@ -1,1 +1,36 @@
-//! The YAML profile.
+//! The YAML profile: what network to put programs on.
+//!
+//! ```text
+//! text --yaml--> tree with places --read*--> Profile --print--> normalized text (itself a profile)
+//!                                               |----explain--> what it means, in numbers
+//!                                               '----compile--> the tables that the eBPF programs read
+//! ```
+//!
+//! A [`Profile`] is valid by construction: [`parse`] either returns one or reports every problem of the text at once,
+//! each with its place, the offending text, what is allowed and what to do. All of it is pure; only
+//! [`load`] reads files. What it lacks: it does not know the interfaces, the kernel or the pacer.
+
+mod delay;
+mod diagnostic;
+mod keys;
+mod matching;
+mod model;
+mod quantity;
+mod read;
+mod read_class;
+mod read_profile;
+mod read_server;
+mod read_topology;
+mod suggest;
+mod topology;
+mod yaml;
+
+pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
+pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
+pub use model::{
+    Buffer, Class, Distribution, EcnThreshold, GilbertElliott, Jitter, Limits, Loss, Name, Overhead, Profile,
+    Scope, Segmentation, Server, ServerId, Treatment, Volume,
+};
+pub use quantity::{Duration, Probability, Quantity, QuantityError, Rate, Size};
+pub use read_profile::parse;
+pub use topology::{Collisions, Layout, MAX_HOSTS, Sharing, Tcp, Topology, Window};

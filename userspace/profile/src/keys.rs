@@ -1,0 +1,645 @@
+//! Every key of a profile: its value, range, default and meaning. The reader takes allowed keys and ranges from here,
+//! the JSON Schema and the reference in docs/profile.md are generated from here, so they cannot drift apart.
+
+use perturb_common::abi;
+
+use crate::matching::{DSCPS, ETHERTYPES, PROTOCOLS, Words};
+use crate::model::Limits;
+use crate::quantity::{Duration, Probability, Rate, Size};
+use crate::topology::MAX_HOSTS;
+
+/// A smallest and a largest value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds<T> {
+    pub(crate) min: T,
+    pub(crate) max: T,
+}
+
+const fn bounds<T: Copy>(min: T, max: T) -> Bounds<T> {
+    Bounds { min, max }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The longest a packet may be held. fq keeps what is beyond its own horizon from leaving at all.
+pub(crate) const MAX_HORIZON: Duration = Duration::from_nanos(60 * SECOND);
+/// The smallest buffer: one full Ethernet frame with its header, or nothing of that size ever passes.
+pub(crate) const FRAME: Size = Size::from_bytes(1514);
+
+pub(crate) const LATENCY: Bounds<Duration> = bounds(Duration::ZERO, MAX_HORIZON);
+pub(crate) const GAP: Bounds<Duration> = bounds(Duration::ZERO, Duration::from_nanos(SECOND));
+pub(crate) const OVERHEAD: Bounds<Duration> =
+    bounds(Duration::ZERO, Duration::from_nanos(abi::MAX_OVERHEAD.0));
+pub(crate) const HORIZON: Bounds<Duration> = bounds(Duration::from_millis(1), MAX_HORIZON);
+pub(crate) const SCALE: Bounds<Duration> = bounds(Duration::from_nanos(1), Duration::from_nanos(10 * SECOND));
+pub(crate) const BANDWIDTH: Bounds<Rate> = bounds(
+    Rate::from_bits_per_second(1_000),
+    Rate::from_bits_per_second(10_000_000_000_000),
+);
+pub(crate) const BUFFER_BYTES: Bounds<Size> = bounds(FRAME, Size::from_bytes(64 << 30));
+pub(crate) const BUFFER_DELAY: Bounds<Duration> = bounds(Duration::from_nanos(1), MAX_HORIZON);
+pub(crate) const BUFFER_PACKETS: Bounds<u64> = bounds(1, abi::MAX_RING_SLOTS as u64);
+pub(crate) const ECN_BYTES: Bounds<Size> = bounds(Size::from_bytes(1), Size::from_bytes(64 << 30));
+pub(crate) const ECN_DELAY: Bounds<Duration> = bounds(Duration::from_nanos(1), MAX_HORIZON);
+pub(crate) const SHARE: Bounds<Probability> = bounds(Probability::ZERO, Probability::ONE);
+pub(crate) const NTH: Bounds<u64> = bounds(1, 1 << 48);
+pub(crate) const FLOWS: Bounds<u64> = bounds(1024, 4_194_304);
+pub(crate) const HELD: Bounds<Size> = bounds(Size::from_bytes(1 << 20), Size::from_bytes(64 << 30));
+pub(crate) const ANY_U64: Bounds<u64> = bounds(0, u64::MAX);
+pub(crate) const ANY_U32: Bounds<u64> = bounds(0, u32::MAX as u64);
+pub(crate) const RTO_MIN: Bounds<Duration> =
+    bounds(Duration::from_millis(1), Duration::from_nanos(120 * SECOND));
+pub(crate) const WINDOW: Bounds<Size> = bounds(Size::from_bytes(4096), Size::from_bytes(1 << 30));
+pub(crate) const EARLY_RETRANS: Bounds<u64> = bounds(0, 4);
+pub(crate) const RECOVERY: Bounds<u64> = bounds(0, 7);
+pub(crate) const SLOT: Bounds<Duration> = bounds(Duration::from_nanos(1), Duration::from_millis(10));
+pub(crate) const ATTEMPTS: Bounds<u64> = bounds(1, 16);
+pub(crate) const LEVELS: usize = 10;
+pub(crate) const DIMENSION: Bounds<u64> = bounds(2, MAX_HOSTS as u64);
+pub(crate) const DIMENSIONS: usize = 8;
+/// Entries of a list of addresses, ports and the like.
+pub(crate) const ALTERNATIVES: usize = 4096;
+pub(crate) const MAX_TEXT: usize = 4096;
+
+/// What a value looks like.
+#[derive(Clone, Copy)]
+pub(crate) enum Shape {
+    Duration(Bounds<Duration>),
+    Rate(Bounds<Rate>),
+    Size(Bounds<Size>),
+    Share,
+    /// `100 packets`.
+    Packets,
+    Integer(Bounds<u64>),
+    Flag,
+    True,
+    Name,
+    Text,
+    Choice(&'static [&'static str]),
+    /// A number or one of the words that stand for numbers.
+    Word(&'static Words, Bounds<u64>),
+    Prefix,
+    Port,
+    Section(&'static Section),
+    /// Names of the user's choice, each with a value.
+    Named(&'static Shape),
+    List(&'static Shape, usize, usize),
+    /// A single value, or a list of alternatives.
+    OneOrMore(&'static Shape),
+    Either(&'static [Shape]),
+}
+
+/// A key and what is to be said about it.
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) shape: Shape,
+    pub(crate) required: bool,
+    /// What holds without it.
+    pub(crate) default: &'static str,
+    pub(crate) doc: &'static str,
+}
+
+const fn key(name: &'static str, shape: Shape, default: &'static str, doc: &'static str) -> Key {
+    Key {
+        name,
+        shape,
+        required: false,
+        default,
+        doc,
+    }
+}
+
+const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+    Key {
+        name,
+        shape,
+        required: true,
+        default: "",
+        doc,
+    }
+}
+
+/// A map with fixed keys.
+pub(crate) struct Section {
+    /// With its article, for messages.
+    pub(crate) what: &'static str,
+    /// For the schema and the reference.
+    pub(crate) title: &'static str,
+    pub(crate) doc: &'static str,
+    pub(crate) keys: &'static [Key],
+}
+
+impl Section {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.keys.iter().map(|key| key.name)
+    }
+}
+
+const PATH: Shape = Shape::List(&Shape::Name, 0, abi::MAX_PATH_SERVERS);
+const PREFIXES: Shape = Shape::OneOrMore(&Shape::Prefix);
+const PORTS: Shape = Shape::OneOrMore(&Shape::Port);
+const SERVER_SHAPE: Shape = Shape::Section(&SERVER);
+
+macro_rules! server_keys {
+    ($($extra:expr),* $(,)?) => { &[
+        key("gap", Shape::Duration(GAP), "0s", "LogGP's g: how long one wire packet occupies the server, whatever its size."),
+        key("bandwidth", Shape::Rate(BANDWIDTH), "unlimited", "LogGP's 1/G, counted in wire bytes (Ethernet header included, preamble and gap between frames not)."),
+        key("latency", Shape::Duration(LATENCY), "0s", "LogGP's L: one-way delay after the service. A round trip has two."),
+        key("buffer", Shape::Either(&[Shape::Size(BUFFER_BYTES), Shape::Duration(BUFFER_DELAY), Shape::Packets, Shape::Section(&BUFFER)]), "none: the queue may grow to the horizon",
+            "Drop-tail buffer: bytes, the time they take, or `100 packets`. A packet that would exceed it is dropped. Bytes and time need a bandwidth; packets need scope shared or interface."),
+        key("jitter", Shape::Either(&[Shape::Duration(SCALE), Shape::Section(&JITTER)]), "none", "Random addition to the latency; a duration alone means evenly within ± that."),
+        key("loss", Shape::Either(&[Shape::Share, Shape::Section(&LOSS)]), "none", "Which packets are lost here; a percentage alone means each packet independently."),
+        key("duplicate", Shape::Share, "0%", "Probability that a packet leaves twice."),
+        key("corrupt", Shape::Share, "0%", "Probability that one random bit of a packet is flipped."),
+        key("ecn", Shape::Either(&[Shape::Size(ECN_BYTES), Shape::Duration(ECN_DELAY)]), "never", "Backlog above which ECN-capable packets are CE-marked: bytes need a bandwidth, a time needs a bandwidth or gap."),
+        $($extra),*
+    ] };
+}
+
+const SCOPE: Key = key(
+    "scope",
+    Shape::Choice(&["shared", "interface", "host", "flow"]),
+    "shared",
+    "Whose packets queue together: all that cross it (shared), those of one interface, of one remote address (host) or of one 5-tuple (flow).",
+);
+
+pub(crate) static SERVER: Section = Section {
+    what: "a server",
+    title: "server",
+    doc: "A FIFO server: packets wait for those ahead, occupy it for gap + bytes/bandwidth, and arrive a latency later.",
+    keys: server_keys!(SCOPE),
+};
+
+pub(crate) static LINK: Section = Section {
+    what: "a link of a topology",
+    title: "link",
+    doc: "A server of a topology; it is always shared.",
+    keys: server_keys!(),
+};
+
+pub(crate) static LEVEL: Section = Section {
+    what: "a level of a tree",
+    title: "level",
+    doc: "An edge of one height of a tree; it is always shared.",
+    keys: server_keys!(key(
+        "buffer_delay",
+        Shape::Duration(BUFFER_DELAY),
+        "as `buffer` says",
+        "PlogPT's d(h), another way to write `buffer` in time."
+    )),
+};
+
+pub(crate) static BUFFER: Section = Section {
+    what: "a buffer",
+    title: "buffer",
+    doc: "Limits of a drop-tail buffer; a packet is dropped if one of them would be exceeded.",
+    keys: &[
+        key(
+            "bytes",
+            Shape::Size(BUFFER_BYTES),
+            "no limit",
+            "Wire bytes waiting or in service, the arriving packet included.",
+        ),
+        key(
+            "delay",
+            Shape::Duration(BUFFER_DELAY),
+            "no limit",
+            "The time those bytes take; excludes `bytes`.",
+        ),
+        key(
+            "packets",
+            Shape::Integer(BUFFER_PACKETS),
+            "no limit",
+            "Wire packets waiting or in service.",
+        ),
+    ],
+};
+
+pub(crate) const DISTRIBUTIONS: &[&str] = &["uniform", "normal", "pareto", "pareto-normal", "table"];
+
+pub(crate) static JITTER: Section = Section {
+    what: "a jitter",
+    title: "jitter",
+    doc: "A random addition to the latency. The sum is never below zero: a scale near the latency raises the mean.",
+    keys: &[
+        key(
+            "distribution",
+            Shape::Choice(DISTRIBUTIONS),
+            "uniform",
+            "uniform: within ± scale; normal: scale is the standard deviation; pareto, pareto-normal: as netem's; table: from a file.",
+        ),
+        key(
+            "scale",
+            Shape::Duration(SCALE),
+            "required",
+            "The width of the distribution.",
+        ),
+        key(
+            "stddev",
+            Shape::Duration(SCALE),
+            "none",
+            "Another word for the scale of a normal distribution.",
+        ),
+        key(
+            "table",
+            Shape::Text,
+            "",
+            "File in iproute2's .dist format (integers, 8192 stands for one scale), relative to the profile.",
+        ),
+        key(
+            "reorder",
+            Shape::Flag,
+            "false",
+            "Whether a packet may overtake another; TCP takes reordering for loss.",
+        ),
+    ],
+};
+
+pub(crate) static LOSS: Section = Section {
+    what: "a loss model",
+    title: "loss",
+    doc: "Packets are lost that any of the three selects. The same seed and packets lose the same packets.",
+    keys: &[
+        key("random", Shape::Share, "0%", "Each packet independently."),
+        key(
+            "gilbert_elliott",
+            Shape::Section(&GILBERT_ELLIOTT),
+            "none",
+            "Loss in bursts.",
+        ),
+        key(
+            "nth",
+            Shape::List(&Shape::Integer(NTH), 1, abi::MAX_NTH as usize),
+            "none",
+            "These packets of each instance of the server, counted from 1.",
+        ),
+    ],
+};
+
+pub(crate) static GILBERT_ELLIOTT: Section = Section {
+    what: "a Gilbert-Elliott model",
+    title: "gilbert_elliott",
+    doc: "A chain with a good and a bad state (Gilbert 1960, Elliott 1963), parameters as in netem's gemodel.",
+    keys: &[
+        required("p", Shape::Share, "From good to bad, per packet."),
+        required("r", Shape::Share, "From bad to good, per packet."),
+        key("bad_loss", Shape::Share, "100%", "1-h: loss in the bad state."),
+        key("good_loss", Shape::Share, "0%", "1-k: loss in the good state."),
+    ],
+};
+
+pub(crate) static OVERHEAD_SECTION: Section = Section {
+    what: "the overhead",
+    title: "overhead",
+    doc: "LogGP's o: processor time burnt on this host for each wire packet of a class, in either direction's own context.",
+    keys: &[
+        key(
+            "send",
+            Shape::Duration(OVERHEAD),
+            "0s",
+            "o_s, in the sender's context at egress.",
+        ),
+        key("receive", Shape::Duration(OVERHEAD), "0s", "o_r, at ingress."),
+    ],
+};
+
+pub(crate) static LIMITS: Section = Section {
+    what: "the limits",
+    title: "limits",
+    doc: "Bounds on the memory of the emulation.",
+    keys: &[
+        key(
+            "flows",
+            Shape::Integer(FLOWS),
+            "131072",
+            "Flows, and instances of servers per flow or host, remembered at once.",
+        ),
+        key(
+            "held",
+            Shape::Size(HELD),
+            "from bandwidths and delays",
+            "Bytes held at once.",
+        ),
+    ],
+};
+
+pub(crate) static MATCH: Section = Section {
+    what: "a match",
+    title: "match",
+    doc: "Conditions on a packet. All keys must hold; entries of a list are alternatives. `{}` matches everything, IP or not.",
+    keys: &[
+        key("family", Shape::Choice(&["ipv4", "ipv6"]), "any", "IP version."),
+        key(
+            "non_ip",
+            Shape::True,
+            "any",
+            "Everything that is not IP (ARP, LLDP, ...).",
+        ),
+        key(
+            "ethertype",
+            Shape::OneOrMore(&Shape::Word(&ETHERTYPES, bounds(0, 0xffff))),
+            "any",
+            "EtherType below any VLAN tags, by name or number (0x88b5).",
+        ),
+        key(
+            "protocol",
+            Shape::OneOrMore(&Shape::Word(&PROTOCOLS, bounds(0, 255))),
+            "any",
+            "IP protocol, by name or number, after IPv6 extension headers.",
+        ),
+        key("source", PREFIXES, "any", "Source address of the header."),
+        key(
+            "destination",
+            PREFIXES,
+            "any",
+            "Destination address of the header.",
+        ),
+        key(
+            "local",
+            PREFIXES,
+            "any",
+            "Address of this side: source at egress, destination at ingress.",
+        ),
+        key(
+            "remote",
+            PREFIXES,
+            "any",
+            "Address of the other side: destination at egress, source at ingress.",
+        ),
+        key("address", PREFIXES, "any", "Address of either side."),
+        key(
+            "source_port",
+            PORTS,
+            "any",
+            "Source port of the header; needs a protocol with ports, or none.",
+        ),
+        key(
+            "destination_port",
+            PORTS,
+            "any",
+            "Destination port of the header.",
+        ),
+        key("local_port", PORTS, "any", "Port of this side."),
+        key("remote_port", PORTS, "any", "Port of the other side."),
+        key("port", PORTS, "any", "Port of either side."),
+        key(
+            "dscp",
+            Shape::OneOrMore(&Shape::Word(&DSCPS, bounds(0, 63))),
+            "any",
+            "DiffServ code point, by name (ef, af11, cs0, ...) or number.",
+        ),
+        key(
+            "fwmark",
+            Shape::OneOrMore(&Shape::Integer(ANY_U32)),
+            "any",
+            "Firewall mark, decimal or 0x.",
+        ),
+    ],
+};
+
+pub(crate) static CLASS: Section = Section {
+    what: "a class",
+    title: "class",
+    doc: "Packets that match cross the servers named, in order. Without a list for a direction they pass it untouched; an empty list burns the overhead only.",
+    keys: &[
+        required("name", Shape::Name, "What it is called in counters."),
+        required("match", Shape::Section(&MATCH), "Which packets."),
+        key(
+            "egress",
+            PATH,
+            "untouched",
+            "Servers crossed by packets that this host sends, at most 16.",
+        ),
+        key(
+            "ingress",
+            PATH,
+            "untouched",
+            "Servers crossed by packets that this host receives, at most 16.",
+        ),
+        key(
+            "bypass",
+            Shape::True,
+            "",
+            "They pass untouched both ways, without overhead.",
+        ),
+    ],
+};
+
+pub(crate) static COLLISIONS: Section = Section {
+    what: "collisions",
+    title: "collisions",
+    doc: "CSMA/CD: truncated binary exponential back-off, seeded.",
+    keys: &[
+        required(
+            "slot",
+            Shape::Duration(SLOT),
+            "The slot time; 51.2us on 10 Mbit/s Ethernet.",
+        ),
+        key(
+            "attempts",
+            Shape::Integer(ATTEMPTS),
+            "16",
+            "After how many attempts a frame is given up.",
+        ),
+    ],
+};
+
+pub(crate) const LAYOUTS: &[&str] = &["bus", "star", "tree", "mesh", "torus"];
+pub(crate) const SHARINGS: &[&str] = &["unidirectional", "bidirectional"];
+
+pub(crate) static TOPOLOGY: Section = Section {
+    what: "a topology",
+    title: "topology",
+    doc: "A generated network between the hosts of `perturb run --hosts N`, or those under `hosts`.",
+    keys: &[
+        required(
+            "kind",
+            Shape::Choice(LAYOUTS),
+            "bus: one server all cross; star: a link to and from a switch per host; tree: a perfect binary tree of switches; mesh, torus: a grid with dimension-ordered routing.",
+        ),
+        key(
+            "link",
+            Shape::Section(&LINK),
+            "",
+            "Each link of a bus, star, mesh or torus.",
+        ),
+        key(
+            "collisions",
+            Shape::Section(&COLLISIONS),
+            "none",
+            "Back-off on a bus.",
+        ),
+        key(
+            "levels",
+            Shape::List(&Shape::Section(&LEVEL), 1, LEVELS),
+            "",
+            "The edges of a tree by height, the lowest first; n levels join 2^n hosts.",
+        ),
+        key(
+            "sharing",
+            Shape::Choice(SHARINGS),
+            "unidirectional",
+            "Whether the two directions of a tree edge share one server (bidirectional).",
+        ),
+        key(
+            "dimensions",
+            Shape::List(&Shape::Integer(DIMENSION), 1, DIMENSIONS),
+            "",
+            "Hosts along each dimension of a mesh or torus.",
+        ),
+        key(
+            "egress",
+            PATH,
+            "[]",
+            "Servers of the sending host, before the network.",
+        ),
+        key(
+            "ingress",
+            PATH,
+            "[]",
+            "Servers of the receiving host, after the network.",
+        ),
+    ],
+};
+
+const WINDOW_SHAPE: Shape = Shape::List(&Shape::Size(WINDOW), 3, 3);
+
+pub(crate) static TCP: Section = Section {
+    what: "the tcp settings",
+    title: "tcp",
+    doc: "TCP of the private hosts of `perturb run`; what is absent stays as the kernel has it.",
+    keys: &[
+        key(
+            "congestion_control",
+            Shape::Name,
+            "the kernel's",
+            "cubic, reno, bbr, ...",
+        ),
+        key("sack", Shape::Flag, "the kernel's", "Selective acknowledgments."),
+        key(
+            "early_retrans",
+            Shape::Integer(EARLY_RETRANS),
+            "the kernel's",
+            "net.ipv4.tcp_early_retrans; 0 disables tail loss probes, 3 is Linux's default.",
+        ),
+        key(
+            "recovery",
+            Shape::Integer(RECOVERY),
+            "the kernel's",
+            "net.ipv4.tcp_recovery; 0 disables RACK.",
+        ),
+        key(
+            "rto_min",
+            Shape::Duration(RTO_MIN),
+            "the kernel's",
+            "Smallest retransmission time-out; Linux has 200ms.",
+        ),
+        key(
+            "receive_buffer",
+            WINDOW_SHAPE,
+            "the kernel's",
+            "net.ipv4.tcp_rmem: [min, initial, max].",
+        ),
+        key(
+            "send_buffer",
+            WINDOW_SHAPE,
+            "the kernel's",
+            "net.ipv4.tcp_wmem: [min, initial, max].",
+        ),
+        key(
+            "offloads",
+            Shape::Flag,
+            "the kernel's",
+            "Segmentation and checksum offloads of the interfaces.",
+        ),
+        key(
+            "no_metrics_save",
+            Shape::Flag,
+            "the kernel's",
+            "true: a connection learns nothing from earlier ones.",
+        ),
+    ],
+};
+
+/// The only version there is.
+pub(crate) const VERSION: u64 = 1;
+
+pub(crate) static PROFILE: Section = Section {
+    what: "a profile",
+    title: "profile",
+    doc: "A network to put programs on. Either `servers` and `classes`, or, as a shorthand for one server each way that everything crosses, the keys of a server at the top.",
+    keys: &[
+        required(
+            "version",
+            Shape::Integer(bounds(VERSION, VERSION)),
+            "Version of this format.",
+        ),
+        key("name", Shape::Name, "none", "What it is called."),
+        key("description", Shape::Text, "none", "What it is, for people."),
+        key(
+            "seed",
+            Shape::Integer(ANY_U64),
+            "1",
+            "Same seed, same packets: same losses and jitter.",
+        ),
+        key(
+            "overhead",
+            Shape::Section(&OVERHEAD_SECTION),
+            "none",
+            "Processor time burnt on this host for each wire packet.",
+        ),
+        key(
+            "segmentation",
+            Shape::Choice(SEGMENTATIONS),
+            "auto",
+            "Super-packets: exact splits them into wire packets first, whole never, auto where it matters.",
+        ),
+        key(
+            "horizon",
+            Shape::Duration(HORIZON),
+            "from latencies and buffers",
+            "The longest a packet is held; beyond it, it is dropped and counted as unintended.",
+        ),
+        key("limits", Shape::Section(&LIMITS), "", "Bounds on memory."),
+        key(
+            "servers",
+            Shape::Named(&SERVER_SHAPE),
+            "none",
+            "The servers by name.",
+        ),
+        key(
+            "classes",
+            Shape::List(&Shape::Section(&CLASS), 0, abi::MAX_CLASSES as usize),
+            "none",
+            "Which packets cross which servers. The first class that matches counts; what matches none passes untouched.",
+        ),
+        key(
+            "hosts",
+            Shape::Named(&PREFIXES),
+            "none",
+            "Hosts by name, with their addresses, in the order of their ranks in a topology.",
+        ),
+        key(
+            "topology",
+            Shape::Section(&TOPOLOGY),
+            "none",
+            "A generated network between hosts.",
+        ),
+        key(
+            "tcp",
+            Shape::Section(&TCP),
+            "the kernel's",
+            "TCP of the private hosts.",
+        ),
+    ],
+};
+
+pub(crate) const SEGMENTATIONS: &[&str] = &["auto", "exact", "whole"];
+
+/// Keys that make the shorthand.
+pub(crate) fn shorthand() -> &'static [Key] {
+    SERVER.keys
+}
+
+const _: () =
+    assert!(Limits::DEFAULT_FLOWS == 131_072 && abi::MAX_CLASSES == 4096 && abi::MAX_PATH_SERVERS == 16);

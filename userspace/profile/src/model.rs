@@ -1,0 +1,292 @@
+//! The profile as the rest of perturb sees it: typed, and valid by construction of [`crate::parse`].
+
+use std::fmt;
+
+use crate::matching::{Match, Prefix};
+use crate::quantity::{Duration, Probability, Rate, Size};
+use crate::topology::{Tcp, Topology};
+
+/// A network to put programs on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Profile {
+    /// What it is called.
+    pub name: Option<Name>,
+    /// What it is, for people.
+    pub description: Option<String>,
+    /// Same seed, same packets, same losses and jitter.
+    pub seed: u64,
+    /// Processor time burnt per wire packet.
+    pub overhead: Overhead,
+    /// How super-packets are charged.
+    pub segmentation: Segmentation,
+    /// The longest a packet may be held, if given; see [`crate::explain`] for the derived one.
+    pub horizon: Option<Duration>,
+    /// Bounds on memory.
+    pub limits: Limits,
+    /// The servers, in the order of the text.
+    pub servers: Vec<(Name, Server)>,
+    /// The classes; the first that matches counts.
+    pub classes: Vec<Class>,
+    /// Hosts by name, in the order of their ranks.
+    pub hosts: Vec<(Name, Vec<Prefix>)>,
+    /// A generated network between the hosts.
+    pub topology: Option<Topology>,
+    /// TCP settings of the private hosts.
+    pub tcp: Tcp,
+}
+
+impl Profile {
+    /// The server that `id` names; `None` for an id of another profile.
+    pub fn server(&self, id: ServerId) -> Option<(&Name, &Server)> {
+        self.servers.get(id.index()).map(|(name, server)| (name, server))
+    }
+}
+
+/// A name of a server, class, host or profile: letters, digits, `_`, `-`, `.`, at most 63, a letter or digit first.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(String);
+
+impl Name {
+    /// Longest name, that of a DNS label.
+    pub const MAX: usize = 63;
+    /// As a regular expression, for the schema.
+    pub(crate) const PATTERN: &'static str = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$";
+
+    /// `text`, if it is a name.
+    pub fn new(text: &str) -> Option<Self> {
+        let mut bytes = text.bytes();
+        let good = bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+            && text.len() <= Self::MAX;
+        good.then(|| Self(text.to_owned()))
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl serde::Serialize for Name {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// The LogGP overhead o, in processor time of this host, per wire packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Overhead {
+    /// o_s, burnt at egress in the sender's context.
+    pub send: Duration,
+    /// o_r, burnt at ingress.
+    pub receive: Duration,
+}
+
+/// How a super-packet (GSO, up to 64 KB that leave as many wire packets) passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Segmentation {
+    /// Split where a slow server or a packet-wise fate would tell the difference, else whole.
+    #[default]
+    Auto,
+    /// Always split into wire packets first.
+    Exact,
+    /// Never split; gap and bandwidth are charged for all its wire packets at once.
+    Whole,
+}
+
+/// Bounds on the memory of the emulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Flows and per-flow or per-host instances remembered at once; the least recently used is forgotten.
+    pub flows: u32,
+    /// Bytes held at once; derived from bandwidths and delays if absent.
+    pub held: Option<Size>,
+}
+
+impl Limits {
+    /// Flows remembered unless the profile says otherwise.
+    pub const DEFAULT_FLOWS: u32 = 131_072;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            flows: Self::DEFAULT_FLOWS,
+            held: None,
+        }
+    }
+}
+
+/// Index of a server in [`Profile::servers`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServerId(u16);
+
+impl ServerId {
+    /// The `index`-th server; `None` beyond 65535.
+    pub fn new(index: usize) -> Option<Self> {
+        u16::try_from(index).ok().map(Self)
+    }
+
+    /// As an index.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A FIFO server: see `perturb_common::departure`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Server {
+    /// Whose packets queue together.
+    pub scope: Scope,
+    /// g: occupancy per wire packet.
+    pub gap: Duration,
+    /// 1/G, counted in wire bytes; absent, bytes cost nothing.
+    pub bandwidth: Option<Rate>,
+    /// L: one-way latency after the service.
+    pub latency: Duration,
+    /// Where arriving packets are dropped.
+    pub buffer: Buffer,
+    /// Random addition to the latency.
+    pub jitter: Option<Jitter>,
+    /// Which packets are lost.
+    pub loss: Loss,
+    /// Probability that a packet leaves twice.
+    pub duplicate: Probability,
+    /// Probability that one bit of a packet is flipped.
+    pub corrupt: Probability,
+    /// Backlog above which ECN-capable packets are marked.
+    pub ecn: Option<EcnThreshold>,
+}
+
+/// Whose packets queue together at a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Scope {
+    /// All that cross it, on every interface the profile is applied to.
+    #[default]
+    Shared,
+    /// Those of one interface.
+    Interface,
+    /// Those of one remote address.
+    Host,
+    /// Those of one 5-tuple.
+    Flow,
+}
+
+/// A drop-tail buffer; a packet is dropped if any limit that is given would be exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Buffer {
+    /// Limit on the backlog's amount.
+    pub volume: Option<Volume>,
+    /// Limit on the backlog's packets.
+    pub packets: Option<u32>,
+}
+
+impl Buffer {
+    /// Whether it limits nothing.
+    pub fn is_unlimited(&self) -> bool {
+        self.volume.is_none() && self.packets.is_none()
+    }
+}
+
+/// An amount of backlog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Volume {
+    /// In bytes.
+    Bytes(Size),
+    /// In the time the server needs for it (PlogPT's d).
+    Delay(Duration),
+}
+
+/// Backlog above which ECN-capable packets are CE-marked.
+pub type EcnThreshold = Volume;
+
+/// A random addition to the latency; the sum is never below zero.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Jitter {
+    /// Its shape.
+    pub distribution: Distribution,
+    /// Its width; see [`Distribution`].
+    pub scale: Duration,
+    /// Whether packets may overtake each other.
+    pub reorder: bool,
+}
+
+/// The shape of a jitter, in units of its scale.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Distribution {
+    /// Evenly within ± scale.
+    Uniform,
+    /// Normal, the scale its standard deviation, cut at ± 4.
+    Normal,
+    /// netem's pareto: shape 3, shifted to mean 0.
+    Pareto,
+    /// netem's mix: a quarter normal, three quarters pareto.
+    ParetoNormal,
+    /// A table in iproute2's .dist format, 8192 for one scale; the path is relative to the profile.
+    Table(String),
+}
+
+/// Which packets are lost at a server: those that any of the three selects.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Loss {
+    /// Each packet independently.
+    pub random: Probability,
+    /// In bursts.
+    pub burst: Option<GilbertElliott>,
+    /// The listed packets, counted from 1, ascending.
+    pub nth: Vec<u64>,
+}
+
+/// Two states, good and bad; each packet first moves the chain, then is lost with its state's probability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GilbertElliott {
+    /// p: from good to bad.
+    pub to_bad: Probability,
+    /// r: from bad to good.
+    pub to_good: Probability,
+    /// 1-h: loss in the bad state.
+    pub bad_loss: Probability,
+    /// 1-k: loss in the good state.
+    pub good_loss: Probability,
+}
+
+/// Which packets, and what becomes of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Class {
+    /// What it is called.
+    pub name: Name,
+    /// Which packets.
+    pub matching: Match,
+    /// What becomes of them.
+    pub treatment: Treatment,
+}
+
+/// What becomes of a class's packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Treatment {
+    /// They pass untouched, both ways.
+    Bypass,
+    /// They cross servers. `None` for a direction: they pass it untouched. An empty path: only the overhead is burnt.
+    Emulate {
+        /// Servers of packets that this host sends.
+        egress: Option<Vec<ServerId>>,
+        /// Servers of packets that this host receives.
+        ingress: Option<Vec<ServerId>>,
+    },
+}
+
+impl Class {
+    /// The paths by direction, egress first.
+    pub fn paths(&self) -> [Option<&[ServerId]>; 2] {
+        match &self.treatment {
+            Treatment::Bypass => [None, None],
+            Treatment::Emulate { egress, ingress } => [egress.as_deref(), ingress.as_deref()],
+        }
+    }
+}

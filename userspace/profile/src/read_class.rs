@@ -1,0 +1,236 @@
+//! Reads classes: what they match, and the servers that their packets cross.
+
+use std::collections::HashMap;
+
+use crate::diagnostic::{Contradiction, Findings, Problem};
+use crate::keys::{self, ALTERNATIVES, Bounds};
+use crate::matching::{
+    DSCPS, Dscp, ETHERTYPES, EtherType, Family, Match, PROTOCOLS, PortRange, Prefix, Protocol,
+};
+use crate::model::{Class, Name, ServerId, Treatment};
+use crate::read::{At, Fields};
+use crate::suggest::closest;
+
+/// The servers that a path may name.
+pub(crate) struct ServerNames<'a>(HashMap<&'a str, ServerId>);
+
+impl<'a> ServerNames<'a> {
+    pub(crate) fn new(names: impl Iterator<Item = &'a Name>) -> Self {
+        let numbered = names
+            .enumerate()
+            .filter_map(|(index, name)| Some((name.as_str(), ServerId::new(index)?)));
+        Self(numbered.collect())
+    }
+
+    fn find(&self, at: At<'_>, findings: &mut Findings<'_>) -> Option<ServerId> {
+        let text = at.text("the name of a server", findings)?;
+        let found = self.0.get(text).copied();
+        if found.is_none() {
+            let mut known: Vec<(ServerId, &str)> = self.0.iter().map(|(&name, &id)| (id, name)).collect();
+            known.sort_unstable();
+            let suggestion = closest(text, known.iter().map(|&(_, name)| name)).map(str::to_owned);
+            // More names than this would bury the message.
+            let known = known.iter().take(20).map(|&(_, name)| name.to_owned()).collect();
+            at.report(
+                Problem::UnknownName {
+                    what: "a server",
+                    known,
+                    suggestion,
+                },
+                findings,
+            );
+        }
+        found
+    }
+
+    /// A path: servers in order, none twice.
+    pub(crate) fn path(&self, at: At<'_>, findings: &mut Findings<'_>) -> Option<Vec<ServerId>> {
+        let mut path: Vec<ServerId> = Vec::new();
+        at.list(
+            (0, perturb_common::abi::MAX_PATH_SERVERS),
+            findings,
+            |at, findings| {
+                let server = self.find(at, findings)?;
+                if path.contains(&server) {
+                    at.report(Problem::Repeated, findings);
+                } else {
+                    path.push(server);
+                }
+                Some(())
+            },
+        )?;
+        Some(path)
+    }
+}
+
+/// The list of classes; names are unique.
+pub(crate) fn classes(
+    at: At<'_>,
+    servers: &ServerNames<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Vec<Class>> {
+    let mut lines: HashMap<Name, usize> = HashMap::new();
+    at.list(
+        (0, perturb_common::abi::MAX_CLASSES as usize),
+        findings,
+        |at, findings| {
+            let fields = Fields::open(at, &keys::CLASS, &[], findings)?;
+            let name = fields.require("name", "name: nfs", findings, |at, findings| {
+                let name = at.name(findings)?;
+                if let Some(&first_line) = lines.get(&name) {
+                    at.report(
+                        Problem::DuplicateName {
+                            what: "a class",
+                            first_line,
+                        },
+                        findings,
+                    );
+                } else {
+                    lines.insert(name.clone(), at.node.place.line);
+                }
+                Some(name)
+            });
+            let matching = fields.require("match", "match: {}", findings, conditions);
+            let treatment = treatment(&fields, servers, findings);
+            Some(Class {
+                name: name?,
+                matching: matching?,
+                treatment,
+            })
+        },
+    )
+}
+
+fn treatment(fields: &Fields<'_>, servers: &ServerNames<'_>, findings: &mut Findings<'_>) -> Treatment {
+    let egress = fields.read("egress", findings, |at, f| servers.path(at, f));
+    let ingress = fields.read("ingress", findings, |at, f| servers.path(at, f));
+    if fields.node("bypass").is_none() {
+        if fields.node("egress").is_none() && fields.node("ingress").is_none() {
+            let example = "egress: [SERVER], ingress: [SERVER] or bypass: true";
+            fields.report(
+                "",
+                Problem::MissingKey {
+                    key: "egress",
+                    example,
+                },
+                findings,
+            );
+        }
+        return Treatment::Emulate { egress, ingress };
+    }
+    fields.read("bypass", findings, |at, f| at.choice(&["true"], &[()], f));
+    for key in ["egress", "ingress"] {
+        if fields.node(key).is_some() {
+            let why = "what bypasses the emulation crosses no server";
+            fields.report(key, Problem::Excludes { other: "bypass", why }, findings);
+        }
+    }
+    Treatment::Bypass
+}
+
+fn conditions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Match> {
+    let fields = Fields::open(at, &keys::MATCH, &[], findings)?;
+    let prefixes = |key, findings: &mut Findings<'_>| -> Vec<Prefix> {
+        fields
+            .read(key, findings, |at, f| {
+                at.one_or_more(ALTERNATIVES, f, |at, f| at.prefix(f))
+            })
+            .unwrap_or_default()
+    };
+    let ports = |key, findings: &mut Findings<'_>| -> Vec<PortRange> {
+        fields
+            .read(key, findings, |at, f| {
+                at.one_or_more(ALTERNATIVES, f, |at, f| at.port(f))
+            })
+            .unwrap_or_default()
+    };
+    let matching = Match {
+        family: fields.read("family", findings, |at, f| {
+            at.choice(&["ipv4", "ipv6"], &[Family::Ipv4, Family::Ipv6], f)
+        }),
+        non_ip: fields
+            .read("non_ip", findings, |at, f| at.choice(&["true"], &[()], f))
+            .is_some(),
+        ethertype: numbers(&fields, "ethertype", findings, |at, f| {
+            let number = at.word(&ETHERTYPES, Bounds { min: 0, max: 0xffff }, f)?;
+            u16::try_from(number).ok().map(EtherType)
+        }),
+        protocol: numbers(&fields, "protocol", findings, |at, f| {
+            let number = at.word(&PROTOCOLS, Bounds { min: 0, max: 255 }, f)?;
+            u8::try_from(number).ok().map(Protocol)
+        }),
+        source: prefixes("source", findings),
+        destination: prefixes("destination", findings),
+        local: prefixes("local", findings),
+        remote: prefixes("remote", findings),
+        address: prefixes("address", findings),
+        source_port: ports("source_port", findings),
+        destination_port: ports("destination_port", findings),
+        local_port: ports("local_port", findings),
+        remote_port: ports("remote_port", findings),
+        port: ports("port", findings),
+        dscp: numbers(&fields, "dscp", findings, |at, f| {
+            let number = at.word(&DSCPS, Bounds { min: 0, max: 63 }, f)?;
+            u8::try_from(number).ok().map(Dscp)
+        }),
+        fwmark: numbers(&fields, "fwmark", findings, |at, f| {
+            u32::try_from(at.integer(keys::ANY_U32, f)?).ok()
+        }),
+    };
+    if let Some(contradiction) = contradiction(&matching) {
+        at.report(Problem::NeverMatches(contradiction), findings);
+    }
+    Some(matching)
+}
+
+fn numbers<T: Copy + Eq + std::hash::Hash>(
+    fields: &Fields<'_>,
+    key: &'static str,
+    findings: &mut Findings<'_>,
+    read: impl FnMut(At<'_>, &mut Findings<'_>) -> Option<T>,
+) -> Vec<T> {
+    fields
+        .read(key, findings, |at, f| at.one_or_more(ALTERNATIVES, f, read))
+        .unwrap_or_default()
+}
+
+/// Why no packet can fulfil all conditions, if that is so.
+fn contradiction(matching: &Match) -> Option<Contradiction> {
+    /// Bits: IPv4, IPv6, neither.
+    fn kinds_of(list: impl Iterator<Item = u8>) -> u8 {
+        match list.fold(0, |all, kind| all | kind) {
+            0 => 0b111,
+            some => some,
+        }
+    }
+    let family = |family| if family == Family::Ipv4 { 0b001 } else { 0b010 };
+    let ethertype = |ethertype: &EtherType| match *ethertype {
+        EtherType::IPV4 => 0b001,
+        EtherType::IPV6 => 0b010,
+        _ => 0b100,
+    };
+    let outside =
+        kinds_of(matching.ethertype.iter().map(ethertype)) & if matching.non_ip { 0b100 } else { 0b111 };
+    if outside == 0 || (outside == 0b100 && matching.looks_at_ip()) {
+        return Some(Contradiction::FieldsWithoutIp);
+    }
+    let lists = [
+        &matching.source,
+        &matching.destination,
+        &matching.local,
+        &matching.remote,
+        &matching.address,
+    ];
+    let inside = lists
+        .iter()
+        .map(|list| kinds_of(list.iter().map(|prefix| family(prefix.family()))))
+        .fold(kinds_of(matching.family.into_iter().map(family)), |all, kinds| {
+            all & kinds
+        });
+    if outside & inside == 0 {
+        return Some(Contradiction::Families);
+    }
+    let portless = |protocol| !Protocol::WITH_PORTS.contains(protocol);
+    let ports_impossible = !matching.protocol.is_empty() && matching.protocol.iter().all(portless);
+    (matching.looks_at_ports() && ports_impossible).then_some(Contradiction::PortsWithoutProtocol)
+}

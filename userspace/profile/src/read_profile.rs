@@ -1,0 +1,223 @@
+//! Reads a whole profile: the top keys, the shorthand, and what spans several sections.
+
+use crate::diagnostic::{Diagnostics, Findings, KeyPath, Problem};
+use crate::keys;
+use crate::matching::Match;
+use crate::model::{Class, Limits, Name, Overhead, Profile, Segmentation, Server, ServerId, Treatment};
+use crate::quantity::Duration;
+use crate::read::{At, Fields};
+use crate::read_class::{ServerNames, classes};
+use crate::read_server::{knobs, server};
+use crate::read_topology;
+use crate::yaml::{self, Kind};
+
+/// Reads a profile. On failure every problem is reported, not just the first.
+pub fn parse(text: &str) -> Result<Profile, Diagnostics> {
+    let mut findings = Findings::new(text);
+    let tree = yaml::parse(text, &mut findings);
+    let profile = tree.and_then(|tree| match tree.kind {
+        Kind::Nothing => None,
+        _ => document(
+            At {
+                node: &tree,
+                path: &KeyPath::ROOT,
+            },
+            &mut findings,
+        ),
+    });
+    findings.conclude(profile)
+}
+
+fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
+    let fields = Fields::open(at, &keys::PROFILE, keys::shorthand(), findings)?;
+    let version = keys::Bounds {
+        min: keys::VERSION,
+        max: keys::VERSION,
+    };
+    fields.require("version", "version: 1", findings, |at, f| at.integer(version, f));
+
+    let overhead = fields.read("overhead", findings, overhead).unwrap_or_default();
+    let (servers, classes) = match shorthand_key(&fields) {
+        Some(key) => shorthand(&fields, key, findings),
+        None => longhand(&fields, findings),
+    };
+    let names = || ServerNames::new(servers.iter().map(|(name, _)| name));
+    let hosts = fields
+        .read("hosts", findings, read_topology::hosts)
+        .unwrap_or_default();
+    let topology = fields.read("topology", findings, |at, f| {
+        read_topology::topology(at, &names(), hosts.len(), f)
+    });
+    let untouched = classes.is_empty() && fields.node("classes").is_none() && topology.is_none();
+    let mut profile = Profile {
+        name: fields.read("name", findings, |at, f| at.name(f)),
+        description: fields.read("description", findings, |at, f| at.prose(keys::MAX_TEXT, f)),
+        seed: fields
+            .read("seed", findings, |at, f| at.integer(keys::ANY_U64, f))
+            .unwrap_or(1),
+        overhead,
+        segmentation: fields
+            .read("segmentation", findings, segmentation)
+            .unwrap_or_default(),
+        horizon: fields.read("horizon", findings, |at, f| at.quantity(keys::HORIZON, f)),
+        limits: fields.read("limits", findings, limits).unwrap_or_default(),
+        servers,
+        classes,
+        hosts,
+        topology,
+        tcp: fields
+            .read("tcp", findings, read_topology::tcp)
+            .unwrap_or_default(),
+    };
+    if untouched && profile.servers.is_empty() && overhead != Overhead::default() {
+        // Overhead alone is a shorthand too: every packet, no server.
+        profile.classes = vec![everything(Vec::new(), Vec::new())?];
+    }
+    check_sums(&fields, &profile, findings);
+    Some(profile)
+}
+
+fn overhead(at: At<'_>, findings: &mut Findings<'_>) -> Option<Overhead> {
+    let fields = Fields::open(at, &keys::OVERHEAD_SECTION, &[], findings)?;
+    let mut side = |key| {
+        fields
+            .read(key, findings, |at, f| at.quantity(keys::OVERHEAD, f))
+            .unwrap_or_default()
+    };
+    Some(Overhead {
+        send: side("send"),
+        receive: side("receive"),
+    })
+}
+
+fn segmentation(at: At<'_>, findings: &mut Findings<'_>) -> Option<Segmentation> {
+    let values = [Segmentation::Auto, Segmentation::Exact, Segmentation::Whole];
+    at.choice(keys::SEGMENTATIONS, &values, findings)
+}
+
+fn limits(at: At<'_>, findings: &mut Findings<'_>) -> Option<Limits> {
+    let fields = Fields::open(at, &keys::LIMITS, &[], findings)?;
+    let flows = fields.read("flows", findings, |at, f| at.integer(keys::FLOWS, f));
+    Some(Limits {
+        flows: flows
+            .and_then(|flows| u32::try_from(flows).ok())
+            .unwrap_or(Limits::DEFAULT_FLOWS),
+        held: fields.read("held", findings, |at, f| at.quantity(keys::HELD, f)),
+    })
+}
+
+type Network = (Vec<(Name, Server)>, Vec<Class>);
+
+fn shorthand_key(fields: &Fields<'_>) -> Option<&'static str> {
+    keys::shorthand()
+        .iter()
+        .map(|key| key.name)
+        .find(|name| fields.node(name).is_some())
+}
+
+/// One server each way that everything crosses.
+fn shorthand(fields: &Fields<'_>, key: &'static str, findings: &mut Findings<'_>) -> Network {
+    for other in ["servers", "classes", "topology"] {
+        if fields.node(other).is_some() {
+            let why = "a server's keys at the top mean that everything crosses that one server";
+            fields.report(other, Problem::Excludes { other: key, why }, findings);
+        }
+    }
+    let server = knobs(fields, true, findings);
+    let network = || {
+        let (outward, inward) = (ServerId::new(0)?, ServerId::new(1)?);
+        let servers = vec![
+            (Name::new("out")?, server.clone()),
+            (Name::new("in")?, server.clone()),
+        ];
+        Some((servers, vec![everything(vec![outward], vec![inward])?]))
+    };
+    network().unwrap_or_default()
+}
+
+/// The class `all` that everything belongs to.
+fn everything(egress: Vec<ServerId>, ingress: Vec<ServerId>) -> Option<Class> {
+    Some(Class {
+        name: Name::new("all")?,
+        matching: Match::default(),
+        treatment: Treatment::Emulate {
+            egress: Some(egress),
+            ingress: Some(ingress),
+        },
+    })
+}
+
+fn longhand(fields: &Fields<'_>, findings: &mut Findings<'_>) -> Network {
+    let limit = perturb_common::abi::MAX_SERVERS as usize;
+    let servers: Vec<(Name, Server)> = fields
+        .read("servers", findings, |at, f| at.named(limit, f, server))
+        .unwrap_or_default()
+        .into_iter()
+        // A server that could not be read keeps its name, so that a path that names it is not wrong as well.
+        .map(|(name, server)| (name, server.unwrap_or_default()))
+        .collect();
+    let names = ServerNames::new(servers.iter().map(|(name, _)| name));
+    let classes = fields
+        .read("classes", findings, |at, f| classes(at, &names, f))
+        .unwrap_or_default();
+    (servers, classes)
+}
+
+/// What no single section can know: delays along a path, and the tables that all servers share.
+fn check_sums(fields: &Fields<'_>, profile: &Profile, findings: &mut Findings<'_>) {
+    let horizon = profile.horizon.unwrap_or(keys::MAX_HORIZON);
+    let mut too_long: Option<Duration> = None;
+    for path in profile.classes.iter().flat_map(Class::paths).flatten() {
+        let delay = crate::delay::bounded_delay(profile, path);
+        if delay > horizon {
+            too_long = too_long.max(Some(delay));
+        }
+    }
+    if let Some(delay) = too_long {
+        let (delay, horizon) = (delay.to_string(), horizon.to_string());
+        let key = if fields.node("classes").is_some() {
+            "classes"
+        } else {
+            "latency"
+        };
+        fields.report(key, Problem::BeyondHorizon { delay, horizon }, findings);
+    }
+    let key = if fields.node("servers").is_some() {
+        "servers"
+    } else {
+        "buffer"
+    };
+    let packets: u64 = profile
+        .servers
+        .iter()
+        .filter_map(|(_, server)| server.buffer.packets)
+        .map(u64::from)
+        .sum();
+    if packets > keys::BUFFER_PACKETS.max {
+        let why = "all buffers together may count 262144 packets";
+        fields.report(
+            key,
+            Problem::Unfit {
+                why,
+                remedy: "limit some buffers in bytes instead",
+            },
+            findings,
+        );
+    }
+    let listed: usize = profile
+        .servers
+        .iter()
+        .map(|(_, server)| server.loss.nth.len())
+        .sum();
+    if listed > perturb_common::abi::MAX_NTH as usize {
+        let why = "all `nth` lists together may have 65536 entries";
+        fields.report(
+            key,
+            Problem::Unfit {
+                why,
+                remedy: "shorten them",
+            },
+            findings,
+        );
+    }
+}

@@ -1,0 +1,358 @@
+//! Reads one server: its knobs, and what they demand of each other.
+
+use crate::diagnostic::{Findings, Problem};
+use crate::keys::{self, Key, Section};
+use crate::model::{Buffer, Distribution, GilbertElliott, Jitter, Loss, Scope, Server, Volume};
+use crate::quantity::{Duration, Probability, Quantity, Rate, Size};
+use crate::read::{At, Fields};
+use crate::yaml::Kind;
+
+/// A server with a scope of its own choice.
+pub(crate) fn server(at: At<'_>, findings: &mut Findings<'_>) -> Option<Server> {
+    Some(knobs(
+        &Fields::open(at, &keys::SERVER, &[], findings)?,
+        true,
+        findings,
+    ))
+}
+
+/// A server of a topology, which is always shared.
+pub(crate) fn link(at: At<'_>, section: &'static Section, findings: &mut Findings<'_>) -> Option<Server> {
+    let none: &'static [Key] = &[];
+    let fields = Fields::open(at, section, none, findings)?;
+    let mut server = knobs(&fields, false, findings);
+    if let Some(Some(delay)) = fields.node("buffer_delay").map(|_| {
+        fields.read("buffer_delay", findings, |at, f| {
+            at.quantity(keys::BUFFER_DELAY, f)
+        })
+    }) {
+        if server.buffer.volume.is_some() {
+            let why = "both limit the same backlog";
+            fields.report(
+                "buffer_delay",
+                Problem::Excludes { other: "buffer", why },
+                findings,
+            );
+        }
+        server.buffer.volume = Some(Volume::Delay(delay));
+        check_buffer(&fields, "buffer_delay", &server, findings);
+    }
+    Some(server)
+}
+
+/// The server that the keys of `fields` describe.
+pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'_>) -> Server {
+    const SCOPES: &[&str] = &["shared", "interface", "host", "flow"];
+    const SCOPE_VALUES: &[Scope] = &[Scope::Shared, Scope::Interface, Scope::Host, Scope::Flow];
+    let scope = if scoped {
+        fields.read("scope", findings, |at, f| at.choice(SCOPES, SCOPE_VALUES, f))
+    } else {
+        None
+    };
+    let share = |key, findings: &mut Findings<'_>| {
+        fields
+            .read(key, findings, |at, f| at.quantity(keys::SHARE, f))
+            .unwrap_or_default()
+    };
+    let server = Server {
+        scope: scope.unwrap_or_default(),
+        gap: fields
+            .read("gap", findings, |at, f| at.quantity(keys::GAP, f))
+            .unwrap_or_default(),
+        bandwidth: fields.read("bandwidth", findings, |at, f| at.quantity(keys::BANDWIDTH, f)),
+        latency: fields
+            .read("latency", findings, |at, f| at.quantity(keys::LATENCY, f))
+            .unwrap_or_default(),
+        buffer: fields.read("buffer", findings, buffer).unwrap_or_default(),
+        jitter: fields.read("jitter", findings, jitter),
+        loss: fields.read("loss", findings, loss).unwrap_or_default(),
+        duplicate: share("duplicate", findings),
+        corrupt: share("corrupt", findings),
+        ecn: fields.read("ecn", findings, |at, f| {
+            volume(at, (keys::ECN_BYTES, keys::ECN_DELAY), f)
+        }),
+    };
+    check_buffer(fields, "buffer", &server, findings);
+    check_ecn(fields, &server, findings);
+    server
+}
+
+/// A size or a duration.
+fn volume(
+    at: At<'_>,
+    (bytes, delay): (keys::Bounds<Size>, keys::Bounds<Duration>),
+    findings: &mut Findings<'_>,
+) -> Option<Volume> {
+    let text = at.text("a size or a duration", findings)?;
+    if text.parse::<Duration>().is_ok() {
+        return at.quantity(delay, findings).map(Volume::Delay);
+    }
+    match text.parse::<Size>() {
+        Ok(_) => at.quantity(bytes, findings).map(Volume::Bytes),
+        Err(error) => {
+            let (what, units) = (
+                "a size or a duration",
+                "B, kB, MB, GB, KiB, MiB, GiB, or ns, us, ms, s",
+            );
+            at.report(
+                Problem::Quantity {
+                    error,
+                    what,
+                    units,
+                    example: Size::EXAMPLE,
+                },
+                findings,
+            );
+            None
+        }
+    }
+}
+
+fn buffer(at: At<'_>, findings: &mut Findings<'_>) -> Option<Buffer> {
+    if let Kind::Map(_) = at.node.kind {
+        let fields = Fields::open(at, &keys::BUFFER, &[], findings)?;
+        let bytes = fields.read("bytes", findings, |at, f| at.quantity(keys::BUFFER_BYTES, f));
+        let delay = fields.read("delay", findings, |at, f| at.quantity(keys::BUFFER_DELAY, f));
+        let packets = fields.read("packets", findings, |at, f| at.integer(keys::BUFFER_PACKETS, f));
+        if fields.node("bytes").is_some() && fields.node("delay").is_some() {
+            let why = "both limit the same backlog";
+            fields.report("delay", Problem::Excludes { other: "bytes", why }, findings);
+        }
+        let volume = bytes.map(Volume::Bytes).or(delay.map(Volume::Delay));
+        return Some(Buffer {
+            volume,
+            packets: packets.and_then(|count| u32::try_from(count).ok()),
+        });
+    }
+    let text = at.text("a size, a duration, `100 packets` or a map", findings)?;
+    let Some(count) = text
+        .strip_suffix("packets")
+        .or_else(|| text.strip_suffix("packet"))
+    else {
+        return volume(at, (keys::BUFFER_BYTES, keys::BUFFER_DELAY), findings).map(|volume| Buffer {
+            volume: Some(volume),
+            packets: None,
+        });
+    };
+    let keys::Bounds { min, max } = keys::BUFFER_PACKETS;
+    match count.trim().parse::<u64>() {
+        Ok(count) if (min..=max).contains(&count) => Some(Buffer {
+            volume: None,
+            packets: u32::try_from(count).ok(),
+        }),
+        Ok(_) => {
+            at.report(
+                Problem::OutOfRange {
+                    min: format!("{min} packets"),
+                    max: format!("{max} packets"),
+                },
+                findings,
+            );
+            None
+        }
+        Err(_) => {
+            at.report(Problem::NotAnInteger { min, max }, findings);
+            None
+        }
+    }
+}
+
+fn jitter(at: At<'_>, findings: &mut Findings<'_>) -> Option<Jitter> {
+    if !matches!(at.node.kind, Kind::Map(_)) {
+        let scale = at.quantity(keys::SCALE, findings)?;
+        return Some(Jitter {
+            distribution: Distribution::Uniform,
+            scale,
+            reorder: false,
+        });
+    }
+    let fields = Fields::open(at, &keys::JITTER, &[], findings)?;
+    let kind = match fields.node("distribution") {
+        None => Some("uniform"),
+        Some(_) => fields.read("distribution", findings, |at, f| {
+            at.choice(keys::DISTRIBUTIONS, keys::DISTRIBUTIONS, f)
+        }),
+    };
+    let stddev = fields.read("stddev", findings, |at, f| at.quantity(keys::SCALE, f));
+    if fields.node("stddev").is_some() {
+        if fields.node("scale").is_some() {
+            let why = "both give the width";
+            fields.report("stddev", Problem::Excludes { other: "scale", why }, findings);
+        } else if kind.is_some_and(|kind| kind != "normal") {
+            let (why, remedy) = (
+                "only a normal distribution is given by it",
+                "write `scale` instead",
+            );
+            fields.report("stddev", Problem::Unfit { why, remedy }, findings);
+        }
+    }
+    let scale = match fields.node("stddev") {
+        Some(_) => stddev,
+        None => fields.require("scale", "scale: 2ms", findings, |at, f| {
+            at.quantity(keys::SCALE, f)
+        }),
+    };
+    let table = if kind == Some("table") {
+        fields.require("table", "table: measured.dist", findings, |at, f| {
+            let path = at.prose(keys::MAX_TEXT, f)?;
+            if path.is_empty() {
+                let (why, remedy) = ("it names no file", "name a file in iproute2's .dist format");
+                at.report(Problem::Unfit { why, remedy }, f);
+                return None;
+            }
+            Some(path)
+        })
+    } else {
+        if fields.node("table").is_some() && kind.is_some() {
+            let why = "only that distribution comes from a file";
+            fields.report(
+                "table",
+                Problem::Needs {
+                    other: "distribution: table",
+                    why,
+                },
+                findings,
+            );
+        }
+        None
+    };
+    let reorder = fields
+        .read("reorder", findings, |at, f| at.flag(f))
+        .unwrap_or(false);
+    let distribution = match kind? {
+        "uniform" => Distribution::Uniform,
+        "normal" => Distribution::Normal,
+        "pareto" => Distribution::Pareto,
+        "pareto-normal" => Distribution::ParetoNormal,
+        _ => Distribution::Table(table?),
+    };
+    Some(Jitter {
+        distribution,
+        scale: scale?,
+        reorder,
+    })
+}
+
+fn loss(at: At<'_>, findings: &mut Findings<'_>) -> Option<Loss> {
+    if !matches!(at.node.kind, Kind::Map(_)) {
+        let random = at.quantity(keys::SHARE, findings)?;
+        return Some(Loss {
+            random,
+            ..Loss::default()
+        });
+    }
+    let fields = Fields::open(at, &keys::LOSS, &[], findings)?;
+    let nth = fields.read("nth", findings, |at, findings| {
+        let limit = perturb_common::abi::MAX_NTH as usize;
+        let mut nth = at.one_or_more(limit, findings, |at, f| at.integer(keys::NTH, f))?;
+        nth.sort_unstable();
+        Some(nth)
+    });
+    Some(Loss {
+        random: fields
+            .read("random", findings, |at, f| at.quantity(keys::SHARE, f))
+            .unwrap_or_default(),
+        burst: fields.read("gilbert_elliott", findings, gilbert_elliott),
+        nth: nth.unwrap_or_default(),
+    })
+}
+
+fn gilbert_elliott(at: At<'_>, findings: &mut Findings<'_>) -> Option<GilbertElliott> {
+    let fields = Fields::open(at, &keys::GILBERT_ELLIOTT, &[], findings)?;
+    let share = |at: At<'_>, f: &mut Findings<'_>| at.quantity(keys::SHARE, f);
+    let to_bad = fields.require("p", "p: 1%", findings, share);
+    let to_good = fields.require("r", "r: 10%", findings, share);
+    let bad_loss = fields.read("bad_loss", findings, share);
+    let good_loss = fields.read("good_loss", findings, share);
+    Some(GilbertElliott {
+        to_bad: to_bad?,
+        to_good: to_good?,
+        bad_loss: bad_loss.unwrap_or(Probability::ONE),
+        good_loss: good_loss.unwrap_or(Probability::ZERO),
+    })
+}
+
+/// A limit on a backlog needs something that makes a backlog.
+fn check_buffer(fields: &Fields<'_>, key: &'static str, server: &Server, findings: &mut Findings<'_>) {
+    let occupied = server.gap > Duration::ZERO || fields.node("gap").is_some();
+    let has_bandwidth = fields.node("bandwidth").is_some();
+    match server.buffer.volume {
+        Some(Volume::Bytes(_)) if !has_bandwidth => {
+            let why = "bytes that take no time do not queue";
+            fields.report(
+                key,
+                Problem::Needs {
+                    other: "bandwidth",
+                    why,
+                },
+                findings,
+            );
+        }
+        Some(Volume::Delay(_)) if !has_bandwidth && !occupied => {
+            let why = "packets that take no time do not queue";
+            fields.report(
+                key,
+                Problem::Needs {
+                    other: "bandwidth",
+                    why,
+                },
+                findings,
+            );
+        }
+        Some(Volume::Delay(delay))
+            if server
+                .bandwidth
+                .is_some_and(|rate| rate.time_of(keys::FRAME.bytes()) > delay) =>
+        {
+            let why = "it is shorter than one frame of 1514 bytes takes, so no such frame would ever pass";
+            fields.report(
+                key,
+                Problem::Unfit {
+                    why,
+                    remedy: "give it at least the time of one frame",
+                },
+                findings,
+            );
+        }
+        _ => {}
+    }
+    if server.buffer.packets.is_some() {
+        if !has_bandwidth && !occupied {
+            let why = "packets that take no time do not queue";
+            fields.report(
+                key,
+                Problem::Needs {
+                    other: "bandwidth",
+                    why,
+                },
+                findings,
+            );
+        }
+        if matches!(server.scope, Scope::Host | Scope::Flow) {
+            let why = "packets are counted at servers of scope shared and interface only";
+            let remedy = "limit the bytes instead, or change the scope";
+            fields.report(key, Problem::Unfit { why, remedy }, findings);
+        }
+    }
+}
+
+fn check_ecn(fields: &Fields<'_>, server: &Server, findings: &mut Findings<'_>) {
+    let (other, why) = match server.ecn {
+        Some(Volume::Bytes(_)) if fields.node("bandwidth").is_none() => {
+            ("bandwidth", "bytes that take no time do not queue")
+        }
+        Some(Volume::Delay(_)) if fields.node("bandwidth").is_none() && fields.node("gap").is_none() => {
+            ("bandwidth", "packets that take no time do not queue")
+        }
+        _ => return,
+    };
+    fields.report("ecn", Problem::Needs { other, why }, findings);
+}
+
+/// How long `bytes` of backlog take at `rate`; a backlog given in time is that.
+pub(crate) fn backlog_time(volume: Volume, rate: Option<Rate>) -> Duration {
+    match volume {
+        Volume::Delay(delay) => delay,
+        Volume::Bytes(size) => rate.map_or(Duration::ZERO, |rate| rate.time_of(size.bytes())),
+    }
+}

@@ -1,0 +1,189 @@
+//! Reads hosts, topologies and TCP settings.
+
+use crate::diagnostic::{Findings, Problem};
+use crate::keys::{self, ALTERNATIVES};
+use crate::matching::Prefix;
+use crate::model::Name;
+use crate::read::{At, Fields};
+use crate::read_class::ServerNames;
+use crate::read_server::link;
+use crate::topology::{Collisions, Layout, MAX_HOSTS, Sharing, Tcp, Topology, Window};
+
+/// Hosts by name, with their addresses.
+pub(crate) fn hosts(at: At<'_>, findings: &mut Findings<'_>) -> Option<Vec<(Name, Vec<Prefix>)>> {
+    let hosts = at.named(MAX_HOSTS, findings, |at, f| {
+        at.one_or_more(ALTERNATIVES, f, |at, f| at.prefix(f))
+    })?;
+    Some(
+        hosts
+            .into_iter()
+            .map(|(name, prefixes)| (name, prefixes.unwrap_or_default()))
+            .collect(),
+    )
+}
+
+/// A topology for `hosts` named hosts (0: as many as there are).
+pub(crate) fn topology(
+    at: At<'_>,
+    servers: &ServerNames<'_>,
+    hosts: usize,
+    findings: &mut Findings<'_>,
+) -> Option<Topology> {
+    let fields = Fields::open(at, &keys::TOPOLOGY, &[], findings)?;
+    let kind = fields.require("kind", "kind: tree", findings, |at, f| {
+        at.choice(keys::LAYOUTS, keys::LAYOUTS, f)
+    });
+    let mut end = |key| {
+        fields
+            .read(key, findings, |at, f| servers.path(at, f))
+            .unwrap_or_default()
+    };
+    let (egress, ingress) = (end("egress"), end("ingress"));
+    let layout = layout(&fields, kind?, findings)?;
+    if hosts > layout.capacity() {
+        let why = "there are more `hosts` than it has room for";
+        at.report(
+            Problem::Unfit {
+                why,
+                remedy: "add levels or dimensions, or remove hosts",
+            },
+            findings,
+        );
+    }
+    Some(Topology {
+        layout,
+        egress,
+        ingress,
+    })
+}
+
+fn layout(fields: &Fields<'_>, kind: &str, findings: &mut Findings<'_>) -> Option<Layout> {
+    let own: &[&str] = match kind {
+        "bus" => &["link", "collisions"],
+        "star" => &["link"],
+        "tree" => &["levels", "sharing"],
+        _ => &["link", "dimensions"],
+    };
+    for key in ["link", "collisions", "levels", "sharing", "dimensions"] {
+        if !own.contains(&key) && fields.node(key).is_some() {
+            let why = "this kind of topology has no such thing";
+            fields.report(
+                key,
+                Problem::Unfit {
+                    why,
+                    remedy: "remove it, or change `kind`",
+                },
+                findings,
+            );
+        }
+    }
+    let edge = |findings: &mut Findings<'_>| {
+        fields.require("link", "link: { bandwidth: 100Mbit/s }", findings, |at, f| {
+            link(at, &keys::LINK, f)
+        })
+    };
+    Some(match kind {
+        "bus" => {
+            let collisions = fields.read("collisions", findings, collisions);
+            Layout::Bus {
+                link: edge(findings)?,
+                collisions,
+            }
+        }
+        "star" => Layout::Star {
+            link: edge(findings)?,
+        },
+        "tree" => {
+            let values = [Sharing::Unidirectional, Sharing::Bidirectional];
+            let sharing = fields.read("sharing", findings, |at, f| at.choice(keys::SHARINGS, &values, f));
+            let example = "levels: [{ bandwidth: 100Mbit/s, buffer: 64KiB }]";
+            let levels = fields.require("levels", example, findings, |at, f| {
+                at.list((1, keys::LEVELS), f, |at, f| link(at, &keys::LEVEL, f))
+            });
+            Layout::Tree {
+                levels: levels?,
+                sharing: sharing.unwrap_or_default(),
+            }
+        }
+        _ => {
+            let dimensions = fields.require("dimensions", "dimensions: [4, 8]", findings, dimensions);
+            Layout::Mesh {
+                link: edge(findings)?,
+                dimensions: dimensions?,
+                wrap: kind == "torus",
+            }
+        }
+    })
+}
+
+fn collisions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Collisions> {
+    let fields = Fields::open(at, &keys::COLLISIONS, &[], findings)?;
+    let slot = fields.require("slot", "slot: 51.2us", findings, |at, f| {
+        at.quantity(keys::SLOT, f)
+    });
+    let attempts = fields.read("attempts", findings, |at, f| at.integer(keys::ATTEMPTS, f));
+    Some(Collisions {
+        slot: slot?,
+        attempts: attempts.and_then(|count| u8::try_from(count).ok()).unwrap_or(16),
+    })
+}
+
+fn dimensions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Vec<u16>> {
+    let dimensions = at.list((1, keys::DIMENSIONS), findings, |at, f| {
+        u16::try_from(at.integer(keys::DIMENSION, f)?).ok()
+    })?;
+    let hosts = dimensions
+        .iter()
+        .try_fold(1usize, |product, &length| product.checked_mul(length.into()));
+    if hosts.is_none_or(|hosts| hosts > MAX_HOSTS) {
+        let why = "their product exceeds 1024 hosts";
+        at.report(
+            Problem::Unfit {
+                why,
+                remedy: "make it smaller",
+            },
+            findings,
+        );
+        return None;
+    }
+    Some(dimensions)
+}
+
+/// TCP settings.
+pub(crate) fn tcp(at: At<'_>, findings: &mut Findings<'_>) -> Option<Tcp> {
+    let fields = Fields::open(at, &keys::TCP, &[], findings)?;
+    let flag = |key, findings: &mut Findings<'_>| fields.read(key, findings, |at, f| at.flag(f));
+    let small = |key, bounds, findings: &mut Findings<'_>| {
+        fields.read(key, findings, |at, f| u8::try_from(at.integer(bounds, f)?).ok())
+    };
+    Some(Tcp {
+        congestion_control: fields.read("congestion_control", findings, |at, f| at.name(f)),
+        sack: flag("sack", findings),
+        early_retrans: small("early_retrans", keys::EARLY_RETRANS, findings),
+        recovery: small("recovery", keys::RECOVERY, findings),
+        rto_min: fields.read("rto_min", findings, |at, f| at.quantity(keys::RTO_MIN, f)),
+        receive_buffer: fields.read("receive_buffer", findings, window),
+        send_buffer: fields.read("send_buffer", findings, window),
+        offloads: flag("offloads", findings),
+        no_metrics_save: flag("no_metrics_save", findings),
+    })
+}
+
+fn window(at: At<'_>, findings: &mut Findings<'_>) -> Option<Window> {
+    let sizes = at.list((3, 3), findings, |at, f| at.quantity(keys::WINDOW, f))?;
+    let [min, initial, max] = sizes[..] else {
+        return None;
+    };
+    if min > initial || initial > max {
+        let why = "the three sizes do not ascend";
+        at.report(
+            Problem::Unfit {
+                why,
+                remedy: "order them: [min, initial, max]",
+            },
+            findings,
+        );
+        return None;
+    }
+    Some(Window { min, initial, max })
+}
