@@ -13,15 +13,22 @@ use crate::maps::{CLASS_COUNTERS, EVENTS_SEEN, LATENESS, SERVER_COUNTERS};
 /// Counts an event; its first occurrence on a CPU is logged.
 #[inline(always)]
 pub(crate) fn event(ctx: &TcContext, event: Event) {
-    if let Some(count) = EVENTS_SEEN.get_ptr_mut(event as u32) {
-        // SAFETY: a per-CPU value, and tc programs do not preempt each other on a CPU.
-        let first = unsafe {
-            *count += 1;
-            *count == 1
-        };
-        if first {
-            announce(ctx, event as u32);
-        }
+    if count(event) {
+        announce(ctx, event as u32);
+    }
+}
+
+/// Counts an event without a word, where there is no context to log from. Whether it was this CPU's
+/// first.
+#[inline(always)]
+pub(crate) fn count(event: Event) -> bool {
+    let Some(count) = EVENTS_SEEN.get_ptr_mut(event as u32) else {
+        return false;
+    };
+    // SAFETY: a per-CPU value, and tc programs do not preempt each other on a CPU.
+    unsafe {
+        *count += 1;
+        *count == 1
     }
 }
 

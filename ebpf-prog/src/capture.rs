@@ -4,7 +4,7 @@
 use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
 use perturb_common::{
     abi::{
-        Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, FlowKey, MAX_CLASSES, NONE,
+        Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NONE,
         SETTING_EXACT, Settings, Tag,
     },
     units::{MonoNanos, Nanos},
@@ -43,14 +43,14 @@ impl Profile {
 
     /// The path of a packet's class in its direction, or [`NONE`]; and the class.
     #[inline(always)]
-    pub(crate) fn path(&self, ctx: &TcContext, key: &FlowKey) -> (u32, u32) {
-        let class = classify::class(ctx, key, self.generation, self.settings);
+    pub(crate) fn path(&self, scratch: &Scratch) -> (u32, u32) {
+        let class = classify::class(scratch, self.generation);
         if class >= MAX_CLASSES {
             return (NONE, NONE);
         }
         let half = (self.generation & 1) as u32;
         match CLASSES.get(half * MAX_CLASSES + class) {
-            Some(Class { path }) => (class, path[(key.direction & 1) as usize]),
+            Some(Class { path }) => (class, path[(scratch.key.direction & 1) as usize]),
             None => (NONE, NONE),
         }
     }
@@ -84,7 +84,7 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         account::event(ctx, Event::Malformed);
         return PASS;
     }
-    let (class, path) = profile.path(ctx, &scratch.key);
+    let (class, path) = profile.path(scratch);
     if path == NONE {
         if class == NONE {
             account::event(ctx, Event::Unmatched);

@@ -3,79 +3,72 @@
 //! that its value satisfies; the lowest rule in all sets is the first match. A packet of a known
 //! flow costs one hash lookup, however many classes there are.
 
-use aya_ebpf::programs::TcContext;
 use perturb_common::abi::{
-    Bound, DIMENSIONS, Dimension, Event, FlowEntry, FlowKey, MAX_BOUND_BITS, MAX_RULES, NONE, RULE_WORDS,
-    RuleVector, Settings,
+    DIMENSIONS, Dimension, Event, FlowEntry, MAX_BOUND_BITS, MAX_RULES, MAX_VECTORS, NONE, RULE_WORDS,
+    RuleVector,
 };
 
 use crate::{
     account,
-    maps::{BOUNDS, FLOWS, RULES, SPANS, VECTORS},
+    maps::{BOUNDS, FLOWS, RULES, SETTINGS, SPANS, VECTORS},
+    scratch::Scratch,
 };
 
-/// The class of a packet, or [`NONE`].
+/// The class of the packet in `scratch`, or [`NONE`].
 #[inline(always)]
-pub(crate) fn class(ctx: &TcContext, key: &FlowKey, generation: u64, settings: &Settings) -> u32 {
+pub(crate) fn class(scratch: &Scratch, generation: u64) -> u32 {
     // SAFETY: an entry that is evicted and filled anew while it is read belongs to another flow; the
     // generation and class are read at once, and a wrong class would last one packet.
-    if let Some(entry) = unsafe { FLOWS.get(key) }
+    if let Some(entry) = unsafe { FLOWS.get(&scratch.key) }
         && entry.generation == generation
     {
         return entry.class;
     }
-    let class = search(ctx, key, generation, settings);
+    let class = search((generation & 1) as u32);
     // A cache that cannot take the entry costs time, not correctness.
-    let _ = FLOWS.insert(
-        key,
-        &FlowEntry {
-            generation,
-            class,
-            reserved: 0,
-        },
-        0,
-    );
+    let _ = FLOWS.insert(&scratch.key, &FlowEntry { generation, class, reserved: 0 }, 0);
     class
 }
 
-/// A subprogram of its own: it runs once per flow and needs stack.
+/// The first class that matches the key in this CPU's scratch, once per flow. A global function,
+/// which takes numbers only: the verifier walks it once.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn search(ctx: &TcContext, key: &FlowKey, generation: u64, settings: &Settings) -> u32 {
-    let half = (generation & 1) as u32;
+extern "C" fn search(half: u32) -> u32 {
+    let Some(scratch) = Scratch::here() else { return NONE };
+    let key = &scratch.key;
     let direction = key.direction & 1;
-    let table = half * 2 + direction;
+    let Some(settings) = SETTINGS.get(half & 1) else { return NONE };
     let words = settings.rule_words[direction as usize];
-
-    // One vector per dimension that matters; the null ones match every rule.
-    let mut vectors: [Option<&RuleVector>; DIMENSIONS as usize] = [None; DIMENSIONS as usize];
-    macro_rules! dimension {
-        ($dimension:expr, $value:expr) => {
-            match lookup(table, $dimension, $value) {
-                Ok(vector) => vectors[$dimension as usize] = vector,
-                Err(Inconsistent) => {
-                    account::event(ctx, Event::Inconsistent);
-                    return NONE;
-                }
-            }
-        };
-    }
-    dimension!(Dimension::Source, address(&key.source));
-    dimension!(Dimension::Destination, address(&key.destination));
-    dimension!(Dimension::SourcePort, (0, u64::from(key.source_port)));
-    dimension!(Dimension::DestinationPort, (0, u64::from(key.destination_port)));
-    dimension!(Dimension::Ethertype, (0, u64::from(key.ethertype)));
-    dimension!(Dimension::Protocol, (0, u64::from(key.protocol)));
-    dimension!(Dimension::Dscp, (0, u64::from(key.dscp)));
-    dimension!(Dimension::Mark, (0, u64::from(key.mark)));
-
+    let table = (half & 1) * 2 + direction;
+    let (source, destination) = (address(&key.source), address(&key.destination));
+    let small = |dimension, value| vector(table, dimension, (0, value));
+    let vectors = (
+        vector(table, Dimension::Source, source),
+        vector(table, Dimension::Destination, destination),
+        small(Dimension::SourcePort, u64::from(key.source_port)),
+        small(Dimension::DestinationPort, u64::from(key.destination_port)),
+        small(Dimension::Ethertype, u64::from(key.ethertype)),
+        small(Dimension::Protocol, u64::from(key.protocol)),
+        small(Dimension::Dscp, u64::from(key.dscp)),
+        small(Dimension::Mark, u64::from(key.mark)),
+    );
+    let (Some(a), Some(b), Some(c), Some(d), Some(e), Some(f), Some(g), Some(h)) = vectors else {
+        account::count(Event::Inconsistent);
+        return NONE;
+    };
     for word in 0..RULE_WORDS {
         if word as u32 >= words {
             break;
         }
-        let mut rules = u64::MAX;
-        for vector in vectors.into_iter().flatten() {
-            rules &= vector.words[word];
-        }
+        let rules = a.words[word]
+            & b.words[word]
+            & c.words[word]
+            & d.words[word]
+            & e.words[word]
+            & f.words[word]
+            & g.words[word]
+            & h.words[word];
         if rules != 0 {
             let rule = word as u32 * 64 + lowest_bit(rules);
             return match RULES.get(table * MAX_RULES + rule) {
@@ -87,38 +80,37 @@ fn search(ctx: &TcContext, key: &FlowKey, generation: u64, settings: &Settings) 
     NONE
 }
 
-struct Inconsistent;
-
-/// The rules that a value satisfies; `None` if the dimension does not matter.
+/// The rules that a value satisfies.
 #[inline(always)]
-fn lookup(
-    table: u32,
-    dimension: Dimension,
-    value: (u64, u64),
-) -> Result<Option<&'static RuleVector>, Inconsistent> {
-    let span = SPANS
-        .get(table * DIMENSIONS + dimension as u32)
-        .ok_or(Inconsistent)?;
+fn vector(table: u32, dimension: Dimension, (high, low): (u64, u64)) -> Option<&'static RuleVector> {
+    let span = table * DIMENSIONS + dimension as u32;
+    VECTORS.get(locate(span, high, low, (table >> 1) * MAX_VECTORS))
+}
+
+/// Index of the vector of the last boundary that is not above the value; `all` (every rule) for a
+/// dimension that does not matter, [`NONE`] if the tables contradict themselves.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn locate(span: u32, high: u64, low: u64, all: u32) -> u32 {
+    let Some(span) = SPANS.get(span) else { return NONE };
     if span.len == 0 {
-        return Ok(None);
+        return all;
     }
-    // The last boundary that is not above the value; the first boundary is 0.
-    let (mut low, mut len) = (span.start, span.len);
+    let (mut first, mut len) = (span.start, span.len);
     for _ in 0..=MAX_BOUND_BITS {
         if len <= 1 {
             break;
         }
         let half = len / 2;
-        let bound: &Bound = BOUNDS.get(low + half).ok_or(Inconsistent)?;
-        if bound.high < value.0 || (bound.high == value.0 && bound.low <= value.1) {
-            low += half;
+        let Some(bound) = BOUNDS.get(first + half) else { return NONE };
+        if bound.high < high || (bound.high == high && bound.low <= low) {
+            first += half;
             len -= half;
         } else {
             len = half;
         }
     }
-    let bound: &Bound = BOUNDS.get(low).ok_or(Inconsistent)?;
-    VECTORS.get(bound.vector).map(Some).ok_or(Inconsistent)
+    BOUNDS.get(first).map_or(NONE, |bound| bound.vector)
 }
 
 #[inline(always)]

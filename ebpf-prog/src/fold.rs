@@ -27,7 +27,7 @@ use crate::{
 
 /// Attempts to update a server that other CPUs update too, before the occupancy is added without
 /// looking.
-const RETRIES: u32 = 8;
+const RETRIES: u32 = 4;
 /// Corruption hits one of the first bytes after the MAC addresses.
 const CORRUPT_FROM: u32 = 12;
 const CORRUPT_SPAN: u32 = 1024;
@@ -82,7 +82,7 @@ pub(crate) fn run(
         reserved: 0,
     };
     let direction = direction(scratch.key.direction);
-    let position = match leg(ctx, scratch, path, position, half, attachment.target) {
+    let position = match leg(path, position, half, attachment.target) {
         Ok(position) => position,
         Err(Dropped(event)) => {
             account::event(ctx, event);
@@ -119,8 +119,6 @@ pub(crate) fn run(
 /// Visits servers up to the next cut; says where the fold goes on.
 #[inline(always)]
 fn leg(
-    ctx: &TcContext,
-    scratch: &mut Scratch,
     path: &Path,
     from: u32,
     half: u32,
@@ -137,7 +135,7 @@ fn leg(
         if position > from && (path.cuts >> position) & 1 != 0 {
             return Ok(position);
         }
-        let event = visit(ctx, scratch, path.servers[index], half, interface);
+        let event = visit(path.servers[index], half, interface);
         if event != PASSED {
             return Err(Dropped(drop_event(event)));
         }
@@ -160,21 +158,26 @@ fn drop_event(number: u32) -> Event {
     }
 }
 
-/// Crosses one server: [`PASSED`], or the number of the event that dropped the packet. A subprogram
-/// of its own, for the stack's sake.
+/// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
+/// that dropped it. A global function, which takes numbers only: the verifier walks it once, however
+/// many servers a path has.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn visit(ctx: &TcContext, scratch: &mut Scratch, server: u32, half: u32, interface: u32) -> u32 {
+extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
+    let Some(scratch) = Scratch::here() else {
+        return PASSED;
+    };
     let index = half * MAX_SERVERS + server;
     let Some(config) = SERVERS.get(index) else {
-        account::event(ctx, Event::Inconsistent);
+        account::count(Event::Inconsistent);
         return PASSED;
     };
     let Some(state) = state(scratch, config, interface) else {
-        account::event(ctx, Event::NoInstance);
+        account::count(Event::NoInstance);
         return PASSED;
     };
     // SAFETY: `state` points to a value of a map, all of whose words are u64.
-    match unsafe { cross(ctx, &mut scratch.walk, state, config, index) } {
+    match unsafe { cross(&mut scratch.walk, state, config, index) } {
         Ok(()) => PASSED,
         Err(Dropped(event)) => event as u32,
     }
@@ -186,7 +189,6 @@ fn visit(ctx: &TcContext, scratch: &mut Scratch, server: u32, half: u32, interfa
 /// `state` must point to a map value.
 #[inline(always)]
 unsafe fn cross(
-    ctx: &TcContext,
     walk: &mut Walk,
     state: *mut ServerState,
     config: &ServerConfig,
@@ -197,7 +199,7 @@ unsafe fn cross(
         if config.ring_len != 0 {
             admit(state, config, walk.time)?;
         }
-        serve(ctx, state, config, walk.time, walk.load)?
+        serve(state, config, walk.time, walk.load)?
     };
     if service.backlog.0 > config.ecn.0 {
         walk.mark = 1;
@@ -265,7 +267,6 @@ fn name_instance(scratch: &mut Scratch, config: &ServerConfig, interface: u32) {
 /// `state` must point to a map value.
 #[inline(always)]
 unsafe fn serve(
-    ctx: &TcContext,
     state: *mut ServerState,
     config: &ServerConfig,
     arrival: Instant,
@@ -292,7 +293,7 @@ unsafe fn serve(
                 }
                 attempt += 1;
                 if attempt == RETRIES {
-                    account::event(ctx, Event::Contention);
+                    account::count(Event::Contention);
                     let busy = service.free.since(arrival.max(free));
                     // Occupancy is never lost: the server is busy, or others would not be updating it.
                     // SAFETY: as above.

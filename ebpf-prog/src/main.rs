@@ -2,8 +2,8 @@
 //! device until they depart.
 //!
 //! ```text
-//! local sender ──► [capture_egress @ X] ──clone──► hold device ──► [release] ──► X egress (tagged: passes)
-//! remote peer ──► [capture_ingress @ X] ─────────► hold device ──► [release] ──► X ingress (tagged: passes)
+//! local sender ──► [perturb_egress @ X] ──clone──► hold device ──► [perturb_release] ──► X egress (tagged: passes)
+//! remote peer ──► [perturb_ingress @ X] ─────────► hold device ──► [perturb_release] ──► X ingress (tagged: passes)
 //! ```
 //!
 //! A packet that perturb does not emulate is answered with `TC_ACT_UNSPEC`: the next program or
@@ -12,6 +12,7 @@
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
+#![expect(missing_docs, unreachable_pub, reason = "the classifier macro makes the programs public symbols")]
 
 mod account;
 mod atomic;
@@ -30,31 +31,31 @@ use perturb_common::abi::Direction;
 
 /// At the interface's egress.
 #[classifier]
-pub fn capture_egress(ctx: TcContext) -> i32 {
+pub fn perturb_egress(ctx: TcContext) -> i32 {
     capture::capture(&ctx, Direction::Egress)
 }
 
 /// At the interface's ingress.
 #[classifier]
-pub fn capture_ingress(ctx: TcContext) -> i32 {
+pub fn perturb_ingress(ctx: TcContext) -> i32 {
     capture::capture(&ctx, Direction::Ingress)
 }
 
 /// Where held packets come out: at the ingress of the hold device's far end, or of the splitter's.
 #[classifier]
-pub fn release(ctx: TcContext) -> i32 {
+pub fn perturb_release(ctx: TcContext) -> i32 {
     release::release(&ctx)
 }
 
 /// At the egress of the fq hold device: stamps packets that `bpf_skb_set_tstamp` refuses.
 #[classifier]
-pub fn stamp(ctx: TcContext) -> i32 {
+pub fn perturb_stamp(ctx: TcContext) -> i32 {
     hold::stamp(&ctx)
 }
 
 /// Does nothing: what a program costs at all, for the benchmarks.
 #[classifier]
-pub fn idle(_ctx: TcContext) -> i32 {
+pub fn perturb_idle(_ctx: TcContext) -> i32 {
     hold::PASS
 }
 

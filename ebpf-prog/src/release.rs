@@ -50,7 +50,7 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNano
     let direction = fold::direction(held.tag.direction);
     let scratch = Scratch::here()?;
     packet::parse(ctx, direction, scratch).ok()?;
-    let (class, path) = profile.path(ctx, &scratch.key);
+    let (class, path) = profile.path(scratch);
     if path == NONE {
         return None;
     }

@@ -323,7 +323,7 @@ pub struct Span {
     /// First boundary, an index into the whole BOUNDS map.
     pub start: u32,
     /// How many, at most 2^[`MAX_BOUND_BITS`]; 0 if the dimension does not matter (every rule
-    /// matches every value). The first boundary is 0.
+    /// matches every value: the half's first vector). The first boundary is 0.
     pub len: u32,
 }
 
@@ -341,7 +341,8 @@ pub struct Bound {
     pub reserved: u32,
 }
 
-/// The rules that match an interval, bit r of word r/64 for rule r.
+/// The rules that match an interval, bit r of word r/64 for rule r. The first vector of each half has
+/// all bits set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RuleVector {

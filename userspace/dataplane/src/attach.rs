@@ -1,0 +1,190 @@
+//! Attaching programs: by TCX where the kernel has it (6.6), else by the clsact qdisc.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    programs::{
+        ProgramError, SchedClassifier, TcAttachType,
+        links::{FdLink, Link as _, LinkError, LinkOrder, PinnedLink},
+        tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle},
+    },
+    pin::PinError,
+    util::KernelVersion,
+};
+
+use crate::{
+    netlink::{Netlink, NetlinkError},
+    programs::{LoadError, Program, Programs},
+};
+
+/// Priority of perturb's clsact filters; one that is taken is an error.
+pub const FILTER_PRIORITY: u16 = 0x7065; // "pe"
+/// Handle of perturb's clsact filters.
+pub const FILTER_HANDLE: u32 = 1;
+
+/// Why a program could not be attached or detached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// It did not load.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The kernel would not attach it.
+    #[error("attaching {program} to {interface}: {source}")]
+    Attach {
+        /// Which program.
+        program: &'static str,
+        /// Where to.
+        interface: String,
+        /// The kernel's answer.
+        source: ProgramError,
+    },
+    /// The clsact qdisc.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// The link could not be pinned.
+    #[error("pinning the link of {program} at {path}: {source}")]
+    Pin {
+        /// Which program.
+        program: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: PinError,
+    },
+    /// A link turned out to be of another kind.
+    #[error("the link of {program}: {source}")]
+    Link {
+        /// Which program.
+        program: &'static str,
+        /// Why.
+        source: LinkError,
+    },
+}
+
+/// Which side of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// What it sends.
+    Egress,
+    /// What it receives.
+    Ingress,
+}
+
+/// Whether this kernel has TCX.
+pub fn has_tcx() -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0))
+}
+
+/// An attached program; dropping it detaches.
+pub struct Attached {
+    program: Program,
+    link: Option<SchedClassifierLink>,
+}
+
+impl Attached {
+    /// Attaches a program to an interface of the current namespace. Without TCX the interface must
+    /// have a clsact qdisc.
+    pub fn new(
+        programs: &mut Programs,
+        program: Program,
+        interface: &str,
+        side: Side,
+    ) -> Result<Self, AttachError> {
+        let classifier: &mut SchedClassifier = programs.program(program)?;
+        let side = match side {
+            Side::Egress => TcAttachType::Egress,
+            Side::Ingress => TcAttachType::Ingress,
+        };
+        let options = if has_tcx() {
+            TcAttachOptions::TcxOrder(LinkOrder::default())
+        } else {
+            TcAttachOptions::Netlink(NlOptions {
+                priority: FILTER_PRIORITY,
+                handle: TcHandle::from(FILTER_HANDLE),
+                ..NlOptions::default()
+            })
+        };
+        let link = classifier
+            .attach_with_options(interface, side, options)
+            .and_then(|id| classifier.take_link(id))
+            .map_err(|source| AttachError::Attach {
+                program: program.name(),
+                interface: interface.into(),
+                source,
+            })?;
+        Ok(Self { program, link: Some(link) })
+    }
+
+    /// Detaches and says whether that worked.
+    pub fn detach(mut self) -> Result<(), AttachError> {
+        match self.link.take() {
+            Some(link) => link
+                .detach()
+                .map_err(|source| AttachError::Attach { program: self.program.name(), interface: String::new(), source }),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the attachment outlive this process: a TCX link is pinned at `path`; a clsact filter
+    /// stays by itself.
+    pub fn persist(mut self, path: &Path) -> Result<(), AttachError> {
+        let Some(link) = self.link.take() else { return Ok(()) };
+        let program = self.program.name();
+        if !has_tcx() {
+            std::mem::forget(link);
+            return Ok(());
+        }
+        let link: FdLink = link.try_into().map_err(|source| AttachError::Link { program, source })?;
+        link.pin(path)
+            .map(drop)
+            .map_err(|source| AttachError::Pin { program, path: path.into(), source })
+    }
+}
+
+/// Removes a pinned link; one that is gone already is no error.
+pub fn unpin(path: &Path) -> io::Result<()> {
+    match PinnedLink::from_pin(path) {
+        Ok(link) => link.unpin().map(drop),
+        Err(_) => match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// The clsact qdisc of an interface, where TCX is missing. Dropping it removes the qdisc if it was
+/// made here and nothing else uses it.
+pub struct Clsact {
+    index: u32,
+    made: bool,
+}
+
+impl Clsact {
+    /// Sees to it that the interface has one.
+    pub fn ensure(netlink: &mut Netlink, index: u32) -> Result<Self, NetlinkError> {
+        let made = !has_tcx() && netlink.add_clsact(index)?;
+        Ok(Self { index, made })
+    }
+
+    /// Whether it was made here.
+    #[must_use]
+    pub fn made(&self) -> bool {
+        self.made
+    }
+
+    /// Removes it if it was made here and carries no filter.
+    pub fn remove(mut self, netlink: &mut Netlink) -> Result<(), NetlinkError> {
+        if std::mem::take(&mut self.made) && netlink.clsact_filters(self.index)? == 0 {
+            netlink.delete_clsact(self.index)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves it where it is.
+    pub fn forget(mut self) {
+        self.made = false;
+    }
+}

@@ -1,0 +1,10 @@
+//! The kernel as the controller sees it: network namespaces, devices and qdiscs (netlink), programs
+//! and maps (aya), the hold devices. Nothing above this crate names any of these.
+//!
+//! Every attachment and device is a guard: dropping it restores what was before.
+
+pub mod attach;
+pub mod ethtool;
+pub mod namespace;
+pub mod netlink;
+pub mod programs;

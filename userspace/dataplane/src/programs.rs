@@ -1,0 +1,164 @@
+//! Loading the eBPF object.
+
+use std::fs;
+
+use aya::{
+    Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
+    maps::{Map, MapData, MapError},
+    programs::{ProgramError, SchedClassifier},
+};
+use perturb_common::abi::{PACER_FQ, PACER_USER};
+
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/perturb.bpf.o"));
+
+/// Why the programs did not load.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Built by plain `cargo build`.
+    #[error("this perturb was built without its eBPF programs; build it with `cargo xtask build`")]
+    NotEmbedded,
+    /// The object or a map was refused.
+    #[error("loading the eBPF object: {0}")]
+    Object(#[from] EbpfError),
+    /// A program was refused.
+    #[error("loading the eBPF program {name}: {source}")]
+    Program {
+        /// Which.
+        name: &'static str,
+        /// The kernel's answer, with the verifier's log.
+        source: ProgramError,
+    },
+    /// The object lacks what this controller expects: they were built apart.
+    #[error("the eBPF object has no {0}")]
+    Missing(&'static str),
+    /// A map cannot be used.
+    #[error("map {name}: {source}")]
+    Map {
+        /// Which.
+        name: &'static str,
+        /// Why.
+        source: MapError,
+    },
+}
+
+/// A program of the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// At the interface's egress.
+    Egress,
+    /// At the interface's ingress.
+    Ingress,
+    /// At the far end of a hold device.
+    Release,
+    /// At the near end of an fq hold device.
+    Stamp,
+    /// Does nothing.
+    Idle,
+}
+
+impl Program {
+    /// Its name in the object and in `bpftool prog`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Egress => "perturb_egress",
+            Self::Ingress => "perturb_ingress",
+            Self::Release => "perturb_release",
+            Self::Stamp => "perturb_stamp",
+            Self::Idle => "perturb_idle",
+        }
+    }
+}
+
+/// What keeps the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacer {
+    /// sch_fq.
+    Fq,
+    /// A thread of the controller.
+    User,
+}
+
+/// How to load.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// Which pacer the programs work for.
+    pub pacer: Pacer,
+    /// Flows and instances that are remembered.
+    pub flows: u32,
+    /// Whether the programs report what they do.
+    pub verbose: bool,
+}
+
+/// The loaded object.
+pub struct Programs {
+    ebpf: Ebpf,
+}
+
+impl Programs {
+    /// Loads the object's maps; programs are loaded when first attached or run.
+    pub fn load(options: LoadOptions) -> Result<Self, LoadError> {
+        if OBJECT.is_empty() {
+            return Err(LoadError::NotEmbedded);
+        }
+        let jit = u32::from(kernel_compiles());
+        let pacer = match options.pacer {
+            Pacer::Fq => PACER_FQ,
+            Pacer::User => PACER_USER,
+        };
+        // aya's levels: 0 is off, 3 is info.
+        let level: u8 = if options.verbose { 3 } else { 0 };
+        let ebpf = EbpfLoader::new()
+            .override_global("HAVE_JIT", &jit, true)
+            .override_global("PACER", &pacer, true)
+            .override_global("AYA_LOG_LEVEL", &level, false)
+            .map_max_entries("FLOWS", options.flows)
+            .map_max_entries("INSTANCES", options.flows)
+            .load(OBJECT)?;
+        Ok(Self { ebpf })
+    }
+
+    /// A program, loaded into the kernel.
+    pub fn program(&mut self, program: Program) -> Result<&mut SchedClassifier, LoadError> {
+        let name = program.name();
+        let loaded: &mut SchedClassifier = self
+            .ebpf
+            .program_mut(name)
+            .ok_or(LoadError::Missing(name))?
+            .try_into()
+            .map_err(|source| LoadError::Program { name, source })?;
+        if loaded.fd().is_err() {
+            loaded.load().map_err(|source| LoadError::Program { name, source })?;
+        }
+        Ok(loaded)
+    }
+
+    /// A map's handle, of the type that the caller names.
+    pub fn map<'a, T>(&'a self, name: &'static str) -> Result<T, LoadError>
+    where
+        T: TryFrom<&'a Map, Error = MapError>,
+    {
+        let map = self.ebpf.map(name).ok_or(LoadError::Missing(name))?;
+        T::try_from(map).map_err(|source| LoadError::Map { name, source })
+    }
+
+    /// All maps by name.
+    pub fn maps(&self) -> impl Iterator<Item = (&str, &Map)> {
+        self.ebpf.maps()
+    }
+
+    /// The object itself, for the log reader.
+    pub fn ebpf_mut(&mut self) -> &mut Ebpf {
+        &mut self.ebpf
+    }
+}
+
+/// Whether this kernel compiles programs (`bpf_jit_enable`); the interpreter has no callbacks.
+fn kernel_compiles() -> bool {
+    fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").is_ok_and(|value| value.trim() != "0")
+}
+
+/// Opens a pinned map.
+pub fn pinned(path: &std::path::Path) -> Result<MapData, MapError> {
+    MapData::from_pin(path)
+}
