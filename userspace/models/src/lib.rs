@@ -1,4 +1,8 @@
 //! The predictors of the five papers: pure functions of their inputs.
 
-pub mod quantity;
 pub mod locality;
+pub mod loggp;
+pub mod pipeline;
+pub mod published;
+pub mod quantity;
+pub mod queueing;

@@ -1,0 +1,141 @@
+//! Published numbers beside ours: what the papers print, what the models give, and the difference.
+//!
+//! The published tables are embedded from `tests/data/tables`, each with its citation in its first
+//! line. A row agrees if it differs by no more than its tolerance, which is what the rounding of the
+//! printed number and of the printed inputs explains (a whole last digit where the source truncates).
+//! A row that does not agree must carry the reason; tests fail on any that does not, and on any
+//! reason that is no longer needed. Measurements are another matter: there the model's error is the
+//! result, so [`measurements`] only summarizes it.
+
+use serde::Serialize;
+
+mod loggp;
+mod nfs;
+mod table;
+
+/// One published number and ours.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Name of the model.
+    pub model: &'static str,
+    /// Where the number is printed.
+    pub source: &'static str,
+    /// Which of the source's numbers it is.
+    pub case: String,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The printed number.
+    pub paper: f64,
+    /// The model's.
+    pub ours: f64,
+    /// Largest difference that the print explains.
+    pub tolerance: f64,
+    /// How the print was read, where that is not obvious.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reading: Option<&'static str>,
+    /// Why the two differ by more, where they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deviation: Option<&'static str>,
+}
+
+impl Comparison {
+    /// Ours minus the paper's.
+    #[must_use]
+    pub fn difference(&self) -> f64 {
+        self.ours - self.paper
+    }
+
+    /// Whether the difference is within the tolerance (and the rounding of doubles).
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        self.difference().abs() <= self.tolerance * (1.0 + 1e-9) + 1e-12
+    }
+}
+
+/// Every published number that the models produce, in the order of the models.
+#[must_use]
+pub fn comparisons() -> Vec<Comparison> {
+    let mut all = loggp::comparisons();
+    all.extend(nfs::comparisons());
+    all
+}
+
+/// How far a model is from the measurements of one published table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measurements {
+    /// Name of the model.
+    pub model: &'static str,
+    /// Where the measurements are printed.
+    pub source: &'static str,
+    /// Which of them: a program or a server, and the knob.
+    pub case: String,
+    /// How many, the baseline left out.
+    pub points: usize,
+    /// Mean of `ours / measured - 1` in percent: the bias.
+    pub mean_error_percent: f64,
+    /// Mean of its absolute value.
+    pub mean_absolute_error_percent: f64,
+    /// The error of largest absolute value.
+    pub worst_error_percent: f64,
+}
+
+impl Measurements {
+    /// Summarizes pairs of a measured and a modeled value; `None` without any.
+    fn of(
+        model: &'static str,
+        source: &'static str,
+        case: String,
+        pairs: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Option<Self> {
+        let errors: Vec<f64> = pairs
+            .into_iter()
+            .map(|(measured, ours)| (ours / measured - 1.0) * 100.0)
+            .collect();
+        let count = errors.len() as f64;
+        let worst = errors
+            .iter()
+            .copied()
+            .max_by(|a, b| a.abs().total_cmp(&b.abs()))?;
+        Some(Self {
+            model,
+            source,
+            case,
+            points: errors.len(),
+            mean_error_percent: errors.iter().sum::<f64>() / count,
+            mean_absolute_error_percent: errors.iter().map(|error| error.abs()).sum::<f64>() / count,
+            worst_error_percent: worst,
+        })
+    }
+}
+
+/// How far the models are from the measurements that the papers print.
+#[must_use]
+pub fn measurements() -> Vec<Measurements> {
+    let mut all = loggp::measurements();
+    all.extend(nfs::measurements());
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deviations_and_only_they_carry_a_reason() {
+        for row in comparisons() {
+            assert_eq!(
+                row.agrees(),
+                row.deviation.is_none(),
+                "{row:?}, difference {}",
+                row.difference()
+            );
+        }
+    }
+
+    #[test]
+    fn every_model_is_there() {
+        for model in ["loggp", "nfs"] {
+            assert!(comparisons().iter().any(|row| row.model == model), "{model}");
+        }
+    }
+}
