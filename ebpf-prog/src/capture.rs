@@ -4,7 +4,7 @@
 use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
 use perturb_common::{
     abi::{
-        Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NONE,
+        CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NONE,
         SETTING_EXACT, Settings, Tag,
     },
     units::{MonoNanos, Nanos},
@@ -16,7 +16,7 @@ use crate::{
     maps::{ATTACHMENTS, CLASSES, CONTROL, SETTINGS},
     overhead,
     packet::{self, skb},
-    scratch::Scratch,
+    scratch::{Job, Scratch},
 };
 
 /// The profile in force.
@@ -41,6 +41,12 @@ impl Profile {
         Some(Self { generation, settings })
     }
 
+    /// The half of the tables that is in force.
+    #[inline(always)]
+    pub(crate) fn half(&self) -> u32 {
+        (self.generation & 1) as u32
+    }
+
     /// The path of a packet's class in its direction, or [`NONE`]; and the class.
     #[inline(always)]
     pub(crate) fn path(&self, scratch: &Scratch) -> (u32, u32) {
@@ -48,8 +54,7 @@ impl Profile {
         if class >= MAX_CLASSES {
             return (NONE, NONE);
         }
-        let half = (self.generation & 1) as u32;
-        match CLASSES.get(half * MAX_CLASSES + class) {
+        match CLASSES.get(self.half() * MAX_CLASSES + class) {
             Some(Class { path }) => (class, path[(scratch.key.direction & 1) as usize]),
             None => (NONE, NONE),
         }
@@ -98,39 +103,21 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         Direction::Ingress => profile.settings.overhead_receive,
     };
     overhead::burn(overhead, scratch.load.segments);
-    emulate(ctx, attachment, &profile, scratch, class, path)
-}
-
-#[inline(always)]
-fn emulate(
-    ctx: &TcContext,
-    attachment: &Attachment,
-    profile: &Profile,
-    scratch: &mut Scratch,
-    class: u32,
-    path: u32,
-) -> i32 {
-    let Some(path) = fold::path(profile, path) else {
+    let half = profile.half();
+    let Some(servers) = fold::path(half, path) else {
         account::event(ctx, Event::Inconsistent);
         return PASS;
     };
-    let direction = scratch.key.direction;
-    if path.len == 0 {
-        account::class(fold::direction(direction), class, scratch.load, Some(Nanos(0)));
+    if servers.len == 0 {
+        account::class(direction, class, scratch.load, Some(Nanos(0)));
         return PASS;
     }
-    if profile.settings.flags & SETTING_EXACT != 0 && skb(ctx).gso_size != 0 && attachment.split != 0 {
+    if profile.settings.flags & SETTING_EXACT != 0 && skb.gso_size != 0 && attachment.split != 0 {
         account::event(ctx, Event::Split);
-        return hold::split(
-            ctx,
-            attachment,
-            Tag {
-                direction,
-                position: 0,
-            },
-        );
+        return hold::split(ctx, attachment, Tag { direction: direction as u32, position: 0 });
     }
     // SAFETY: the helper has no preconditions. Read anew: the overhead has passed.
-    let now = MonoNanos(unsafe { bpf_ktime_get_ns() });
-    fold::run(ctx, attachment, profile, scratch, class, path, now, 0)
+    let arrival = MonoNanos(unsafe { bpf_ktime_get_ns() });
+    scratch.job = Job { arrival, half, class, path, position: 0 };
+    fold::run(ctx, attachment, scratch)
 }

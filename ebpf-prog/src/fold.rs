@@ -12,17 +12,16 @@ use perturb_common::{
     },
     departure::{Load, Outcome, Service, departure},
     fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
-    units::{Instant, MonoNanos, Nanos, Ticks},
+    units::{Instant, Nanos, Ticks},
 };
 
 use crate::{
     account::{self, Served},
     atomic,
-    capture::Profile,
     hold::{self, Order},
     maps::{INSTANCES, JITTER, NTH, ORDINALS, PATHS, RING, SERVERS, STATES},
     packet::flow_hash,
-    scratch::{Scratch, Walk},
+    scratch::{Job, Scratch, Walk},
 };
 
 /// Attempts to update a server that other CPUs update too, before the occupancy is added without
@@ -44,36 +43,25 @@ pub(crate) fn direction(number: u32) -> Direction {
 
 /// A path of the profile.
 #[inline(always)]
-pub(crate) fn path(profile: &Profile, index: u32) -> Option<&'static Path> {
-    PATHS.get((profile.generation & 1) as u32 * MAX_PATHS + index)
+pub(crate) fn path(half: u32, index: u32) -> Option<&'static Path> {
+    PATHS.get(half * MAX_PATHS + index)
 }
 
 /// The packet is dropped for this reason.
 struct Dropped(Event);
 
-/// Folds a leg of the path from `position` on and moves the packet to where it goes next.
-#[inline(always)]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a struct of them would live on the 512-byte stack"
-)]
-pub(crate) fn run(
-    ctx: &TcContext,
-    attachment: &Attachment,
-    profile: &Profile,
-    scratch: &mut Scratch,
-    class: u32,
-    path: &Path,
-    arrival: MonoNanos,
-    position: u32,
-) -> i32 {
-    let half = (profile.generation & 1) as u32;
+/// Folds a leg of the job in `scratch` and moves the packet to where it goes next. A subprogram of
+/// its own, for the stack's sake.
+#[inline(never)]
+pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, scratch: &mut Scratch) -> i32 {
+    let Job { arrival, half, class, position, .. } = scratch.job;
+    let Some(path) = path(half, scratch.job.path) else {
+        account::event(ctx, Event::Inconsistent);
+        return hold::PASS;
+    };
     scratch.walk = Walk {
         time: arrival.instant(),
-        load: Load {
-            bytes: scratch.load.bytes,
-            segments: scratch.load.segments,
-        },
+        load: scratch.load,
         copies: 1,
         mark: 0,
         reorder: 0,

@@ -13,8 +13,8 @@ use crate::maps::HAVE_JIT;
 /// segments at [`MAX_OVERHEAD`].
 const ROUNDS: u32 = 1 << 23;
 /// Rounds of the plain loop, which the verifier walks one by one; the interpreter takes more than
-/// 50 ns for each.
-const INTERPRETED_ROUNDS: u32 = 1 << 14;
+/// 130 ns for each, so they cover one packet at [`MAX_OVERHEAD`].
+const INTERPRETED_ROUNDS: u32 = 1 << 13;
 
 /// Burns `overhead` for each of `segments` wire packets.
 #[inline(always)]

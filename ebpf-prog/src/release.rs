@@ -14,7 +14,7 @@ use crate::{
     hold::{self, Held},
     maps::ATTACHMENTS,
     packet,
-    scratch::Scratch,
+    scratch::{Job, Scratch},
 };
 
 /// The program at the far end of a hold device.
@@ -54,8 +54,9 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNano
     if path == NONE {
         return None;
     }
-    let path = fold::path(&profile, path)?;
-    if held.tag.position >= path.len {
+    let half = profile.half();
+    let position = held.tag.position;
+    if position >= fold::path(half, path)?.len {
         return None;
     }
     // A packet that was split has waited for nothing; any other arrives when it should have.
@@ -64,14 +65,6 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNano
     } else {
         now
     };
-    Some(fold::run(
-        ctx,
-        attachment,
-        &profile,
-        scratch,
-        class,
-        path,
-        arrival,
-        held.tag.position,
-    ))
+    scratch.job = Job { arrival, half, class, path, position };
+    Some(fold::run(ctx, attachment, scratch))
 }

@@ -6,7 +6,7 @@ use aya_ebpf::{macros::map, maps::PerCpuArray};
 use perturb_common::{
     abi::{FlowKey, FragmentKey, InstanceKey},
     departure::Load,
-    units::Instant,
+    units::{Instant, MonoNanos},
 };
 
 #[map]
@@ -17,9 +17,24 @@ static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 pub(crate) struct Scratch {
     pub(crate) key: FlowKey,
     pub(crate) load: Load,
+    pub(crate) job: Job,
     pub(crate) walk: Walk,
     pub(crate) instance: InstanceKey,
     pub(crate) fragment: FragmentKey,
+}
+
+/// What is to be done with it.
+#[repr(C)]
+pub(crate) struct Job {
+    /// When it arrives at the next server.
+    pub(crate) arrival: MonoNanos,
+    /// The half of the tables that holds its path.
+    pub(crate) half: u32,
+    pub(crate) class: u32,
+    /// Index of its path within the half.
+    pub(crate) path: u32,
+    /// Index of the next server on it.
+    pub(crate) position: u32,
 }
 
 /// How the packet has fared so far on its path.
