@@ -9,6 +9,8 @@
 pub mod abi;
 pub mod departure;
 pub mod fate;
+#[cfg(feature = "alloc")]
+pub mod tables;
 pub mod units;
 
 #[cfg(test)]
