@@ -1,1 +1,4 @@
 //! Traffic generators and servers. None of them knows whether emulation is on.
+
+pub mod nfs;
+mod timer;
