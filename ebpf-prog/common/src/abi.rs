@@ -1,6 +1,8 @@
 //! The wire types: what the controller writes into the maps and the eBPF programs read, and the
 //! counters that come back. All `repr(C)`, without padding, little-endian like the machine.
 //!
+//! The compiled form of a profile is `crate::tables::Tables` (feature `alloc`).
+//!
 //! Configuration is double-buffered: every table has two halves, the low bit of the generation
 //! says which one counts. An update writes the other half, then the generation, a single 64-bit
 //! store; packets in flight see either all of the old profile or all of the new. State (how long
