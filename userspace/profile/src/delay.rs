@@ -3,7 +3,7 @@
 use crate::keys::FRAME;
 use crate::model::{Distribution, Profile, Server, ServerId};
 use crate::quantity::Duration;
-use crate::read_server::backlog_time;
+use crate::read::server::backlog_time;
 
 /// The longest wait that the buffer of `server` allows, with full frames; `None` if the buffer limits nothing, or
 /// nothing makes packets wait.
@@ -59,5 +59,21 @@ pub(crate) fn bounded_delay(profile: &Profile, path: &[ServerId]) -> Duration {
             ]
             .into_iter()
             .fold(sum, Duration::saturating_add)
+        })
+}
+
+/// How far the jitter of `server` reaches below zero: netem's pareto tables begin at -2/3 scales, their mix with a
+/// normal one is cut at -32768/8192 like any table.
+pub(crate) fn reach_below(server: &Server) -> Duration {
+    server
+        .jitter
+        .as_ref()
+        .map_or(Duration::ZERO, |jitter| match jitter.distribution {
+            Distribution::Uniform => jitter.scale,
+            Distribution::Normal => Duration::from_nanos(jitter.scale.nanos().saturating_mul(4)),
+            Distribution::Pareto => Duration::from_nanos(jitter.scale.nanos().saturating_mul(2) / 3),
+            // (normal + 3 pareto) / 4 at the lowest quantile: (-4 - 2) / 4.
+            Distribution::ParetoNormal => Duration::from_nanos(jitter.scale.nanos().saturating_mul(3) / 2),
+            Distribution::Table(_) => Duration::ZERO,
         })
 }

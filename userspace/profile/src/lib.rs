@@ -12,25 +12,26 @@
 
 mod delay;
 mod diagnostic;
+mod explain;
 mod keys;
 mod matching;
 mod model;
+mod print;
 mod quantity;
 mod read;
-mod read_class;
-mod read_profile;
-mod read_server;
-mod read_topology;
+mod schema;
 mod suggest;
 mod topology;
 mod yaml;
 
 pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
+pub use explain::{ClassMeaning, Explanation, PathMeaning, Warning, explain, held, horizon};
 pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
 pub use model::{
     Buffer, Class, Distribution, EcnThreshold, GilbertElliott, Jitter, Limits, Loss, Name, Overhead, Profile,
     Scope, Segmentation, Server, ServerId, Treatment, Volume,
 };
 pub use quantity::{Duration, Probability, Quantity, QuantityError, Rate, Size};
-pub use read_profile::parse;
+pub use read::profile::parse;
+pub use schema::{reference_markdown, schema};
 pub use topology::{Collisions, Layout, MAX_HOSTS, Sharing, Tcp, Topology, Window};

@@ -94,6 +94,12 @@ pub enum Family {
     Ipv6,
 }
 
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Ipv4 { "ipv4" } else { "ipv6" })
+    }
+}
+
 /// Words that stand for numbers of one kind.
 pub(crate) struct Words(pub(crate) &'static [(&'static str, u16)]);
 

@@ -4,9 +4,9 @@ use crate::diagnostic::{Findings, Problem};
 use crate::keys::{self, ALTERNATIVES};
 use crate::matching::Prefix;
 use crate::model::Name;
+use crate::read::class::ServerNames;
+use crate::read::server::{level, link};
 use crate::read::{At, Fields};
-use crate::read_class::ServerNames;
-use crate::read_server::link;
 use crate::topology::{Collisions, Layout, MAX_HOSTS, Sharing, Tcp, Topology, Window};
 
 /// Hosts by name, with their addresses.
@@ -78,9 +78,7 @@ fn layout(fields: &Fields<'_>, kind: &str, findings: &mut Findings<'_>) -> Optio
         }
     }
     let edge = |findings: &mut Findings<'_>| {
-        fields.require("link", "link: { bandwidth: 100Mbit/s }", findings, |at, f| {
-            link(at, &keys::LINK, f)
-        })
+        fields.require("link", "link: { bandwidth: 100Mbit/s }", findings, link)
     };
     Some(match kind {
         "bus" => {
@@ -98,7 +96,7 @@ fn layout(fields: &Fields<'_>, kind: &str, findings: &mut Findings<'_>) -> Optio
             let sharing = fields.read("sharing", findings, |at, f| at.choice(keys::SHARINGS, &values, f));
             let example = "levels: [{ bandwidth: 100Mbit/s, buffer: 64KiB }]";
             let levels = fields.require("levels", example, findings, |at, f| {
-                at.list((1, keys::LEVELS), f, |at, f| link(at, &keys::LEVEL, f))
+                at.list((1, keys::LEVELS), f, level)
             });
             Layout::Tree {
                 levels: levels?,

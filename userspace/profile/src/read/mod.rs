@@ -2,6 +2,11 @@
 //!
 //! Every function returns `None` after it has reported, so the caller reads on and all problems are found at once.
 
+mod class;
+pub(crate) mod profile;
+pub(crate) mod server;
+mod topology;
+
 use crate::diagnostic::{Findings, KeyPath, Problem};
 use crate::keys::{Bounds, Key, Section};
 use crate::matching::{PortRange, Prefix, PrefixError, Words};

@@ -5,10 +5,10 @@ use crate::keys;
 use crate::matching::Match;
 use crate::model::{Class, Limits, Name, Overhead, Profile, Segmentation, Server, ServerId, Treatment};
 use crate::quantity::Duration;
+use crate::read::class::{ServerNames, classes};
+use crate::read::server::{knobs, server};
+use crate::read::topology;
 use crate::read::{At, Fields};
-use crate::read_class::{ServerNames, classes};
-use crate::read_server::{knobs, server};
-use crate::read_topology;
 use crate::yaml::{self, Kind};
 
 /// Reads a profile. On failure every problem is reported, not just the first.
@@ -43,10 +43,10 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
     };
     let names = || ServerNames::new(servers.iter().map(|(name, _)| name));
     let hosts = fields
-        .read("hosts", findings, read_topology::hosts)
+        .read("hosts", findings, topology::hosts)
         .unwrap_or_default();
     let topology = fields.read("topology", findings, |at, f| {
-        read_topology::topology(at, &names(), hosts.len(), f)
+        topology::topology(at, &names(), hosts.len(), f)
     });
     let untouched = classes.is_empty() && fields.node("classes").is_none() && topology.is_none();
     let mut profile = Profile {
@@ -65,9 +65,7 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
         classes,
         hosts,
         topology,
-        tcp: fields
-            .read("tcp", findings, read_topology::tcp)
-            .unwrap_or_default(),
+        tcp: fields.read("tcp", findings, topology::tcp).unwrap_or_default(),
     };
     if untouched && profile.servers.is_empty() && overhead != Overhead::default() {
         // Overhead alone is a shorthand too: every packet, no server.

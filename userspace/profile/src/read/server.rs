@@ -1,7 +1,7 @@
 //! Reads one server: its knobs, and what they demand of each other.
 
 use crate::diagnostic::{Findings, Problem};
-use crate::keys::{self, Key, Section};
+use crate::keys;
 use crate::model::{Buffer, Distribution, GilbertElliott, Jitter, Loss, Scope, Server, Volume};
 use crate::quantity::{Duration, Probability, Quantity, Rate, Size};
 use crate::read::{At, Fields};
@@ -16,17 +16,24 @@ pub(crate) fn server(at: At<'_>, findings: &mut Findings<'_>) -> Option<Server> 
     ))
 }
 
-/// A server of a topology, which is always shared.
-pub(crate) fn link(at: At<'_>, section: &'static Section, findings: &mut Findings<'_>) -> Option<Server> {
-    let none: &'static [Key] = &[];
-    let fields = Fields::open(at, section, none, findings)?;
+/// A link of a topology, which is always shared.
+pub(crate) fn link(at: At<'_>, findings: &mut Findings<'_>) -> Option<Server> {
+    Some(knobs(
+        &Fields::open(at, &keys::LINK, &[], findings)?,
+        false,
+        findings,
+    ))
+}
+
+/// A level of a tree: a link whose buffer may also be given as `buffer_delay`.
+pub(crate) fn level(at: At<'_>, findings: &mut Findings<'_>) -> Option<Server> {
+    let fields = Fields::open(at, &keys::LEVEL, &[], findings)?;
     let mut server = knobs(&fields, false, findings);
-    if let Some(Some(delay)) = fields.node("buffer_delay").map(|_| {
-        fields.read("buffer_delay", findings, |at, f| {
-            at.quantity(keys::BUFFER_DELAY, f)
-        })
-    }) {
-        if server.buffer.volume.is_some() {
+    let delay = fields.read("buffer_delay", findings, |at, f| {
+        at.quantity(keys::BUFFER_DELAY, f)
+    });
+    if let Some(delay) = delay {
+        if fields.node("buffer").is_some() {
             let why = "both limit the same backlog";
             fields.report(
                 "buffer_delay",

@@ -1,0 +1,401 @@
+//! What a profile means, in numbers a person can check before applying it.
+//!
+//! Sums are over a path of servers: latency L = Σ latency; bottleneck = the smallest bandwidth; longest wait = Σ over
+//! buffers of the time their content takes. All figures are for one frame of 1514 bytes and one direction; a round
+//! trip has both. It does not predict: offered load is not known here.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::delay;
+use crate::keys::{FRAME, MAX_HORIZON};
+use crate::model::{Class, Name, Overhead, Profile, Segmentation, ServerId};
+use crate::quantity::{Duration, Probability, Rate, Size};
+
+/// What a profile means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The profile's name.
+    pub name: Option<Name>,
+    /// The longest a packet is held, given or derived.
+    pub horizon: Duration,
+    /// Bytes that may be held at once, given or derived.
+    pub held: Size,
+    /// Every class, in order.
+    pub classes: Vec<ClassMeaning>,
+    /// What is probably not what was meant.
+    pub warnings: Vec<Warning>,
+}
+
+/// What happens to a class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClassMeaning {
+    /// Its name.
+    pub name: Name,
+    /// Packets that this host sends; `None`: untouched.
+    pub egress: Option<PathMeaning>,
+    /// Packets that this host receives; `None`: untouched.
+    pub ingress: Option<PathMeaning>,
+}
+
+/// What a path does to a frame.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PathMeaning {
+    /// The servers, in order.
+    pub servers: Vec<Name>,
+    /// Processor time burnt per wire packet.
+    pub overhead: Duration,
+    /// Sum of the latencies, one way.
+    pub latency: Duration,
+    /// Latencies, and the service of one frame at every server: the delay of a lone frame.
+    pub lone_frame: Duration,
+    /// The smallest bandwidth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Rate>,
+    /// The largest gap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Duration>,
+    /// The longest wait that the buffers allow; `None` if one of them has no limit, or nothing makes packets wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_wait: Option<Duration>,
+    /// Probability that a frame is lost to independent or burst loss, in the long run.
+    pub loss: Probability,
+}
+
+/// What is probably not what was meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A queue without limit.
+    #[error("server `{server}` has no buffer: its queue may grow until packets wait {horizon}; add `buffer`")]
+    NoBuffer {
+        /// The server.
+        server: Name,
+        /// The horizon.
+        horizon: Duration,
+    },
+    /// o is not below g.
+    #[error(
+        "class `{class}`: the overhead ({overhead} per packet) is not below the gap ({gap}), so one sender never \
+         notices the gap; lower `overhead` or raise `gap`"
+    )]
+    OverheadHidesGap {
+        /// The class.
+        class: Name,
+        /// o.
+        overhead: Duration,
+        /// g.
+        gap: Duration,
+    },
+    /// Nothing crosses a server.
+    #[error("no class crosses server `{server}`; name it in `egress` or `ingress`, or remove it")]
+    UnusedServer {
+        /// The server.
+        server: Name,
+    },
+    /// A class behind one that takes everything.
+    #[error("class `{class}` never matches, because `{earlier}` before it takes everything; exchange them")]
+    Unreachable {
+        /// The class.
+        class: Name,
+        /// The one before it.
+        earlier: Name,
+    },
+    /// No class at all.
+    #[error("there is no class, so nothing is emulated; add `classes`, or put a server's keys at the top")]
+    NothingEmulated,
+    /// Jitter that would make the delay negative.
+    #[error(
+        "server `{server}`: the jitter reaches {jitter} below a latency of {latency}; what would be negative \
+         counts as no delay, which raises the mean; lower the scale or raise `latency`"
+    )]
+    JitterCut {
+        /// The server.
+        server: Name,
+        /// How far it reaches below.
+        jitter: Duration,
+        /// The latency.
+        latency: Duration,
+    },
+    /// Super-packets that no longer fit.
+    #[error(
+        "server `{server}`: a buffer of {buffer} holds less than one super-packet of 64 KiB, and \
+         `segmentation: whole` never splits them, so they are lost whole; choose `auto` or `exact`"
+    )]
+    SuperPackets {
+        /// The server.
+        server: Name,
+        /// Its buffer.
+        buffer: Size,
+    },
+}
+
+impl Serialize for Warning {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Without a `horizon` in the profile: at least this, so that a queue without a buffer is not cut short.
+const LEAST_HORIZON: Duration = Duration::from_millis(10_000);
+/// Without a `held` in the profile: at least and at most this.
+const HELD: (u64, u64) = (64 << 20, 4 << 30);
+/// A super-packet, at most.
+const SUPER_PACKET: u64 = 64 << 10;
+
+/// The longest a packet is held: as the profile says, or twice the largest delay along a path, from 10 s to 60 s.
+pub fn horizon(profile: &Profile) -> Duration {
+    let paths = profile.classes.iter().flat_map(Class::paths).flatten();
+    let longest = paths
+        .map(|path| delay::bounded_delay(profile, path))
+        .max()
+        .unwrap_or_default();
+    let derived = longest.saturating_add(longest).clamp(LEAST_HORIZON, MAX_HORIZON);
+    profile.horizon.unwrap_or(derived)
+}
+
+/// Bytes that may be held at once: as the profile says, or what its paths can contain, from 64 MiB to 4 GiB.
+pub fn held(profile: &Profile) -> Size {
+    let content = |path: &[ServerId]| {
+        let rate = path
+            .iter()
+            .filter_map(|&id| profile.server(id)?.1.bandwidth)
+            .min();
+        rate.map_or(HELD.1, |rate| rate.bytes_in(delay::bounded_delay(profile, path)))
+    };
+    let paths = profile
+        .classes
+        .iter()
+        .flat_map(Class::paths)
+        .flatten()
+        .filter(|path| !path.is_empty());
+    let derived = paths
+        .fold(0u64, |sum, path| sum.saturating_add(content(path)))
+        .clamp(HELD.0, HELD.1);
+    profile.limits.held.unwrap_or(Size::from_bytes(derived))
+}
+
+/// What `profile` means.
+pub fn explain(profile: &Profile) -> Explanation {
+    let meaning = |class: &Class| {
+        let [egress, ingress] = class.paths();
+        let Overhead { send, receive } = profile.overhead;
+        ClassMeaning {
+            name: class.name.clone(),
+            egress: egress.map(|path| path_meaning(profile, path, send)),
+            ingress: ingress.map(|path| path_meaning(profile, path, receive)),
+        }
+    };
+    let classes: Vec<ClassMeaning> = profile.classes.iter().map(meaning).collect();
+    Explanation {
+        name: profile.name.clone(),
+        horizon: horizon(profile),
+        held: held(profile),
+        warnings: warnings(profile, &classes),
+        classes,
+    }
+}
+
+fn path_meaning(profile: &Profile, path: &[ServerId], overhead: Duration) -> PathMeaning {
+    let servers: Vec<_> = path.iter().filter_map(|&id| profile.server(id)).collect();
+    let sum = |duration: fn(&crate::Server) -> Duration| {
+        servers.iter().fold(Duration::ZERO, |sum, (_, server)| {
+            sum.saturating_add(duration(server))
+        })
+    };
+    let service = |server: &crate::Server| {
+        let frame = server
+            .bandwidth
+            .map_or(Duration::ZERO, |rate| rate.time_of(FRAME.bytes()));
+        frame.saturating_add(server.gap)
+    };
+    let latency = sum(|server| server.latency);
+    let waits: Option<Vec<Duration>> = servers
+        .iter()
+        .filter(|(_, server)| delay::queues(server))
+        .map(|(_, server)| delay::longest_wait(server))
+        .collect();
+    PathMeaning {
+        servers: servers.iter().map(|(name, _)| (*name).clone()).collect(),
+        overhead,
+        latency,
+        lone_frame: servers.iter().fold(latency, |total, (_, server)| {
+            total.saturating_add(service(server))
+        }),
+        bandwidth: servers.iter().filter_map(|(_, server)| server.bandwidth).min(),
+        gap: servers
+            .iter()
+            .map(|(_, server)| server.gap)
+            .max()
+            .filter(|&gap| gap > Duration::ZERO),
+        longest_wait: waits
+            .filter(|waits| !waits.is_empty())
+            .map(|waits| waits.into_iter().fold(Duration::ZERO, Duration::saturating_add)),
+        loss: loss(servers.iter().map(|(_, server)| &server.loss)),
+    }
+}
+
+/// Long-run loss over independent servers: 1 - Π (1 - p), the bad state's share being p/(p+r).
+fn loss<'a>(losses: impl Iterator<Item = &'a crate::Loss>) -> Probability {
+    let share =
+        |probability: Probability| probability.billionths() as f64 / Probability::ONE.billionths() as f64;
+    let survival: f64 = losses
+        .map(|loss| {
+            let burst = loss.burst.map_or(0.0, |burst| {
+                let (p, r) = (share(burst.to_bad), share(burst.to_good));
+                let bad = if p + r > 0.0 { p / (p + r) } else { 0.0 };
+                bad * share(burst.bad_loss) + (1.0 - bad) * share(burst.good_loss)
+            });
+            (1.0 - share(loss.random)) * (1.0 - burst)
+        })
+        .product();
+    Probability::from_billionths(((1.0 - survival) * Probability::ONE.billionths() as f64).round() as u64)
+}
+
+fn warnings(profile: &Profile, classes: &[ClassMeaning]) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    if profile.classes.is_empty() && profile.topology.is_none() {
+        warnings.push(Warning::NothingEmulated);
+    }
+    let topology_ends = profile
+        .topology
+        .iter()
+        .flat_map(|topology| topology.egress.iter().chain(&topology.ingress));
+    let paths = profile.classes.iter().flat_map(Class::paths).flatten().flatten();
+    let used: std::collections::HashSet<ServerId> = paths.chain(topology_ends).copied().collect();
+    for (index, (name, server)) in profile.servers.iter().enumerate() {
+        let server_name = || name.clone();
+        if !ServerId::new(index).is_some_and(|id| used.contains(&id)) {
+            warnings.push(Warning::UnusedServer {
+                server: server_name(),
+            });
+            continue;
+        }
+        if delay::queues(server) && server.buffer.is_unlimited() {
+            warnings.push(Warning::NoBuffer {
+                server: server_name(),
+                horizon: horizon(profile),
+            });
+        }
+        let reach = delay::reach_below(server);
+        if reach > server.latency {
+            warnings.push(Warning::JitterCut {
+                server: server_name(),
+                jitter: reach,
+                latency: server.latency,
+            });
+        }
+        if let (Segmentation::Whole, Some(crate::Volume::Bytes(buffer))) =
+            (profile.segmentation, server.buffer.volume)
+            && buffer.bytes() < SUPER_PACKET
+        {
+            warnings.push(Warning::SuperPackets {
+                server: server_name(),
+                buffer,
+            });
+        }
+    }
+    for class in classes {
+        for path in [&class.egress, &class.ingress].into_iter().flatten() {
+            if let Some(gap) = path.gap.filter(|&gap| path.overhead >= gap) {
+                warnings.push(Warning::OverheadHidesGap {
+                    class: class.name.clone(),
+                    overhead: path.overhead,
+                    gap,
+                });
+            }
+        }
+    }
+    let mut earlier: Option<&Name> = None;
+    for class in &profile.classes {
+        match earlier {
+            Some(earlier) => {
+                warnings.push(Warning::Unreachable {
+                    class: class.name.clone(),
+                    earlier: earlier.clone(),
+                });
+            }
+            None if class.matching.is_everything() => earlier = Some(&class.name),
+            None => {}
+        }
+    }
+    warnings
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const HEADER: [&str; 9] = [
+            "class",
+            "direction",
+            "overhead",
+            "latency",
+            "lone frame",
+            "bandwidth",
+            "longest wait",
+            "loss",
+            "servers",
+        ];
+        let mut rows: Vec<[String; 9]> = vec![HEADER.map(str::to_owned)];
+        for class in &self.classes {
+            for (direction, path) in [("egress", &class.egress), ("ingress", &class.ingress)] {
+                rows.push(row(&class.name, direction, path.as_ref()));
+            }
+        }
+        let mut widths = [0; 9];
+        for row in &rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for row in &rows {
+            let cells: Vec<String> = row
+                .iter()
+                .zip(widths)
+                .map(|(cell, width)| format!("{cell:width$}"))
+                .collect();
+            writeln!(f, "{}", cells.join("  ").trim_end())?;
+        }
+        writeln!(
+            f,
+            "\nOne way, for a frame of {} bytes. Held at most {}, {} at once.",
+            FRAME.bytes(),
+            self.horizon,
+            self.held
+        )?;
+        self.warnings
+            .iter()
+            .try_for_each(|warning| writeln!(f, "warning: {warning}"))
+    }
+}
+
+fn row(class: &Name, direction: &str, path: Option<&PathMeaning>) -> [String; 9] {
+    let blank = String::new;
+    let Some(path) = path else {
+        let untouched = "passes untouched".to_owned();
+        return [
+            class.to_string(),
+            direction.to_owned(),
+            blank(),
+            blank(),
+            blank(),
+            blank(),
+            blank(),
+            blank(),
+            untouched,
+        ];
+    };
+    let limit = |present: Option<String>| present.unwrap_or_else(|| "no limit".to_owned());
+    let servers: Vec<&str> = path.servers.iter().map(Name::as_str).collect();
+    [
+        class.to_string(),
+        direction.to_owned(),
+        path.overhead.to_string(),
+        path.latency.to_string(),
+        path.lone_frame.to_string(),
+        limit(path.bandwidth.map(|rate| rate.to_string())),
+        limit(path.longest_wait.map(|wait| wait.to_string())),
+        path.loss.to_string(),
+        servers.join(" > "),
+    ]
+}

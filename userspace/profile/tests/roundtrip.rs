@@ -1,0 +1,100 @@
+//! What is printed is a profile again, the same one, and the JSON Schema accepts it.
+
+mod support;
+
+use perturb_profile::{parse, schema};
+use proptest::prelude::*;
+use support::{configs, profile};
+
+/// The YAML text as an editor sees it: by another YAML reader, with the core schema's types.
+fn as_json(text: &str) -> serde_json::Value {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+fn validator() -> jsonschema::Validator {
+    jsonschema::validator_for(&schema()).unwrap()
+}
+
+fn complaints(validator: &jsonschema::Validator, text: &str) -> Vec<String> {
+    validator
+        .iter_errors(&as_json(text))
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect()
+}
+
+#[test]
+fn configs_survive_printing_and_satisfy_the_schema() {
+    let validator = validator();
+    for (path, text) in configs() {
+        let first =
+            parse(&text).unwrap_or_else(|error| panic!("{}", error.of_source(path.display().to_string())));
+        let printed = first.to_string();
+        let second = parse(&printed).unwrap_or_else(|error| panic!("{error}\n{printed}"));
+        assert_eq!(first, second, "{}", path.display());
+        assert_eq!(
+            printed,
+            second.to_string(),
+            "{}: printing is not stable",
+            path.display()
+        );
+        assert_eq!(
+            complaints(&validator, &text),
+            Vec::<String>::new(),
+            "{}",
+            path.display()
+        );
+        assert_eq!(
+            complaints(&validator, &printed),
+            Vec::<String>::new(),
+            "{printed}"
+        );
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_an_editor_can_know_is_wrong() {
+    let validator = validator();
+    for text in [
+        "version: 2",
+        "seed: 1",
+        "{ version: 1, latncy: 20ms }",
+        "{ version: 1, latency: 20 }",
+        "{ version: 1, latency: fast }",
+        "{ version: 1, bandwidth: 10Mbps }",
+        "{ version: 1, seed: -1 }",
+        "{ version: 1, latency: 1ms, servers: { a: {} } }",
+        "{ version: 1, servers: { a: { colour: red } } }",
+        "{ version: 1, servers: { a: { loss: { gilbert_elliott: { p: 1% } } } } }",
+        "{ version: 1, classes: [{ name: a, match: {} }] }",
+        "{ version: 1, classes: [{ name: a, match: { port: 70000 }, bypass: true }] }",
+        "{ version: 1, classes: [{ name: a, match: { dscp: 64 }, bypass: true }] }",
+        "{ version: 1, classes: [{ name: a, match: { source: [] }, bypass: true }] }",
+        "{ version: 1, topology: { kind: ring } }",
+    ] {
+        assert!(
+            !complaints(&validator, text).is_empty(),
+            "the schema accepts {text}"
+        );
+        assert!(parse(text).is_err(), "parse accepts {text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_profile_survives_printing(profile in profile()) {
+        let printed = profile.to_string();
+        let again = parse(&printed);
+        prop_assert_eq!(again.as_ref(), Ok(&profile), "{}", printed);
+    }
+
+    #[test]
+    fn the_schema_accepts_every_printed_profile(profile in profile()) {
+        let printed = profile.to_string();
+        let problems = complaints(&validator(), &printed);
+        prop_assert!(problems.is_empty(), "{:?}\n{}", problems, printed);
+        let json = serde_json::to_value(&profile).unwrap();
+        prop_assert!(validator().is_valid(&json), "{}", json);
+    }
+}
