@@ -6,3 +6,4 @@ pub mod pipeline;
 pub mod published;
 pub mod quantity;
 pub mod queueing;
+pub mod whatif;

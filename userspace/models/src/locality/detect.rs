@@ -88,7 +88,7 @@ fn longest_from(requests: &[u32], next: &[u32], mismatches: &mut Mismatches, at:
             break;
         }
         // A multiple of a period that already covers it repeats the same stretch.
-        let covered = best.is_some_and(|(known, end)| period % known == 0 && second + period <= end);
+        let covered = best.is_some_and(|(known, end)| period.is_multiple_of(known) && second + period <= end);
         if !covered && requests[second + period - 1] == requests[second - 1] {
             let matching = mismatches.matching(requests, second, period);
             let end = second + matching / period * period;
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn stretches_between_loops_are_left_alone() {
-        assert_eq!(detected("9 1 2 3 1 2 3 1 2 3 8"), [1..10]);
+        assert_eq!(detected("9 1 2 3 1 2 3 1 2 3 8 8"), [1..10, 10..12]);
         assert_eq!(detected("1 2 3 4 5"), []);
         assert_eq!(detected("1 2 2 3 3 3 1 4"), [1..3, 3..6]);
-        assert_eq!(detected("1 2 1 2 1 7"), [0..4]);
+        assert_eq!(detected("1 2 1 2 1 7 7"), [0..4, 5..7]);
     }
 }

@@ -1,0 +1,266 @@
+//! The YAML input: groups, network, bus, where the events are.
+//!
+//! ```yaml
+//! groups: [[1, 2], [3]]                     # processes per processor; or {processes: [1, 2], speed: 2}
+//! speeds: [1, 0.5]                          # optional, relative to the traced processor
+//! network:
+//!   local: [{size: 0B, time: 40us}, {size: 8KiB, time: 90us}]
+//!   remote: [{size: 0B, time: 1.38ms}]
+//! bus:
+//!   bandwidth: 10Mbit/s                     # absent or `infinite`: takes no time
+//!   collisions: {slot: 51.2us, attempts: 16, seed: 7}
+//! events: four.jsonl                        # relative to this file; absent with --follow
+//! ```
+
+use serde::Deserialize;
+
+use super::bus::{Bus, Collisions};
+use super::placement::{Placement, PlacementError, ProcessName};
+use super::table::{Point, Table, TableError};
+use crate::quantity::{self, Micros};
+
+/// The file as written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    groups: Vec<GroupInput>,
+    #[serde(default)]
+    speeds: Option<Vec<f64>>,
+    network: NetworkInput,
+    #[serde(default)]
+    bus: Option<BusInput>,
+    /// The event file, relative to the input.
+    #[serde(default)]
+    pub events: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct GroupInput {
+    speed: Option<f64>,
+    processes: Vec<ProcessName>,
+}
+
+impl<'de> Deserialize<'de> for GroupInput {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+        struct GroupVisitor;
+        impl<'de> Visitor<'de> for GroupVisitor {
+            type Value = GroupInput;
+
+            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str("a list of processes such as `[1, 2]`, or `{processes: [1, 2], speed: 2}`")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<GroupInput, A::Error> {
+                let mut processes = Vec::new();
+                while let Some(process) = list.next_element()? {
+                    processes.push(process);
+                }
+                Ok(GroupInput {
+                    speed: None,
+                    processes,
+                })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<GroupInput, A::Error> {
+                let (mut speed, mut processes) = (None, None);
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "speed" => speed = Some(map.next_value()?),
+                        "processes" => processes = Some(map.next_value()?),
+                        _ => return Err(A::Error::unknown_field(&key, &["processes", "speed"])),
+                    }
+                }
+                let processes = processes.ok_or_else(|| A::Error::missing_field("processes"))?;
+                Ok(GroupInput { speed, processes })
+            }
+        }
+        deserializer.deserialize_any(GroupVisitor)
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkInput {
+    #[serde(default)]
+    local: Option<Vec<Point>>,
+    #[serde(default)]
+    remote: Option<Vec<Point>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BusInput {
+    #[serde(default)]
+    bandwidth: Option<String>,
+    #[serde(default)]
+    collisions: Option<CollisionInput>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CollisionInput {
+    #[serde(default = "ethernet_slot")]
+    slot: Micros,
+    #[serde(default = "ethernet_attempts")]
+    attempts: u32,
+    #[serde(default)]
+    seed: u64,
+}
+
+/// 512 bit times at 10 Mbit/s (IEEE 802.3).
+fn ethernet_slot() -> Micros {
+    Micros(51.2)
+}
+
+/// `attemptLimit` of IEEE 802.3.
+fn ethernet_attempts() -> u32 {
+    16
+}
+
+/// What is wrong with the input beyond its form.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScenarioError {
+    /// The groups.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// A look-up table.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// A group with two speeds.
+    #[error("group {group} (from 1) has a speed of its own and one in `speeds`; give one of them")]
+    TwoSpeeds {
+        /// Which group, from 1.
+        group: usize,
+    },
+    /// Messages between groups are possible but have no time.
+    #[error(
+        "network.remote: missing, but there are {groups} groups; give the one-way times between processors"
+    )]
+    NoRemote {
+        /// How many groups.
+        groups: usize,
+    },
+    /// Messages inside a group are possible but have no time.
+    #[error(
+        "network.local: missing, but group {group} (from 1) has several processes; give the one-way times inside a processor"
+    )]
+    NoLocal {
+        /// Which group, from 1.
+        group: usize,
+    },
+    /// The bus's bandwidth.
+    #[error("bus.bandwidth: {0}")]
+    Bandwidth(quantity::QuantityError),
+    /// A bus of no bandwidth would never deliver.
+    #[error("bus.bandwidth: `{text}` is 0; give a bandwidth above 0, or `infinite`")]
+    NoBandwidth {
+        /// The input.
+        text: String,
+    },
+    /// No attempts.
+    #[error("bus.collisions.attempts: 0; allowed: 1 and up, 16 in Ethernet")]
+    NoAttempts,
+}
+
+/// A checked input, without its events.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Which process runs where.
+    pub placement: Placement,
+    /// Message times inside a group; absent where every group has one process.
+    pub local: Option<Table>,
+    /// Message times between groups; absent where there is one group.
+    pub remote: Option<Table>,
+    /// The bus between the groups, if any.
+    pub bus: Option<BusScenario>,
+}
+
+/// The bus of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BusScenario {
+    /// In bytes per second; `None` is infinite.
+    pub bandwidth: Option<f64>,
+    /// CSMA/CD, if wanted.
+    pub collisions: Option<Collisions>,
+}
+
+impl BusScenario {
+    /// An idle bus of this kind.
+    #[must_use]
+    pub fn idle(&self) -> Bus {
+        Bus::new(self.bandwidth, self.collisions)
+    }
+}
+
+impl Input {
+    /// Checks the input.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, by key.
+    pub fn scenario(self) -> Result<Scenario, ScenarioError> {
+        let count = self.groups.len();
+        if let Some(speeds) = self.speeds.as_ref().filter(|speeds| speeds.len() != count) {
+            return Err(PlacementError::Speeds {
+                speeds: speeds.len(),
+                groups: count,
+            }
+            .into());
+        }
+        let sizes: Vec<usize> = self.groups.iter().map(|group| group.processes.len()).collect();
+        let mut groups = Vec::with_capacity(count);
+        for (index, group) in self.groups.into_iter().enumerate() {
+            let listed = self.speeds.as_ref().map(|speeds| speeds[index]);
+            if listed.is_some() && group.speed.is_some() {
+                return Err(ScenarioError::TwoSpeeds { group: index + 1 });
+            }
+            groups.push((group.speed.or(listed).unwrap_or(1.0), group.processes));
+        }
+        let placement = Placement::new(groups)?;
+        // A table that no message can need may be absent.
+        let local = match (&self.network.local, sizes.iter().position(|size| *size > 1)) {
+            (Some(points), _) => Some(Table::new("local", points)?),
+            (None, Some(group)) => return Err(ScenarioError::NoLocal { group: group + 1 }),
+            (None, None) => None,
+        };
+        let remote = match &self.network.remote {
+            Some(points) => Some(Table::new("remote", points)?),
+            None if count > 1 => return Err(ScenarioError::NoRemote { groups: count }),
+            None => None,
+        };
+        let bus = self.bus.map(BusInput::scenario).transpose()?;
+        Ok(Scenario {
+            placement,
+            local,
+            remote,
+            bus,
+        })
+    }
+}
+
+impl BusInput {
+    fn scenario(self) -> Result<BusScenario, ScenarioError> {
+        let bandwidth = match self.bandwidth {
+            None => None,
+            Some(text) if text == "infinite" => None,
+            Some(text) => match quantity::parse(&text, &quantity::RATE) {
+                Ok(0.0) => return Err(ScenarioError::NoBandwidth { text }),
+                Ok(rate) => Some(rate),
+                Err(error) => return Err(ScenarioError::Bandwidth(error)),
+            },
+        };
+        let collisions = match self.collisions {
+            None => None,
+            Some(CollisionInput { attempts: 0, .. }) => return Err(ScenarioError::NoAttempts),
+            Some(CollisionInput { slot, attempts, seed }) => Some(Collisions {
+                slot: slot.0,
+                attempts,
+                seed,
+            }),
+        };
+        Ok(BusScenario {
+            bandwidth,
+            collisions,
+        })
+    }
+}

@@ -1,0 +1,520 @@
+//! Events as JSON lines.
+//!
+//! ```text
+//! {"process": 1, "type": "send", "cpu_us": 200.0, "message": "a", "bytes": 8192}
+//! ```
+//!
+//! | key | value | where |
+//! |---|---|---|
+//! | `process` | number or string | always |
+//! | `type` | `compute` `start_recv` `end_recv` `send` `exit` `keep_alive` | always |
+//! | `cpu_us` | number from 0 up: CPU time since the process's previous event | always |
+//! | `message` | number or string, the same on the send and its receive | `send`, `end_recv` |
+//! | `bytes` | number from 0 up | `send` |
+//! | `to` | process: the receiver, so that a bus need not wait to learn it | optional on `send` |
+//! | `from` `tag` `time_us` `note` | anything, ignored | optional |
+//!
+//! A reader of its own rather than a general one: it borrows from the line, so that a core reads some
+//! millions of events per second, and its errors carry the column. Empty lines are skipped.
+
+use super::event::{Event, Kind, MessageId};
+use super::placement::{Placement, ProcessName};
+
+/// What is wrong with a line, and where.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("line {line}, column {column}: {problem}")]
+pub struct LineError {
+    /// From 1.
+    pub line: u64,
+    /// From 1, in bytes.
+    pub column: usize,
+    /// What.
+    pub problem: LineProblem,
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum LineProblem {
+    /// Not JSON, or not an object of plain values.
+    #[error("expected {expected}; an event is one JSON object of plain values per line")]
+    Syntax {
+        /// What should stand there.
+        expected: &'static str,
+    },
+    /// Not UTF-8.
+    #[error("not UTF-8 text")]
+    NotText,
+    /// A key that events do not have.
+    #[error(
+        "unknown key `{key}`; allowed: process, type, cpu_us, message, bytes, to, from, tag, time_us, note"
+    )]
+    UnknownKey {
+        /// The key.
+        key: String,
+    },
+    /// A key twice.
+    #[error("key `{key}` is given twice")]
+    Duplicate {
+        /// The key.
+        key: &'static str,
+    },
+    /// A value of the wrong type.
+    #[error("`{key}`: expected {expected}")]
+    Type {
+        /// The key.
+        key: &'static str,
+        /// What should stand there.
+        expected: &'static str,
+    },
+    /// A number out of range.
+    #[error("`{key}`: {value} is not allowed; it must be finite and at least 0")]
+    Range {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: f64,
+    },
+    /// A key that this type of event needs.
+    #[error("`{key}` is missing; an event of type {kind} needs it")]
+    Missing {
+        /// The key.
+        key: &'static str,
+        /// The event's type, as far as known.
+        kind: &'static str,
+    },
+    /// Not an event type.
+    #[error("`type`: `{kind}` is unknown; use compute, start_recv, end_recv, send, exit or keep_alive")]
+    UnknownType {
+        /// The type given.
+        kind: String,
+    },
+    /// A process that no group has.
+    #[error("process {process} is in no group; add it to `groups`")]
+    UnknownProcess {
+        /// The process.
+        process: ProcessName,
+    },
+}
+
+/// A plain JSON value.
+#[derive(Clone, Debug, PartialEq)]
+enum Value<'l> {
+    Number(f64),
+    /// An integer without sign or fraction.
+    Integer(u64),
+    Text(std::borrow::Cow<'l, str>),
+    Other,
+}
+
+/// Reads lines, counting them.
+#[derive(Clone, Debug, Default)]
+pub struct LineReader {
+    line: u64,
+}
+
+/// The fields seen so far.
+#[derive(Default)]
+struct Fields<'l> {
+    process: Option<Value<'l>>,
+    kind: Option<Value<'l>>,
+    cpu: Option<Value<'l>>,
+    message: Option<Value<'l>>,
+    bytes: Option<Value<'l>>,
+    to: Option<Value<'l>>,
+}
+
+impl LineReader {
+    /// Before the first line.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The number of the last line read.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Reads a line; `None` if it is empty.
+    ///
+    /// # Errors
+    /// With line and column, when it is no event.
+    pub fn read(&mut self, line: &[u8], placement: &Placement) -> Result<Option<Event>, LineError> {
+        self.line += 1;
+        let error = |column: usize, problem| LineError {
+            line: self.line,
+            column: column + 1,
+            problem,
+        };
+        let Ok(text) = std::str::from_utf8(line) else {
+            return Err(error(0, LineProblem::NotText));
+        };
+        let mut cursor = Cursor { text, at: 0 };
+        cursor.blanks();
+        if cursor.at == text.len() {
+            return Ok(None);
+        }
+        let fields = cursor.object().map_err(|problem| error(cursor.at, problem))?;
+        fields
+            .event(placement, self.line)
+            .map(Some)
+            .map_err(|problem| error(0, problem))
+    }
+}
+
+struct Cursor<'l> {
+    text: &'l str,
+    at: usize,
+}
+
+impl<'l> Cursor<'l> {
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn blanks(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+    }
+
+    fn sign(&mut self, sign: u8, expected: &'static str) -> Result<(), LineProblem> {
+        self.blanks();
+        if self.peek() != Some(sign) {
+            return Err(LineProblem::Syntax { expected });
+        }
+        self.at += 1;
+        self.blanks();
+        Ok(())
+    }
+
+    fn object(&mut self) -> Result<Fields<'l>, LineProblem> {
+        let mut fields = Fields::default();
+        self.sign(b'{', "`{`")?;
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+        } else {
+            loop {
+                let start = self.at;
+                let key = self.string()?;
+                self.sign(b':', "`:` after a key")?;
+                let before_value = self.at;
+                let value = self.value()?;
+                let after = std::mem::replace(&mut self.at, start);
+                let (slot, name) = match &*key {
+                    "process" => (&mut fields.process, "process"),
+                    "type" => (&mut fields.kind, "type"),
+                    "cpu_us" => (&mut fields.cpu, "cpu_us"),
+                    "message" => (&mut fields.message, "message"),
+                    "bytes" => (&mut fields.bytes, "bytes"),
+                    "to" => (&mut fields.to, "to"),
+                    "from" | "tag" | "time_us" | "note" => {
+                        self.at = after;
+                        if self.more()? {
+                            continue;
+                        }
+                        break;
+                    }
+                    _ => {
+                        return Err(LineProblem::UnknownKey {
+                            key: key.into_owned(),
+                        });
+                    }
+                };
+                if slot.is_some() {
+                    return Err(LineProblem::Duplicate { key: name });
+                }
+                self.at = before_value;
+                // What an event needs of each key is checked where the column is still known.
+                match (name, &value) {
+                    ("cpu_us" | "bytes", Value::Integer(_)) => {}
+                    ("cpu_us" | "bytes", &Value::Number(value)) => {
+                        if !value.is_finite() || value < 0.0 {
+                            return Err(LineProblem::Range { key: name, value });
+                        }
+                    }
+                    ("cpu_us" | "bytes", _) => {
+                        return Err(LineProblem::Type {
+                            key: name,
+                            expected: "a number",
+                        });
+                    }
+                    (_, Value::Text(_)) => {}
+                    ("process" | "message" | "to", Value::Integer(_)) => {}
+                    ("type", _) => {
+                        return Err(LineProblem::Type {
+                            key: name,
+                            expected: "a string",
+                        });
+                    }
+                    _ => {
+                        let expected = "a string or a whole number from 0 up";
+                        return Err(LineProblem::Type { key: name, expected });
+                    }
+                }
+                *slot = Some(value);
+                self.at = after;
+                if !self.more()? {
+                    break;
+                }
+            }
+        }
+        self.blanks();
+        if self.at < self.text.len() {
+            return Err(LineProblem::Syntax {
+                expected: "the end of the line",
+            });
+        }
+        Ok(fields)
+    }
+
+    /// Whether another key follows.
+    fn more(&mut self) -> Result<bool, LineProblem> {
+        self.blanks();
+        match self.peek() {
+            Some(b',') => {
+                self.at += 1;
+                self.blanks();
+                Ok(true)
+            }
+            Some(b'}') => {
+                self.at += 1;
+                Ok(false)
+            }
+            _ => Err(LineProblem::Syntax {
+                expected: "`,` or `}`",
+            }),
+        }
+    }
+
+    fn string(&mut self) -> Result<std::borrow::Cow<'l, str>, LineProblem> {
+        if self.peek() != Some(b'"') {
+            return Err(LineProblem::Syntax {
+                expected: "a string in double quotes",
+            });
+        }
+        self.at += 1;
+        let start = self.at;
+        loop {
+            match self.peek() {
+                None => {
+                    return Err(LineProblem::Syntax {
+                        expected: "the closing `\"`",
+                    });
+                }
+                Some(b'"') => {
+                    let text = &self.text[start..self.at];
+                    self.at += 1;
+                    return Ok(text.into());
+                }
+                Some(b'\\') => return self.escaped(start).map(Into::into),
+                Some(0..=0x1f) => {
+                    return Err(LineProblem::Syntax {
+                        expected: "no control character in a string",
+                    });
+                }
+                Some(_) => self.at += 1,
+            }
+        }
+    }
+
+    /// A string with escapes, from the first one on.
+    fn escaped(&mut self, start: usize) -> Result<String, LineProblem> {
+        const ESCAPE: LineProblem = LineProblem::Syntax {
+            expected: "a JSON escape",
+        };
+        let mut text = self.text[start..self.at].to_owned();
+        loop {
+            let rest = &self.text[self.at..];
+            let Some(first) = rest.chars().next() else {
+                return Err(LineProblem::Syntax {
+                    expected: "the closing `\"`",
+                });
+            };
+            self.at += first.len_utf8();
+            match first {
+                '"' => return Ok(text),
+                '\\' => {
+                    let escape = self.peek().ok_or(ESCAPE)?;
+                    self.at += 1;
+                    text.push(match escape {
+                        b'"' | b'\\' | b'/' => char::from(escape),
+                        b'b' => '\u{8}',
+                        b'f' => '\u{c}',
+                        b'n' => '\n',
+                        b'r' => '\r',
+                        b't' => '\t',
+                        b'u' => {
+                            let high = self.hex().ok_or(ESCAPE)?;
+                            let code = if (0xd800..0xdc00).contains(&high) {
+                                if !self.text[self.at..].starts_with("\\u") {
+                                    return Err(ESCAPE);
+                                }
+                                self.at += 2;
+                                let low = self
+                                    .hex()
+                                    .filter(|low| (0xdc00..0xe000).contains(low))
+                                    .ok_or(ESCAPE)?;
+                                0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)
+                            } else {
+                                high
+                            };
+                            char::from_u32(code).ok_or(ESCAPE)?
+                        }
+                        _ => return Err(ESCAPE),
+                    });
+                }
+                c if c < ' ' => {
+                    return Err(LineProblem::Syntax {
+                        expected: "no control character in a string",
+                    });
+                }
+                c => text.push(c),
+            }
+        }
+    }
+
+    fn hex(&mut self) -> Option<u32> {
+        let digits = self.text.get(self.at..self.at + 4)?;
+        self.at += 4;
+        digits
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit())
+            .then(|| u32::from_str_radix(digits, 16).ok())?
+    }
+
+    fn value(&mut self) -> Result<Value<'l>, LineProblem> {
+        match self.peek() {
+            Some(b'"') => self.string().map(Value::Text),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            _ => {
+                for word in ["true", "false", "null"] {
+                    if self.text[self.at..].starts_with(word) {
+                        self.at += word.len();
+                        return Ok(Value::Other);
+                    }
+                }
+                Err(LineProblem::Syntax {
+                    expected: "a string or a number",
+                })
+            }
+        }
+    }
+
+    fn number(&mut self) -> Result<Value<'l>, LineProblem> {
+        let start = self.at;
+        let mut integer = Some(0_u64);
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'0'..=b'9' => {
+                    integer = integer
+                        .and_then(|value| value.checked_mul(10))
+                        .and_then(|value| value.checked_add(u64::from(byte - b'0')));
+                }
+                b'-' | b'+' | b'.' | b'e' | b'E' => integer = None,
+                _ => break,
+            }
+            self.at += 1;
+        }
+        if let Some(integer) = integer {
+            return Ok(Value::Integer(integer));
+        }
+        match self.text[start..self.at].parse() {
+            Ok(number) => Ok(Value::Number(number)),
+            Err(_) => {
+                self.at = start;
+                Err(LineProblem::Syntax { expected: "a number" })
+            }
+        }
+    }
+}
+
+impl Fields<'_> {
+    fn event(self, placement: &Placement, line: u64) -> Result<Event, LineProblem> {
+        let Some(Value::Text(kind)) = &self.kind else {
+            return Err(LineProblem::Missing {
+                key: "type",
+                kind: "any",
+            });
+        };
+        let name = match &**kind {
+            "compute" | "nonendRecv" => "compute",
+            "start_recv" | "startRecv" => "start_recv",
+            "end_recv" | "endRecv" => "end_recv",
+            "send" => "send",
+            "exit" => "exit",
+            "keep_alive" | "keepAlive" => "keep_alive",
+            _ => {
+                return Err(LineProblem::UnknownType {
+                    kind: kind.clone().into_owned(),
+                });
+            }
+        };
+        let missing = |key| LineProblem::Missing { key, kind: name };
+        let process = process(
+            self.process.as_ref().ok_or_else(|| missing("process"))?,
+            placement,
+        )?;
+        let cpu = number(self.cpu.as_ref()).ok_or_else(|| missing("cpu_us"))?;
+        let message = || match &self.message {
+            Some(Value::Integer(number)) => Ok(MessageId::of_number(*number)),
+            Some(Value::Text(text)) => Ok(match text.parse() {
+                Ok(number) if text.starts_with(|c: char| c.is_ascii_digit()) => MessageId::of_number(number),
+                _ => MessageId::of_name(text.as_bytes()),
+            }),
+            _ => Err(missing("message")),
+        };
+        let kind = match name {
+            "compute" => Kind::Compute,
+            "start_recv" => Kind::StartRecv,
+            "end_recv" => Kind::EndRecv { message: message()? },
+            "exit" => Kind::Exit,
+            "keep_alive" => Kind::KeepAlive,
+            _ => Kind::Send {
+                message: message()?,
+                bytes: number(self.bytes.as_ref()).ok_or_else(|| missing("bytes"))?,
+                to: self
+                    .to
+                    .as_ref()
+                    .map(|to| self::process(to, placement))
+                    .transpose()?,
+            },
+        };
+        Ok(Event {
+            process,
+            cpu,
+            kind,
+            line,
+        })
+    }
+}
+
+fn number(value: Option<&Value<'_>>) -> Option<f64> {
+    match value {
+        Some(Value::Number(number)) => Some(*number),
+        Some(Value::Integer(integer)) => Some(*integer as f64),
+        _ => None,
+    }
+}
+
+fn process(value: &Value<'_>, placement: &Placement) -> Result<u32, LineProblem> {
+    let name = match value {
+        Value::Integer(number) => {
+            if let Some(index) = placement.number(*number) {
+                return Ok(index);
+            }
+            ProcessName::Number(*number)
+        }
+        Value::Text(text) => ProcessName::from(&**text),
+        Value::Number(_) | Value::Other => {
+            return Err(LineProblem::Type {
+                key: "process",
+                expected: "a string or a whole number from 0 up",
+            });
+        }
+    };
+    placement
+        .index(&name)
+        .ok_or(LineProblem::UnknownProcess { process: name })
+}
