@@ -4,7 +4,12 @@
 //! Every attachment and device is a guard: dropping it restores what was before.
 
 pub mod attach;
+pub mod counters;
+pub mod emulation;
 pub mod ethtool;
+pub mod hold;
+pub mod loader;
+pub mod maps;
 pub mod namespace;
 pub mod netlink;
 pub mod programs;

@@ -4,7 +4,7 @@ use std::fs;
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
-    maps::{Map, MapData, MapError},
+    maps::Map,
     programs::{ProgramError, SchedClassifier},
 };
 use perturb_common::abi::{PACER_FQ, PACER_USER};
@@ -31,14 +31,6 @@ pub enum LoadError {
     /// The object lacks what this controller expects: they were built apart.
     #[error("the eBPF object has no {0}")]
     Missing(&'static str),
-    /// A map cannot be used.
-    #[error("map {name}: {source}")]
-    Map {
-        /// Which.
-        name: &'static str,
-        /// Why.
-        source: MapError,
-    },
 }
 
 /// A program of the object.
@@ -133,18 +125,9 @@ impl Programs {
         Ok(loaded)
     }
 
-    /// A map's handle, of the type that the caller names.
-    pub fn map<'a, T>(&'a self, name: &'static str) -> Result<T, LoadError>
-    where
-        T: TryFrom<&'a Map, Error = MapError>,
-    {
-        let map = self.ebpf.map(name).ok_or(LoadError::Missing(name))?;
-        T::try_from(map).map_err(|source| LoadError::Map { name, source })
-    }
-
-    /// All maps by name.
-    pub fn maps(&self) -> impl Iterator<Item = (&str, &Map)> {
-        self.ebpf.maps()
+    /// A map of the object.
+    pub(crate) fn raw_map(&self, name: &str) -> Option<&Map> {
+        self.ebpf.map(name)
     }
 
     /// The object itself, for the log reader.
@@ -156,9 +139,4 @@ impl Programs {
 /// Whether this kernel compiles programs (`bpf_jit_enable`); the interpreter has no callbacks.
 fn kernel_compiles() -> bool {
     fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").is_ok_and(|value| value.trim() != "0")
-}
-
-/// Opens a pinned map.
-pub fn pinned(path: &std::path::Path) -> Result<MapData, MapError> {
-    MapData::from_pin(path)
 }

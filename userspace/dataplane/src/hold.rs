@@ -1,0 +1,209 @@
+//! Hold devices: where packets wait. One set per emulated interface, in the interface's namespace.
+//!
+//! ```text
+//! fq       near (sch_fq, perturb_stamp at egress) ═══ far (perturb_release at ingress)
+//! splitter near (no offloads: the kernel cuts and checksums) ═══ far (perturb_release at ingress)
+//! ```
+
+use crate::{
+    attach::{AttachError, Attached, Clsact, Side},
+    ethtool::{self, Offload},
+    netlink::{FqOptions, Netlink, NetlinkError, VethPair},
+    programs::{Program, Programs},
+};
+
+/// Largest MTU of a veth: super-packets pass whole whatever the interface's own MTU.
+const HOLD_MTU: u32 = 65_535;
+
+/// Why a hold device could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    /// A device or qdisc.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// A program.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The kernel has no sch_fq.
+    #[error("this kernel has no sch_fq (CONFIG_NET_SCH_FQ; module sch_fq)")]
+    NoFq,
+    /// Offloads could not be switched off.
+    #[error("switching off {offload:?} of {device}: {source}")]
+    Offload {
+        /// Which device.
+        device: String,
+        /// Which offload.
+        offload: Offload,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A device vanished while it was set up.
+    #[error("{0} has vanished while it was set up")]
+    Vanished(String),
+}
+
+/// Names and interface indices of the devices that one emulated interface gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceNames {
+    /// Where packets wait, near and far end (the TAP has only one).
+    pub hold: [String; 2],
+    /// Where super-packets are cut.
+    pub split: [String; 2],
+    /// Interface indices in the order above; 0 lets the kernel choose.
+    pub indices: [u32; 4],
+    /// Alias of all of them.
+    pub alias: String,
+}
+
+impl DeviceNames {
+    /// All names.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.hold.iter().chain(&self.split).map(String::as_str)
+    }
+}
+
+/// A veth pair with `perturb_release` at its far end; dropping it deletes the pair, and with it
+/// what is held in it.
+pub struct Pair {
+    /// Index of the near end: where packets are sent to.
+    pub near: u32,
+    /// Index of the far end: where they come out.
+    pub far: u32,
+    attached: Vec<Attached>,
+    owned: bool,
+}
+
+impl Pair {
+    fn new(programs: &mut Programs, netlink: &mut Netlink, pair: &VethPair<'_>) -> Result<Self, HoldError> {
+        netlink.add_veth(pair)?;
+        let index = |netlink: &mut Netlink, name: &str| match netlink.link(name)? {
+            Some(link) => Ok(link.index),
+            None => Err(HoldError::Vanished(name.into())),
+        };
+        let near = index(netlink, pair.near)?;
+        let mut made = Self { near, far: 0, attached: Vec::new(), owned: true };
+        made.far = index(netlink, pair.far)?;
+        netlink.set_quiet(pair.near)?;
+        netlink.set_quiet(pair.far)?;
+        Clsact::ensure(netlink, made.far)?.forget();
+        made.attached.push(Attached::new(programs, Program::Release, pair.far, Side::Ingress)?);
+        Ok(made)
+    }
+
+    /// Leaves device and programs in place when this process ends. The programs' links live as long
+    /// as `keep` says they are pinned or the device exists.
+    pub fn persist(
+        mut self,
+        mut keep: impl FnMut(Attached) -> Result<(), AttachError>,
+    ) -> Result<(), AttachError> {
+        self.owned = false;
+        std::mem::take(&mut self.attached).into_iter().try_for_each(&mut keep)
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
+        self.attached.clear();
+        // Deleting one end deletes both, with their qdiscs and filters.
+        if let Err(error) = Netlink::open().and_then(|mut netlink| netlink.delete_link(self.near)) {
+            eprintln!("perturb: {error}; `perturb clear` will try again");
+        }
+    }
+}
+
+/// A veth pair with sch_fq.
+pub fn fq(
+    programs: &mut Programs,
+    netlink: &mut Netlink,
+    names: &DeviceNames,
+    options: FqOptions,
+) -> Result<Pair, HoldError> {
+    let [near, far] = &names.hold;
+    let mut pair = Pair::new(
+        programs,
+        netlink,
+        &VethPair {
+            near,
+            far,
+            far_namespace: None,
+            indices: (names.indices[0], names.indices[1]),
+            mtu: HOLD_MTU,
+            near_gso_max_segs: None,
+            alias: Some(&names.alias),
+        },
+    )?;
+    set_fq(netlink, pair.near, options)?;
+    Clsact::ensure(netlink, pair.near)?.forget();
+    pair.attached.push(Attached::new(programs, Program::Stamp, near, Side::Egress)?);
+    netlink.set_up(far)?;
+    netlink.set_up(near)?;
+    Ok(pair)
+}
+
+/// Sets the options of a hold device's sch_fq, also while it holds packets.
+pub fn set_fq(netlink: &mut Netlink, near: u32, options: FqOptions) -> Result<(), HoldError> {
+    match netlink.set_fq(near, options) {
+        Err(error) if error.is(libc::ENOENT) => Err(HoldError::NoFq),
+        other => Ok(other?),
+    }
+}
+
+/// A veth pair that cuts super-packets: its near end can neither segment nor checksum, so the kernel
+/// does both on the way in.
+pub fn splitter(
+    programs: &mut Programs,
+    netlink: &mut Netlink,
+    names: &DeviceNames,
+) -> Result<Pair, HoldError> {
+    let [near, far] = &names.split;
+    let pair = Pair::new(
+        programs,
+        netlink,
+        &VethPair {
+            near,
+            far,
+            far_namespace: None,
+            indices: (names.indices[2], names.indices[3]),
+            mtu: HOLD_MTU,
+            near_gso_max_segs: Some(1),
+            alias: Some(&names.alias),
+        },
+    )?;
+    for offload in [Offload::TcpSegmentation, Offload::Segmentation, Offload::TransmitChecksum] {
+        ethtool::set(near, offload, false)
+            .map_err(|source| HoldError::Offload { device: near.clone(), offload, source })?;
+    }
+    netlink.set_up(far)?;
+    netlink.set_up(near)?;
+    Ok(pair)
+}
+
+/// Whether this kernel has sch_fq: asked of a veth pair in a namespace that ends with the answer.
+pub fn has_fq() -> std::io::Result<bool> {
+    let namespace = crate::namespace::Namespace::create()?;
+    namespace.enter(|| {
+        let probe = || -> Result<bool, NetlinkError> {
+            let mut netlink = Netlink::open()?;
+            netlink.add_veth(&VethPair {
+                near: "probe",
+                far: "peer",
+                far_namespace: None,
+                indices: (0, 0),
+                mtu: 1500,
+                near_gso_max_segs: None,
+                alias: None,
+            })?;
+            let Some(link) = netlink.link("probe")? else { return Ok(false) };
+            let options = FqOptions { limit: 100, buckets_log: 10, horizon_us: 1_000_000 };
+            match netlink.set_fq(link.index, options) {
+                Ok(()) => Ok(true),
+                Err(error) if error.is(libc::ENOENT) => Ok(false),
+                Err(error) => Err(error),
+            }
+        };
+        probe().map_err(|error| error.source)
+    })?
+}

@@ -1,0 +1,280 @@
+//! Writes a compiled profile into the half of the maps that is not in force, then puts it in force
+//! with one store. A server keeps its slot, and so its state, as long as its name stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aya::maps::MapError;
+use perturb_common::{
+    abi::{
+        ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_LEASE, CONTROL_VERSION, Class, DIMENSIONS, MAX_BOUNDS,
+        MAX_CLASSES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS, NONE,
+        NthKey, RULE_WORDS, RuleVector, Span,
+    },
+    tables::{Classifier, Tables},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::maps::{Maps, Wire};
+
+/// Why a profile could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoaderError {
+    /// The kernel's answer.
+    #[error("writing map {map}: {source}")]
+    Map {
+        /// Which map.
+        map: &'static str,
+        /// Why.
+        source: MapError,
+    },
+    /// The profile is larger than the tables.
+    #[error("the profile has {count} {what}, more than the {limit} that fit")]
+    TooLarge {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: usize,
+        /// How many fit.
+        limit: u32,
+    },
+    /// The programs in the kernel are another version's.
+    #[error("the emulation that runs has ABI version {found}, this perturb has {ABI_VERSION}; clear it with the perturb that made it")]
+    Version {
+        /// What the maps say.
+        found: u64,
+    },
+}
+
+/// Which slots the servers have, by name. Whoever updates an emulation needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slots {
+    /// State and counter slots.
+    servers: BTreeMap<String, u32>,
+    /// First ring slot and length of packet-limited buffers.
+    rings: BTreeMap<String, (u32, u32)>,
+}
+
+impl Slots {
+    /// The slot of a server.
+    #[must_use]
+    pub fn of(&self, server: &str) -> Option<u32> {
+        self.servers.get(server).copied()
+    }
+
+    /// The lowest slot that no server has, for a new name.
+    fn assign(&mut self, server: &str) -> Option<u32> {
+        if let Some(slot) = self.of(server) {
+            return Some(slot);
+        }
+        let taken: BTreeSet<u32> = self.servers.values().copied().collect();
+        let slot = (0..MAX_SERVERS).find(|slot| !taken.contains(slot))?;
+        self.servers.insert(server.into(), slot);
+        Some(slot)
+    }
+
+    /// Names that the profile no longer has give their places back.
+    fn retain(&mut self, names: &[String]) {
+        let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        self.servers.retain(|name, _| names.contains(name.as_str()));
+        self.rings.retain(|name, _| names.contains(name.as_str()));
+    }
+
+    /// A gap of `len` ring slots; `true` if it is new to this server.
+    fn ring(&mut self, server: &str, len: u32) -> Option<(u32, bool)> {
+        if let Some(&(start, had)) = self.rings.get(server)
+            && had == len
+        {
+            return Some((start, false));
+        }
+        self.rings.remove(server);
+        let mut used: Vec<(u32, u32)> = self.rings.values().copied().collect();
+        used.sort_unstable();
+        let mut start = 0;
+        for (other, length) in used {
+            if other - start >= len {
+                break;
+            }
+            start = other + length;
+        }
+        if start.checked_add(len).is_none_or(|end| end > MAX_RING_SLOTS) {
+            return None;
+        }
+        self.rings.insert(server.into(), (start, len));
+        Some((start, true))
+    }
+}
+
+/// Puts profiles and leases in force.
+pub struct Loader {
+    maps: Maps,
+    slots: Slots,
+    generation: u64,
+}
+
+fn write<T>(map: &'static str, result: Result<T, MapError>) -> Result<T, LoaderError> {
+    result.map_err(|source| LoaderError::Map { map, source })
+}
+
+fn fits(what: &'static str, count: usize, limit: u32) -> Result<(), LoaderError> {
+    if count > limit as usize { Err(LoaderError::TooLarge { what, count, limit }) } else { Ok(()) }
+}
+
+impl Loader {
+    /// For fresh maps.
+    pub fn new(mut maps: Maps) -> Result<Self, LoaderError> {
+        write("CONTROL", maps.control.set(CONTROL_VERSION, ABI_VERSION, 0))?;
+        Ok(Self { maps, slots: Slots::default(), generation: 0 })
+    }
+
+    /// For maps in use, with the slots that were assigned there.
+    pub fn resume(maps: Maps, slots: Slots) -> Result<Self, LoaderError> {
+        let found = write("CONTROL", maps.control.get(&CONTROL_VERSION, 0))?;
+        if found != ABI_VERSION {
+            return Err(LoaderError::Version { found });
+        }
+        let generation = write("CONTROL", maps.control.get(&CONTROL_GENERATION, 0))?;
+        Ok(Self { maps, slots, generation })
+    }
+
+    /// The slots in force.
+    #[must_use]
+    pub fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// The maps.
+    #[must_use]
+    pub fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    /// The maps, to write attachments.
+    pub fn maps_mut(&mut self) -> &mut Maps {
+        &mut self.maps
+    }
+
+    /// Lets the programs emulate until `until`, CLOCK_MONOTONIC ns; `u64::MAX` for ever.
+    pub fn set_lease(&mut self, until: u64) -> Result<(), LoaderError> {
+        write("CONTROL", self.maps.control.set(CONTROL_LEASE, until, 0))
+    }
+
+    /// Puts a profile in force. Packets that are held keep their departure times.
+    pub fn load(&mut self, tables: &Tables) -> Result<(), LoaderError> {
+        fits("servers", tables.servers.len(), MAX_SERVERS)?;
+        fits("classes", tables.classes.len(), MAX_CLASSES)?;
+        fits("paths", tables.paths.len(), MAX_PATHS)?;
+        fits("jitter tables", tables.jitter.len(), MAX_JITTER_TABLES)?;
+        let generation = self.generation + 1;
+        let half = (generation & 1) as u32;
+        let mut slots = self.slots.clone();
+        slots.retain(&tables.server_names);
+        self.load_servers(tables, half, &mut slots)?;
+        for (path, index) in tables.paths.iter().zip(half * MAX_PATHS..) {
+            write("PATHS", self.maps.paths.set(index, Wire(*path), 0))?;
+        }
+        for (class, index) in tables.classes.iter().zip(half * MAX_CLASSES..) {
+            write("CLASSES", self.maps.classes.set(index, Wire(*class), 0))?;
+        }
+        for (table, index) in tables.jitter.iter().zip(half * MAX_JITTER_TABLES..) {
+            write("JITTER", self.maps.jitter.set(index, Wire(*table), 0))?;
+        }
+        self.load_nth(tables, half)?;
+        self.load_classifier(&tables.classifier, half)?;
+        let mut settings = tables.settings;
+        for (words, classifier) in settings.rule_words.iter_mut().zip(&tables.classifier) {
+            *words = classifier.rules.len().div_ceil(64) as u32;
+        }
+        write("SETTINGS", self.maps.settings.set(half, Wire(settings), 0))?;
+        write("CONTROL", self.maps.control.set(CONTROL_GENERATION, generation, 0))?;
+        self.generation = generation;
+        self.slots = slots;
+        Ok(())
+    }
+
+    fn load_servers(&mut self, tables: &Tables, half: u32, slots: &mut Slots) -> Result<(), LoaderError> {
+        let named = tables.servers.iter().zip(&tables.server_names);
+        for ((server, name), index) in named.zip(half * MAX_SERVERS..) {
+            let mut server = *server;
+            let full = || LoaderError::TooLarge {
+                what: "servers, those of the previous profile included",
+                count: tables.servers.len(),
+                limit: MAX_SERVERS,
+            };
+            server.slot = slots.assign(name).ok_or_else(full)?;
+            if server.jitter_table != NONE {
+                server.jitter_table += half * MAX_JITTER_TABLES;
+            }
+            if server.ring_len != 0 {
+                let total: u64 = tables.servers.iter().map(|server| u64::from(server.ring_len)).sum();
+                let (start, fresh) = slots.ring(name, server.ring_len).ok_or(LoaderError::TooLarge {
+                    what: "packets in packet-limited buffers",
+                    count: total as usize,
+                    limit: MAX_RING_SLOTS,
+                })?;
+                server.ring_start = start;
+                if fresh {
+                    for slot in start..start + server.ring_len {
+                        write("RING", self.maps.ring.set(slot, 0, 0))?;
+                    }
+                }
+            }
+            write("SERVERS", self.maps.servers.set(index, Wire(server), 0))?;
+        }
+        Ok(())
+    }
+
+    fn load_nth(&mut self, tables: &Tables, half: u32) -> Result<(), LoaderError> {
+        let here = half * MAX_SERVERS..(half + 1) * MAX_SERVERS;
+        let stale: Vec<Wire<NthKey>> = self
+            .maps
+            .nth
+            .keys()
+            .filter(|key| key.as_ref().map_or(true, |key| here.contains(&key.0.server)))
+            .collect::<Result<_, _>>()
+            .map_err(|source| LoaderError::Map { map: "NTH", source })?;
+        for key in stale {
+            write("NTH", self.maps.nth.remove(&key))?;
+        }
+        for key in &tables.nth {
+            let key = NthKey { server: key.server + here.start, ..*key };
+            write("NTH", self.maps.nth.insert(Wire(key), 1, 0))?;
+        }
+        Ok(())
+    }
+
+    fn load_classifier(&mut self, classifiers: &[Classifier; 2], half: u32) -> Result<(), LoaderError> {
+        let mut bound = half * MAX_BOUNDS;
+        let mut vector = half * MAX_VECTORS;
+        // The half's first vector matches every rule.
+        let all = RuleVector { words: [u64::MAX; RULE_WORDS] };
+        write("VECTORS", self.maps.vectors.set(vector, Wire(all), 0))?;
+        vector += 1;
+        let bounds: usize = classifiers.iter().map(|classifier| classifier.bounds.len()).sum();
+        fits("boundaries in its matches", bounds, MAX_BOUNDS)?;
+        let vectors: usize = classifiers.iter().map(|classifier| classifier.vectors.len()).sum();
+        fits("distinct sets of rules in its matches", vectors + 1, MAX_VECTORS)?;
+        for (classifier, table) in classifiers.iter().zip(half * 2..) {
+            fits("rules", classifier.rules.len(), MAX_RULES)?;
+            for (span, index) in classifier.spans.iter().zip(table * DIMENSIONS..) {
+                let span = Span { start: span.start + bound, len: span.len };
+                write("SPANS", self.maps.spans.set(index, Wire(span), 0))?;
+            }
+            for (rule, index) in classifier.rules.iter().zip(table * MAX_RULES..) {
+                write("RULES", self.maps.rules.set(index, *rule, 0))?;
+            }
+            for (place, index) in classifier.bounds.iter().zip(bound..) {
+                let place = Bound { vector: place.vector + vector, ..*place };
+                write("BOUNDS", self.maps.bounds.set(index, Wire(place), 0))?;
+            }
+            for (rules, index) in classifier.vectors.iter().zip(vector..) {
+                write("VECTORS", self.maps.vectors.set(index, Wire(*rules), 0))?;
+            }
+            bound += classifier.bounds.len() as u32;
+            vector += classifier.vectors.len() as u32;
+        }
+        Ok(())
+    }
+}
+
+/// A class whose packets pass untouched both ways.
+pub const BYPASS: Class = Class { path: [NONE, NONE] };
