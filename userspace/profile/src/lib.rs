@@ -10,10 +10,12 @@
 //! each with its place, the offending text, what is allowed and what to do. All of it is pure; only
 //! [`load`] reads files. What it lacks: it does not know the interfaces, the kernel or the pacer.
 
+mod compile;
 mod delay;
 mod diagnostic;
 mod explain;
 mod keys;
+mod load;
 mod matching;
 mod model;
 mod print;
@@ -24,8 +26,10 @@ mod suggest;
 mod topology;
 mod yaml;
 
+pub use compile::{CompileError, JitterFiles, compile};
 pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
 pub use explain::{ClassMeaning, Explanation, PathMeaning, Warning, explain, held, horizon};
+pub use load::{LoadError, Loaded, jitter_files, load};
 pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
 pub use model::{
     Buffer, Class, Distribution, EcnThreshold, GilbertElliott, Jitter, Limits, Loss, Name, Overhead, Profile,

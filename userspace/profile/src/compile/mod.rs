@@ -1,0 +1,303 @@
+//! From a profile to the tables that the eBPF programs read ([`perturb_common::tables::Tables`]).
+//!
+//! Exact quantities become the kernel side's units here, each rounded once: durations to ticks of 1/64 ns (exact),
+//! G to 2^-20 ns per byte (to nearest), a buffer to the time its bytes take, probabilities to 32 bits (to nearest,
+//! never to 0 or 1). Pure: the same profile and files give the same tables. Topologies are not compiled here; they
+//! are servers and classes by then.
+
+mod classifier;
+mod intervals;
+mod jitter;
+mod paths;
+
+use std::collections::HashMap;
+
+use perturb_common::abi::{
+    self, Direction, JitterTable, MAX_BOUNDS, MAX_JITTER_TABLES, MAX_VECTORS, NONE, NthKey, SERVER_BURST,
+    SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, SETTING_EXACT, ServerConfig, Settings,
+};
+use perturb_common::departure::Server as Knobs;
+use perturb_common::fate::{self, Chance};
+use perturb_common::tables::Tables;
+use perturb_common::units::{GapPerByte, Nanos, Ticks};
+
+use crate::explain::horizon;
+use crate::model::{
+    Class, Distribution, GilbertElliott, Profile, Scope, Segmentation, Server, ServerId, Volume,
+};
+use crate::quantity::{Duration, Probability, Rate};
+use crate::{Name, delay};
+
+pub(crate) use jitter::MAX_ENTRIES as MAX_TABLE_ENTRIES;
+
+/// The contents of jitter table files, by the path in the profile.
+pub type JitterFiles = HashMap<String, Vec<i16>>;
+
+/// Why a valid profile cannot be compiled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// The programs have no room for it.
+    #[error(
+        "the profile needs {count} {what}, more than the {max} there is room for; use fewer or simpler classes"
+    )]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many it needs.
+        count: usize,
+        /// How many there can be.
+        max: u32,
+    },
+    /// A jitter table was not loaded.
+    #[error("server `{server}`: the jitter table {file} was not read; load the profile from its file")]
+    NoTable {
+        /// The server.
+        server: Name,
+        /// The file.
+        file: String,
+    },
+}
+
+/// Compiles `profile`; `files` has the jitter tables it names.
+pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, CompileError> {
+    let mut tables = Tables {
+        horizon: ticks(horizon(profile)),
+        held: profile.limits.held.map_or(0, |held| held.bytes()),
+        flows: profile.limits.flows,
+        class_names: profile
+            .classes
+            .iter()
+            .map(|class| class.name.to_string())
+            .collect(),
+        server_names: profile.servers.iter().map(|(name, _)| name.to_string()).collect(),
+        ..Tables::default()
+    };
+    let paths = paths::compile(profile);
+    tables.paths = paths.distinct;
+    tables.classes = paths.of_classes;
+
+    let mut distributions: HashMap<&Distribution, u32> = HashMap::new();
+    for (index, (name, server)) in (0u32..).zip(&profile.servers) {
+        let mut config = config(profile, index, name, server);
+        if let Some(jitter) = &server.jitter {
+            config.jitter_table = match distributions.get(&jitter.distribution) {
+                Some(&number) => number,
+                None => {
+                    let number = u32::try_from(tables.jitter.len()).unwrap_or(NONE);
+                    tables.jitter.push(table(name, &jitter.distribution, files)?);
+                    distributions.insert(&jitter.distribution, number);
+                    number
+                }
+            };
+        }
+        tables.servers.push(config);
+        tables.nth.extend(server.loss.nth.iter().map(|&nth| NthKey {
+            index: nth,
+            server: index,
+            reserved: 0,
+        }));
+    }
+    limit("jitter distributions", tables.jitter.len(), MAX_JITTER_TABLES)?;
+
+    for (classifier, direction) in tables
+        .classifier
+        .iter_mut()
+        .zip([Direction::Egress, Direction::Ingress])
+    {
+        *classifier = classifier::compile(profile.classes.iter().map(|class| &class.matching), direction)?;
+    }
+    let bounds = tables
+        .classifier
+        .iter()
+        .map(|classifier| classifier.bounds.len())
+        .sum();
+    limit(
+        "boundaries between the values of the classes' matches",
+        bounds,
+        MAX_BOUNDS,
+    )?;
+    // One more is the loader's: that of all rules.
+    let vectors: usize = tables
+        .classifier
+        .iter()
+        .map(|classifier| classifier.vectors.len())
+        .sum();
+    limit(
+        "distinct sets of rules in the classes' matches",
+        vectors + 1,
+        MAX_VECTORS,
+    )?;
+
+    let words = |direction: usize| {
+        let rules = tables
+            .classifier
+            .get(direction)
+            .map_or(0, |classifier| classifier.rules.len());
+        u32::try_from(rules.div_ceil(64)).unwrap_or(NONE)
+    };
+    tables.settings = Settings {
+        overhead_send: profile.overhead.send.nanos(),
+        overhead_receive: profile.overhead.receive.nanos(),
+        rule_words: [words(0), words(1)],
+        flags: if splits(profile) { SETTING_EXACT } else { 0 },
+        reserved: 0,
+    };
+    Ok(tables)
+}
+
+fn limit(what: &'static str, count: usize, max: u32) -> Result<(), CompileError> {
+    if count > max as usize {
+        Err(CompileError::TooMany { what, count, max })
+    } else {
+        Ok(())
+    }
+}
+
+/// Up to this bandwidth, a super-packet of 64 KiB occupies a server for half a millisecond or more.
+const SLOW: Rate = Rate::from_bits_per_second(1_000_000_000);
+
+/// Whether super-packets are split into wire packets first: as the profile says, or where a server that is crossed
+/// treats packets one by one, counts them, or is so slow that the granularity would show.
+pub(crate) fn splits(profile: &Profile) -> bool {
+    let shows = |server: &Server| {
+        server.gap > Duration::ZERO
+            || server.bandwidth.is_some_and(|rate| rate <= SLOW)
+            || server.buffer.packets.is_some()
+            || server.ecn.is_some()
+            || decides(server)
+    };
+    match profile.segmentation {
+        Segmentation::Exact => true,
+        Segmentation::Whole => false,
+        Segmentation::Auto => {
+            let mut crossed = profile.classes.iter().flat_map(Class::paths).flatten().flatten();
+            crossed.any(|&id: &ServerId| profile.server(id).is_some_and(|(_, server)| shows(server)))
+        }
+    }
+}
+
+/// Whether a server makes a choice for each packet.
+fn decides(server: &Server) -> bool {
+    server.jitter.is_some()
+        || server.loss != crate::Loss::default()
+        || server.duplicate > Probability::ZERO
+        || server.corrupt > Probability::ZERO
+}
+
+fn config(profile: &Profile, index: u32, name: &Name, server: &Server) -> ServerConfig {
+    let per_byte = server.bandwidth.map_or(GapPerByte(0), gap_per_byte);
+    let time_of = |volume| match volume {
+        Volume::Bytes(size) => per_byte.transmit(size.bytes()),
+        Volume::Delay(delay) => ticks(delay),
+    };
+    let flag = |set: bool, flag| if set { flag } else { 0 };
+    let in_order = server.jitter.as_ref().is_some_and(|jitter| !jitter.reorder);
+    ServerConfig {
+        server: Knobs {
+            gap: ticks(server.gap),
+            per_byte,
+            latency: ticks(server.latency),
+            buffer: server.buffer.volume.map_or(Ticks::MAX, time_of),
+            horizon: ticks(longest_queue(profile, index)),
+        },
+        ecn: server.ecn.map_or(Ticks::MAX, time_of),
+        jitter_scale: server.jitter.as_ref().map_or(0, |jitter| ticks(jitter.scale).0),
+        salt: fate::salt(profile.seed, name.as_str().as_bytes()),
+        burst: server
+            .loss
+            .burst
+            .map_or_else(fate::GilbertElliott::default, burst),
+        loss: chance(server.loss.random),
+        duplicate: chance(server.duplicate),
+        corrupt: chance(server.corrupt),
+        jitter_table: NONE,
+        ring_len: server.buffer.packets.unwrap_or(0),
+        ring_start: 0,
+        scope: match server.scope {
+            Scope::Shared => abi::Scope::Shared,
+            Scope::Interface => abi::Scope::Interface,
+            Scope::Host => abi::Scope::Host,
+            Scope::Flow => abi::Scope::Flow,
+        } as u32,
+        slot: 0,
+        flags: flag(in_order, SERVER_KEEP_ORDER)
+            | flag(!server.loss.nth.is_empty(), SERVER_NTH)
+            | flag(server.loss.burst.is_some(), SERVER_BURST)
+            | flag(decides(server), SERVER_FATE),
+        reserved: 0,
+    }
+}
+
+/// How long a packet may queue here so that, with all else its paths do to it, it stays within the horizon.
+fn longest_queue(profile: &Profile, index: u32) -> Duration {
+    let crosses = |path: &&[ServerId]| path.iter().any(|id| id.index() == index as usize);
+    let paths = profile
+        .classes
+        .iter()
+        .flat_map(Class::paths)
+        .flatten()
+        .filter(crosses);
+    let elsewhere = paths
+        .map(|path| delay::bounded_delay(profile, path))
+        .max()
+        .unwrap_or_default();
+    let own = profile
+        .servers
+        .get(index as usize)
+        .and_then(|(_, server)| delay::longest_wait(server))
+        .unwrap_or_default();
+    let rest = horizon(profile)
+        .nanos()
+        .saturating_sub(elsewhere.nanos().saturating_sub(own.nanos()));
+    Duration::from_nanos(rest)
+}
+
+fn ticks(duration: Duration) -> Ticks {
+    Nanos(duration.nanos()).ticks()
+}
+
+/// G of a rate, to nearest. The unit is 2^-20 ns, so 8 bits take 8·10^9·2^20 units at 1 bit/s.
+fn gap_per_byte(rate: Rate) -> GapPerByte {
+    const UNITS: u64 = 8_000_000_000 << 20;
+    let bits = rate.bits_per_second().max(1);
+    GapPerByte((UNITS / bits + u64::from(UNITS % bits >= bits.div_ceil(2))).clamp(1, GapPerByte::MAX.0))
+}
+
+fn chance(probability: Probability) -> Chance {
+    Chance::from_parts_per_billion(probability.billionths())
+}
+
+fn burst(burst: GilbertElliott) -> fate::GilbertElliott {
+    fate::GilbertElliott {
+        to_bad: chance(burst.to_bad),
+        to_good: chance(burst.to_good),
+        bad_loss: chance(burst.bad_loss),
+        good_loss: chance(burst.good_loss),
+    }
+}
+
+fn table(
+    server: &Name,
+    distribution: &Distribution,
+    files: &JitterFiles,
+) -> Result<JitterTable, CompileError> {
+    Ok(match distribution {
+        Distribution::Uniform => jitter::uniform(),
+        Distribution::Normal => jitter::normal(),
+        Distribution::Pareto => jitter::pareto(),
+        Distribution::ParetoNormal => jitter::pareto_normal(),
+        Distribution::Table(file) => match files.get(file) {
+            Some(values) => jitter::resampled(values),
+            None => {
+                return Err(CompileError::NoTable {
+                    server: server.clone(),
+                    file: file.clone(),
+                });
+            }
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Reads a profile and the jitter tables it names from files. The only module that touches a file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::compile::{JitterFiles, MAX_TABLE_ENTRIES};
+use crate::diagnostic::Diagnostics;
+use crate::model::{Distribution, Name, Profile};
+
+/// A profile with the tables it names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// The profile.
+    pub profile: Profile,
+    /// Its jitter tables.
+    pub files: JitterFiles,
+}
+
+/// Why a profile could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A file could not be read.
+    #[error("{}: cannot be read: {error}; name an existing file, in UTF-8", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The profile has errors.
+    #[error(transparent)]
+    Invalid(#[from] Diagnostics),
+    /// A jitter table has an entry that is no 16-bit integer.
+    #[error(
+        "{}:{line}: `{text}` is not a whole number from -32768 to 32767, which the jitter table of server `{server}` \
+         consists of; 8192 stands for one scale", .path.display()
+    )]
+    BadEntry {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// The entry.
+        text: String,
+        /// The server whose jitter it is.
+        server: Name,
+    },
+    /// A jitter table of a wrong length.
+    #[error("{}: has {count} entries; the jitter table of server `{server}` needs 1 to {max}", .path.display())]
+    TableLength {
+        /// The file.
+        path: PathBuf,
+        /// Its entries.
+        count: usize,
+        /// The most there may be.
+        max: usize,
+        /// The server whose jitter it is.
+        server: Name,
+    },
+}
+
+/// Loads the profile at `path`; the tables it names are relative to it.
+pub fn load(path: &Path) -> Result<Loaded, LoadError> {
+    let profile =
+        crate::parse(&read(path)?).map_err(|errors| errors.of_source(path.display().to_string()))?;
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let files = jitter_files(&profile, directory)?;
+    Ok(Loaded { profile, files })
+}
+
+/// Reads the jitter tables that `profile` names, relative to `directory`.
+pub fn jitter_files(profile: &Profile, directory: &Path) -> Result<JitterFiles, LoadError> {
+    let mut files = JitterFiles::new();
+    for (server, spec) in &profile.servers {
+        if let Some(Distribution::Table(file)) = spec.jitter.as_ref().map(|jitter| &jitter.distribution)
+            && !files.contains_key(file)
+        {
+            files.insert(file.clone(), table(server, &directory.join(file))?);
+        }
+    }
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<String, LoadError> {
+    std::fs::read_to_string(path).map_err(|error| LoadError::Unreadable {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+/// iproute2's .dist format: integers between white space, `#` to the end of a line is a comment.
+fn table(server: &Name, path: &Path) -> Result<Vec<i16>, LoadError> {
+    let mut values = Vec::new();
+    for (line, text) in (1..).zip(read(path)?.lines()) {
+        for word in text.split('#').next().unwrap_or("").split_whitespace() {
+            let value = word.parse().map_err(|_| LoadError::BadEntry {
+                path: path.to_owned(),
+                line,
+                text: word.chars().take(40).collect(),
+                server: server.clone(),
+            })?;
+            values.push(value);
+        }
+    }
+    let count = values.len();
+    if count == 0 || count > MAX_TABLE_ENTRIES {
+        let (path, server) = (path.to_owned(), server.clone());
+        return Err(LoadError::TableLength {
+            path,
+            count,
+            max: MAX_TABLE_ENTRIES,
+            server,
+        });
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_table(table: &str) -> Result<Loaded, LoadError> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("profile.yaml");
+        std::fs::write(directory.path().join("a.dist"), table).unwrap();
+        let text = "version: 1\nlatency: 5ms\njitter: { distribution: table, scale: 1ms, table: a.dist }\n";
+        std::fs::write(&path, text).unwrap();
+        load(&path)
+    }
+
+    #[test]
+    fn tables_are_found_beside_the_profile() {
+        let loaded = with_table("# comment\n -8192 0 # more\n8192\n").unwrap();
+        assert_eq!(loaded.files["a.dist"], [-8192, 0, 8192]);
+    }
+
+    #[test]
+    fn bad_tables_are_refused_with_their_place() {
+        let message = |table: &str| with_table(table).unwrap_err().to_string();
+        assert!(message("1 2\n3 40000\n").contains("a.dist:2: `40000`"));
+        assert!(message("# nothing\n").contains("has 0 entries"));
+        assert!(message(&"1 ".repeat(16_385)).contains("has 16385 entries"));
+        let missing = load(Path::new("/nowhere/profile.yaml")).unwrap_err().to_string();
+        assert!(
+            missing.starts_with("/nowhere/profile.yaml: cannot be read"),
+            "{missing}"
+        );
+    }
+}
