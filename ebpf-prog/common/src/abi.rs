@@ -40,8 +40,9 @@ pub const MAX_RULES: u32 = 8192;
 pub const RULE_WORDS: usize = MAX_RULES as usize / 64;
 /// Interval boundaries of the classifier, over all dimensions and both directions.
 pub const MAX_BOUNDS: u32 = 1 << 17;
-/// Distinct bit vectors of the classifier, over all dimensions and both directions.
-pub const MAX_VECTORS: u32 = 8192;
+/// Distinct bit vectors of the classifier, over all dimensions and both directions: 4096 classes, each
+/// with a port of its own on either side, need 2 x 8194 and the one of all rules.
+pub const MAX_VECTORS: u32 = 16_640;
 /// log2 of the longest list of boundaries of one dimension: steps of the binary search.
 pub const MAX_BOUND_BITS: u32 = 15;
 
