@@ -2,7 +2,10 @@
 
 pub mod locality;
 pub mod loggp;
+pub mod logpc;
+pub mod mesh;
 pub mod pipeline;
+pub mod plogpt;
 pub mod published;
 pub mod quantity;
 pub mod queueing;

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use serde::de::{Error as _, Visitor};
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// What is wrong with a quantity.

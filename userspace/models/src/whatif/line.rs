@@ -226,33 +226,8 @@ impl<'l> Cursor<'l> {
                     return Err(LineProblem::Duplicate { key: name });
                 }
                 self.at = before_value;
-                // What an event needs of each key is checked where the column is still known.
-                match (name, &value) {
-                    ("cpu_us" | "bytes", Value::Integer(_)) => {}
-                    ("cpu_us" | "bytes", &Value::Number(value)) => {
-                        if !value.is_finite() || value < 0.0 {
-                            return Err(LineProblem::Range { key: name, value });
-                        }
-                    }
-                    ("cpu_us" | "bytes", _) => {
-                        return Err(LineProblem::Type {
-                            key: name,
-                            expected: "a number",
-                        });
-                    }
-                    (_, Value::Text(_)) => {}
-                    ("process" | "message" | "to", Value::Integer(_)) => {}
-                    ("type", _) => {
-                        return Err(LineProblem::Type {
-                            key: name,
-                            expected: "a string",
-                        });
-                    }
-                    _ => {
-                        let expected = "a string or a whole number from 0 up";
-                        return Err(LineProblem::Type { key: name, expected });
-                    }
-                }
+                // Types are checked here, where the column is still known.
+                check(name, &value)?;
                 *slot = Some(value);
                 self.at = after;
                 if !self.more()? {
@@ -427,6 +402,29 @@ impl<'l> Cursor<'l> {
                 Err(LineProblem::Syntax { expected: "a number" })
             }
         }
+    }
+}
+
+/// Whether a key may have this value.
+fn check(key: &'static str, value: &Value<'_>) -> Result<(), LineProblem> {
+    match (key, value) {
+        ("cpu_us" | "bytes", &Value::Number(value)) if !value.is_finite() || value < 0.0 => {
+            Err(LineProblem::Range { key, value })
+        }
+        ("cpu_us" | "bytes", Value::Number(_) | Value::Integer(_)) => Ok(()),
+        ("cpu_us" | "bytes", _) => Err(LineProblem::Type {
+            key,
+            expected: "a number",
+        }),
+        (_, Value::Text(_)) | ("process" | "message" | "to", Value::Integer(_)) => Ok(()),
+        ("type", _) => Err(LineProblem::Type {
+            key,
+            expected: "a string",
+        }),
+        _ => Err(LineProblem::Type {
+            key,
+            expected: "a string or a whole number from 0 up",
+        }),
     }
 }
 

@@ -1,0 +1,279 @@
+//! The YAML input.
+//!
+//! ```yaml
+//! network:
+//!   dimensions: 2
+//!   mean_distance_per_dimension: 2      # or, instead of both: topology and shape
+//!   topology: mesh                      # mesh | torus | unidirectional-torus, mesh if absent
+//!   shape: [4, 8]
+//!   latency: 21cycles
+//!   gap_per_byte: 0.5cycles/B           # 1cycles/B if absent
+//! overheads: {send: 15cycles, receive: 122cycles}
+//! pattern:
+//!   kind: request-reply                 # request-reply | one-way | bulk
+//!   message: 44B
+//!   work: 0cycles                       # computing per message (one-way) or per request
+//!   resource_contention: 137cycles      # C_r per cycle; or `lopc`, to have it estimated
+//!   messages: 1                         # how many (bulk: the train of (2))
+//! application: {name: all-to-all, ...}  # optional, see the module `application`
+//! ```
+
+use serde::Deserialize;
+
+use super::application::{Application, ApplicationError};
+use super::lopc;
+use super::message::LogGp;
+use super::network::{Network, Wiring};
+use crate::quantity::{self, ByteSize, Cycles, CyclesPerByte};
+
+/// The file as written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    network: NetworkInput,
+    overheads: OverheadInput,
+    pattern: PatternInput,
+    #[serde(default)]
+    application: Option<Application>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkInput {
+    #[serde(default)]
+    dimensions: Option<u32>,
+    #[serde(default)]
+    mean_distance_per_dimension: Option<f64>,
+    #[serde(default)]
+    topology: Option<Wiring>,
+    #[serde(default)]
+    shape: Option<Vec<u32>>,
+    latency: Cycles,
+    #[serde(default)]
+    gap_per_byte: Option<CyclesPerByte>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OverheadInput {
+    send: Cycles,
+    receive: Cycles,
+}
+
+/// The traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A short request, a short reply, then the next request.
+    RequestReply,
+    /// Short messages without replies, as fast as the processors go.
+    OneWay,
+    /// Long messages by DMA, as fast as possible.
+    Bulk,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PatternInput {
+    kind: Kind,
+    message: ByteSize,
+    #[serde(default)]
+    work: Cycles,
+    #[serde(default)]
+    resource_contention: Option<String>,
+    #[serde(default)]
+    messages: Option<u64>,
+}
+
+/// What is wrong with an input beyond its form.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum InputError {
+    /// Neither or both ways of giving distances.
+    #[error(
+        "network: give either `dimensions` and `mean_distance_per_dimension`, or `shape` (with `topology`)"
+    )]
+    Distances,
+    /// Dimensions that contradict the shape.
+    #[error("network.dimensions: {dimensions}, but `shape` has {shape}; leave one of them out")]
+    Dimensions {
+        /// As given.
+        dimensions: u32,
+        /// The length of the shape.
+        shape: usize,
+    },
+    /// No dimension.
+    #[error("network.dimensions: 0; allowed: 1 and up")]
+    NoDimensions,
+    /// A radix of 0.
+    #[error("network.shape: a dimension of {radix} nodes; allowed: 1 to {MAX_RADIX}")]
+    Radix {
+        /// As given.
+        radix: u32,
+    },
+    /// A distance that cannot be.
+    #[error("network.mean_distance_per_dimension: {distance}; must be finite and not negative")]
+    Distance {
+        /// As given.
+        distance: f64,
+    },
+    /// A message without bytes occupies no channel.
+    #[error("pattern.message: {bytes} B; must be above 0")]
+    Message {
+        /// As given.
+        bytes: f64,
+    },
+    /// A rate without limit.
+    #[error(
+        "overheads: send + receive + pattern.work is 0, so messages follow each other in no time; give one of them"
+    )]
+    NoPeriod,
+    /// C_r is neither a number nor `lopc`.
+    #[error("pattern.resource_contention: {0}, or `lopc` to have it estimated")]
+    Contention(quantity::QuantityError),
+    /// C_r is estimated for request-reply only.
+    #[error("pattern.resource_contention: `lopc` models request-reply; give a number of cycles for {kind:?}")]
+    ContentionKind {
+        /// As given.
+        kind: Kind,
+    },
+    /// No messages.
+    #[error("pattern.messages: 0; allowed: 1 and up")]
+    NoMessages,
+    /// The application.
+    #[error(transparent)]
+    Application(#[from] ApplicationError),
+}
+
+/// A larger radix is a slip, not a machine.
+const MAX_RADIX: u32 = 1 << 20;
+
+/// The traffic of a checked input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pattern {
+    /// What is sent.
+    pub kind: Kind,
+    /// Cycles of computing per message or request.
+    pub work: f64,
+    /// C_r, if any.
+    pub resource_contention: Option<f64>,
+    /// How many messages or requests each node sends.
+    pub messages: u64,
+}
+
+/// A checked input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// The network.
+    pub network: Network,
+    /// The shape, where it was given: what the mesh simulation needs.
+    pub shape: Option<Vec<u32>>,
+    /// The message.
+    pub message: LogGp,
+    /// Its size in bytes.
+    pub bytes: f64,
+    /// The traffic.
+    pub pattern: Pattern,
+    /// The program, if one of the three.
+    pub application: Option<Application>,
+}
+
+impl Input {
+    /// Checks the input.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, by key.
+    pub fn parameters(self) -> Result<Parameters, InputError> {
+        let network = self.network.checked()?;
+        let bytes = self.pattern.message.0;
+        if bytes <= 0.0 {
+            return Err(InputError::Message { bytes });
+        }
+        let gap_per_byte = self.network.gap_per_byte.map_or(1.0, |gap| gap.0);
+        let message = LogGp {
+            latency: self.network.latency.0,
+            send: self.overheads.send.0,
+            receive: self.overheads.receive.0,
+            channel: bytes * gap_per_byte,
+        };
+        let pattern = self.pattern.checked(&message)?;
+        if let Some(application) = &self.application {
+            application.check(pattern.kind)?;
+        }
+        Ok(Parameters {
+            network,
+            shape: self.network.shape,
+            message,
+            bytes,
+            pattern,
+            application: self.application,
+        })
+    }
+}
+
+impl NetworkInput {
+    fn checked(&self) -> Result<Network, InputError> {
+        let wiring = self.topology.unwrap_or(Wiring::Mesh);
+        let (dimensions, distance) = match (&self.shape, self.dimensions, self.mean_distance_per_dimension) {
+            (None, Some(dimensions), Some(distance)) => (dimensions, distance),
+            (Some(shape), dimensions, distance) => {
+                if let Some(dimensions) = dimensions.filter(|given| *given as usize != shape.len()) {
+                    return Err(InputError::Dimensions {
+                        dimensions,
+                        shape: shape.len(),
+                    });
+                }
+                if let Some(radix) = shape.iter().find(|radix| **radix == 0 || **radix > MAX_RADIX) {
+                    return Err(InputError::Radix { radix: *radix });
+                }
+                // Locality: a distance given along with the shape is that of the program's messages.
+                let mean = wiring.mean_distance_per_dimension(shape);
+                (shape.len() as u32, distance.unwrap_or(mean))
+            }
+            _ => return Err(InputError::Distances),
+        };
+        if dimensions == 0 {
+            return Err(InputError::NoDimensions);
+        }
+        if !distance.is_finite() || distance < 0.0 {
+            return Err(InputError::Distance { distance });
+        }
+        Ok(Network {
+            dimensions,
+            distance,
+            wiring,
+        })
+    }
+}
+
+impl PatternInput {
+    fn checked(self, message: &LogGp) -> Result<Pattern, InputError> {
+        if message.send + message.receive + self.work.0 <= 0.0 && self.kind != Kind::Bulk {
+            return Err(InputError::NoPeriod);
+        }
+        let messages = self.messages.unwrap_or(1);
+        if messages == 0 {
+            return Err(InputError::NoMessages);
+        }
+        let resource_contention = match self.resource_contention.as_deref() {
+            None => None,
+            Some("lopc") if self.kind == Kind::RequestReply => {
+                let cycle = lopc::Cycle {
+                    work: self.work.0 + message.send,
+                    latency: message.latency,
+                    request_handler: message.receive + message.send,
+                    reply_handler: message.receive,
+                    variation: 0.0,
+                };
+                Some(cycle.contention())
+            }
+            Some("lopc") => return Err(InputError::ContentionKind { kind: self.kind }),
+            Some(text) => Some(quantity::parse(text, &quantity::CYCLES).map_err(InputError::Contention)?),
+        };
+        Ok(Pattern {
+            kind: self.kind,
+            work: self.work.0,
+            resource_contention,
+            messages,
+        })
+    }
+}
