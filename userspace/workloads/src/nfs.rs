@@ -7,8 +7,19 @@
 //! Nothing here knows whether the network in between is emulated.
 //! What is lacking: NFS version 4, locking, Kerberos.
 
+mod arrivals;
 pub mod client;
+pub mod data_set;
+pub mod load;
+pub mod mix;
+mod operation;
+mod planner;
 pub mod procedure;
+pub mod record;
 mod rpc;
 pub mod server;
+mod sizes;
+mod stop;
 mod xdr;
+
+pub use stop::Stop;

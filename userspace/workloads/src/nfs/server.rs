@@ -146,6 +146,12 @@ impl Server {
         self.address
     }
 
+    /// Files, directories and links that it holds, the root among them.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        self.dispatcher.objects()
+    }
+
     /// What it has been asked so far.
     #[must_use]
     pub fn tally(&self) -> Tally {

@@ -116,6 +116,10 @@ impl Dispatcher {
         Ok(queues.map(|queues| lock(queues).departure(Instant::now(), touch)))
     }
 
+    pub(super) fn objects(&self) -> u64 {
+        lock(&self.file_system).room().objects
+    }
+
     pub(super) fn tally(&self) -> Tally {
         let all = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         Tally {
