@@ -103,6 +103,13 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         Direction::Ingress => profile.settings.overhead_receive,
     };
     overhead::burn(overhead, scratch.load.segments);
+    let remote = match direction {
+        Direction::Egress => &scratch.key.destination,
+        Direction::Ingress => &scratch.key.source,
+    };
+    if !attachment.emulates(remote) {
+        return PASS;
+    }
     let half = profile.half();
     let Some(servers) = fold::path(half, path) else {
         account::event(ctx, Event::Inconsistent);

@@ -1,2 +1,8 @@
 //! perturb: run unmodified programs on a network whose LogGP parameters are knobs.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    perturb_sandbox::init_hook();
+    perturb::cli::main()
+}

@@ -384,8 +384,19 @@ pub struct Attachment {
     pub hold: u32,
     /// Where super-packets are sent to be split; 0 if there is no such device.
     pub split: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Number of a private host, from 1; 0 for a real interface. The low 16 bits of a private host's
+    /// addresses are its number; what passes between two of them is emulated once, at the lower one.
+    pub rank: u32,
+}
+
+impl Attachment {
+    /// Whether a packet's path is folded here: not if the other side is a private host of lower number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn emulates(&self, remote: &[u8; 16]) -> bool {
+        let other = (remote[14] as u32) << 8 | remote[15] as u32;
+        self.rank == 0 || self.rank <= other
+    }
 }
 
 /// Why a packet was dropped, marked or let pass; index into the EVENTS counters.

@@ -188,3 +188,23 @@ impl Clsact {
         self.made = false;
     }
 }
+
+/// Removes perturb's clsact filters from an interface; none is no error.
+pub fn remove_filters(interface: &str) -> Result<(), AttachError> {
+    use aya::programs::tc::{TcError, qdisc_detach_program};
+    for (program, side) in
+        [(Program::Egress, TcAttachType::Egress), (Program::Ingress, TcAttachType::Ingress)]
+    {
+        match qdisc_detach_program(interface, side, program.name()) {
+            Ok(()) => {}
+            Err(TcError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            // Without a clsact qdisc there is nothing to list.
+            Err(TcError::NetlinkError(_)) => {}
+            Err(source) => {
+                let (program, interface) = (program.name(), interface.into());
+                return Err(AttachError::Attach { program, interface, source: source.into() });
+            }
+        }
+    }
+    Ok(())
+}

@@ -160,8 +160,16 @@ impl Emulation {
         &self.interfaces
     }
 
-    /// Puts an interface of a namespace under emulation, with sch_fq as pacer.
-    pub fn add_fq(&mut self, namespace: Namespace, link: Link, names: &DeviceNames, fq: FqOptions) -> Result<()> {
+    /// Puts an interface of a namespace under emulation, with sch_fq as pacer. `rank`: see
+    /// [`Attachment::rank`].
+    pub fn add_fq(
+        &mut self,
+        namespace: Namespace,
+        link: Link,
+        rank: u32,
+        names: &DeviceNames,
+        fq: FqOptions,
+    ) -> Result<()> {
         let Self { programs, loader, .. } = self;
         let attachments = &mut loader.maps_mut().attachments;
         let interface = namespace
@@ -170,7 +178,7 @@ impl Emulation {
                 let splitter = hold::splitter(programs, &mut netlink, names)?;
                 let hold = hold::fq(programs, &mut netlink, names, fq)?;
                 let attachment =
-                    Attachment { target: link.index, hold: hold.near, split: splitter.near, reserved: 0 };
+                    Attachment { target: link.index, hold: hold.near, split: splitter.near, rank };
                 for index in [link.index, hold.far, splitter.far] {
                     attachments.insert(index, Wire(attachment), 0)?;
                 }

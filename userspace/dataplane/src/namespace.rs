@@ -33,6 +33,11 @@ impl Namespace {
         })
     }
 
+    /// Another handle.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
     /// Runs `work` on a thread inside this namespace.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         in_thread(|| {

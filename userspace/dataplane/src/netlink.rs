@@ -17,6 +17,8 @@ use netlink_packet_route::{
         AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags,
         LinkInfo, LinkLayerType, LinkMessage,
     },
+    neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState},
+    route::RouteType,
     tc::{TcAttribute, TcHandle, TcMessage, TcOption},
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -209,6 +211,29 @@ impl Netlink {
     /// Sets the length of the transmit queue, packets.
     pub fn set_queue_len(&mut self, name: &str, packets: u32) -> Result<()> {
         self.set(name, vec![LinkAttribute::TxQueueLen(packets)], || format!("set the queue length of {name}"))
+    }
+
+    /// Sets the hardware address.
+    pub fn set_hardware_address(&mut self, name: &str, address: [u8; 6]) -> Result<()> {
+        self.set(name, vec![LinkAttribute::Address(address.to_vec())], || {
+            format!("set the hardware address of {name}")
+        })
+    }
+
+    /// Adds a permanent neighbor.
+    pub fn add_neighbor(&mut self, index: u32, address: IpAddr, hardware: [u8; 6]) -> Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.ifindex = index;
+        message.header.state = NeighbourState::Permanent;
+        message.header.kind = RouteType::Unicast;
+        message.attributes.push(NeighbourAttribute::Destination(address.into()));
+        message.attributes.push(NeighbourAttribute::LinkLayerAddress(hardware.to_vec()));
+        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
+        self.request(RouteNetlinkMessage::NewNeighbour(message), flags, || {
+            format!("add the neighbor {address}")
+        })?;
+        Ok(())
     }
 
     /// Sets the MTU.

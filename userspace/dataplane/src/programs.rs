@@ -130,11 +130,14 @@ impl Programs {
         self.ebpf.map(name)
     }
 
-    /// The object itself, for the log reader.
-    pub fn ebpf_mut(&mut self) -> &mut Ebpf {
-        &mut self.ebpf
+    /// A reader of the programs' messages, which writes them to `log`. Once only: it takes the map.
+    pub fn log_reader(&mut self, log: &'static dyn log::Log) -> Result<LogReader, aya_log::Error> {
+        aya_log::EbpfLogger::init_with_logger(&mut self.ebpf, log)
     }
 }
+
+/// Reads the programs' messages.
+pub type LogReader = aya_log::EbpfLogger<&'static dyn log::Log>;
 
 /// Whether this kernel compiles programs (`bpf_jit_enable`); the interpreter has no callbacks.
 fn kernel_compiles() -> bool {

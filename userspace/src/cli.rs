@@ -1,0 +1,262 @@
+//! The command line. Only this module prints results and decides exit codes.
+
+mod emulate;
+mod files;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use perturb_dataplane::{
+    emulation::EmulationError, hold::HoldError, netlink::NetlinkError, programs::Pacer,
+};
+
+use crate::{
+    controller::setup::{PacerChoice, ProfileError},
+    lab::{MAX_HOSTS, inside},
+};
+
+/// Done.
+const DONE: u8 = 0;
+/// Failed; the message says what, where and what to do.
+const FAILED: u8 = 1;
+/// Usage or invalid input.
+const INVALID: u8 = 2;
+/// This kernel lacks something.
+const LACKING: u8 = 3;
+
+const EXAMPLES: &str = "\
+Examples:
+  perturb run configs/wan.yaml -- ping -c 3 h2       two private hosts, gone afterwards
+  perturb check my.yaml                              is it valid, and what does it mean?
+  sudo perturb apply my.yaml --iface eth0            until Ctrl-C; eth0 is left as it was found
+  sudo perturb apply my.yaml --iface eth0 --detach   until `perturb clear`
+  perturb status --json                              counters per class and server, drops by reason
+
+Units:
+  Numbers carry units: 20ms, 5.8us, 100Mbit/s, 38MB/s, 64KiB, 0.1%. Latency is one-way, always.
+
+Exit codes:
+  0 done   1 failed (the message says what, where and what to do)
+  2 usage or invalid input   3 this kernel lacks something (the message says what)
+  `run` and `on` exit with the code of their command.";
+
+/// Run unmodified programs on a network whose LogGP parameters are knobs.
+///
+/// Latency L, host overhead o, gap per message g, gap per byte G, shared media, finite buffers and loss, applied to
+/// an interface by eBPF programs, or between private hosts made for the purpose.
+#[derive(Debug, Parser)]
+#[command(name = "perturb", version, after_help = EXAMPLES, after_long_help = EXAMPLES, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Validate a profile; print it normalized, and what it means
+    Check(Check),
+    /// Emulate on interfaces until cleared, or for a time
+    Apply(Apply),
+    /// Undo what `apply` did, also after a crash
+    Clear(Clear),
+    /// What is applied, with counters
+    Status(Status),
+    /// Run a command on private hosts joined by a profile
+    Run(Run),
+    /// Inside `run`: run a command on another private host
+    On(inside::On),
+    /// Print the JSON Schema of profiles, for editors
+    Schema,
+    /// Print a shell's completions
+    #[command(hide = true)]
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The first process of a private host
+    #[command(hide = true)]
+    Stage(inside::Stage),
+}
+
+#[derive(Args, Debug)]
+struct Check {
+    /// The profile.
+    profile: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct Apply {
+    /// The profile.
+    profile: PathBuf,
+    /// The interface; several share the profile's servers.
+    #[arg(long = "iface", value_name = "IF", required = true)]
+    interfaces: Vec<String>,
+    /// What keeps the time.
+    #[arg(long, value_enum, default_value_t = PacerName::Auto)]
+    pacer: PacerName,
+    /// End after this time, e.g. 30s.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// If perturb dies or hangs, traffic passes untouched after this time.
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    lease: Duration,
+    /// Return at once; the emulation stays until `perturb clear`.
+    #[arg(long, conflicts_with_all = ["duration", "lease"])]
+    detach: bool,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// No live line of counters.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Show the eBPF programs' own messages.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+#[derive(Args, Debug)]
+struct Clear {
+    /// The emulation of this interface only.
+    #[arg(long = "iface", value_name = "IF", conflicts_with = "all")]
+    interface: Option<String>,
+    /// Every emulation on this machine (the default).
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Args, Debug)]
+struct Status {
+    /// Print a JSON array.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct Run {
+    /// The profile.
+    profile: PathBuf,
+    /// How many hosts: h1, h2, …; the command runs on h1.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
+    hosts: u32,
+    /// What keeps the time.
+    #[arg(long, value_enum, default_value_t = PacerName::Auto)]
+    pacer: PacerName,
+    /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
+    #[arg(long)]
+    sandbox: bool,
+    /// Show the eBPF programs' own messages.
+    #[arg(long, short)]
+    verbose: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PacerName {
+    /// fq where the kernel has it, else user.
+    Auto,
+    /// sch_fq: the kernel keeps the time.
+    Fq,
+    /// A thread of perturb keeps the time, for kernels without sch_fq.
+    User,
+}
+
+impl From<PacerName> for PacerChoice {
+    fn from(name: PacerName) -> Self {
+        match name {
+            PacerName::Auto => Self::Auto,
+            PacerName::Fq => Self::Only(Pacer::Fq),
+            PacerName::User => Self::Only(Pacer::User),
+        }
+    }
+}
+
+/// A time as profiles write it.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: perturb_profile::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    let duration = Duration::from_nanos(parsed.nanos());
+    if duration.is_zero() { Err("must be longer than 0".into()) } else { Ok(duration) }
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("perturb: {error:#}");
+            if let Some(hint) = hint(&error) {
+                eprintln!("  {hint}");
+            }
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Check(args) => files::check(&args),
+        Command::Apply(args) => emulate::apply(args),
+        Command::Clear(args) => emulate::clear(args),
+        Command::Status(args) => emulate::status(&args),
+        Command::Run(args) => emulate::run(args),
+        Command::On(args) => match inside::on(&args)? {},
+        Command::Schema => files::schema(),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "perturb", &mut std::io::stdout());
+            Ok(DONE)
+        }
+        Command::Man { directory } => {
+            clap_mangen::generate_to(Cli::command(), directory)?;
+            Ok(DONE)
+        }
+        Command::Stage(args) => inside::stage(&args),
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<ProfileError>() {
+        INVALID
+    } else if lacks_fq(error) || error.is::<files::Lacking>() {
+        LACKING
+    } else {
+        FAILED
+    }
+}
+
+fn lacks_fq(error: &anyhow::Error) -> bool {
+    let hold = |error: &HoldError| matches!(error, HoldError::NoFq);
+    error.chain().any(|cause| {
+        cause.downcast_ref::<HoldError>().is_some_and(hold)
+            || matches!(cause.downcast_ref::<EmulationError>(), Some(EmulationError::Hold(error)) if hold(error))
+    })
+}
+
+/// What to do about an error, where its message does not say.
+fn hint(error: &anyhow::Error) -> Option<&'static str> {
+    if lacks_fq(error) {
+        return Some(
+            "ways out: `--pacer user` works on any kernel; `modprobe sch_fq` if it is a module; \
+             `perturb run --sandbox` brings a kernel that has it",
+        );
+    }
+    let denied = error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+            || cause.downcast_ref::<NetlinkError>().is_some_and(|error| error.is(libc::EPERM))
+    });
+    if denied && !nix::unistd::geteuid().is_root() {
+        return Some("perturb needs root for this; `perturb run --sandbox` does not");
+    }
+    None
+}

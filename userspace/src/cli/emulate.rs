@@ -1,0 +1,137 @@
+//! Commands that emulate.
+
+use std::ffi::OsString;
+
+use anyhow::Context as _;
+use perturb_dataplane::programs::Pacer;
+use perturb_sandbox::{Sandbox, Task};
+
+use super::{Apply, Clear, DONE, PacerName, Run, Status, files::Lacking};
+use crate::{
+    controller::{
+        Lease,
+        apply::{self, Outcome},
+        clear,
+        setup::Prepared,
+    },
+    home::at_home,
+    lab, registry,
+    report::Report,
+};
+
+/// A runtime on this thread: children die with the thread that made them (PR_SET_PDEATHSIG), so it
+/// must be the main one.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")
+}
+
+pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
+    let prepared = Prepared::load(&args.profile)?;
+    for warning in &perturb_profile::explain(&prepared.profile).warnings {
+        eprintln!("perturb: warning: {warning}");
+    }
+    if args.dry_run {
+        print!("{}", prepared.profile);
+        eprintln!("would be applied to {}", args.interfaces.join(", "));
+        return Ok(DONE);
+    }
+    let request = apply::Request {
+        prepared,
+        interfaces: args.interfaces.clone(),
+        pacer: args.pacer.into(),
+        lease: Lease::For(args.lease),
+        detach: args.detach,
+        duration: args.duration,
+        quiet: args.quiet,
+        verbose: args.verbose,
+    };
+    let interfaces = args.interfaces.join(", ");
+    match runtime()?.block_on(apply::apply(request))? {
+        Outcome::Updated(record) if record.detached => eprintln!("changed the profile on {interfaces}"),
+        Outcome::Updated(record) => {
+            eprintln!("changed the profile on {interfaces}, which process {} emulates until it ends", record.pid);
+        }
+        Outcome::Detached(_) => eprintln!("emulating on {interfaces} until `perturb clear`"),
+        Outcome::Ended(0) => eprintln!("cleared {interfaces}"),
+        Outcome::Ended(lost) => eprintln!("cleared {interfaces}; {lost} packets that were still held are lost"),
+    }
+    Ok(DONE)
+}
+
+pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
+    let scope = match args.interface {
+        Some(name) => clear::Scope::Interface(name),
+        None => clear::Scope::All,
+    };
+    let cleared = clear::clear(&scope)?;
+    if cleared.is_empty() {
+        eprintln!("nothing to clear");
+    }
+    for record in cleared {
+        let names: Vec<&str> = record.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+        eprintln!("cleared {}", names.join(", "));
+    }
+    Ok(DONE)
+}
+
+pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
+    let reports = at_home(|| -> anyhow::Result<Vec<Report>> {
+        registry::records()?.iter().map(Report::of).collect()
+    })?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&reports)?);
+        return Ok(DONE);
+    }
+    if reports.is_empty() {
+        println!("nothing is applied");
+    }
+    for report in reports {
+        print!("{report}");
+    }
+    Ok(DONE)
+}
+
+pub(super) fn run(args: Run) -> anyhow::Result<u8> {
+    if args.sandbox {
+        return sandboxed(args);
+    }
+    let prepared = Prepared::load(&args.profile)?;
+    let request = lab::run::Request {
+        prepared,
+        hosts: args.hosts,
+        pacer: args.pacer.into(),
+        verbose: args.verbose,
+        command: args.command,
+    };
+    runtime()?.block_on(lab::run::run(request))
+}
+
+/// The same command inside a user-mode kernel.
+fn sandboxed(args: Run) -> anyhow::Result<u8> {
+    // Errors in the profile need no kernel.
+    Prepared::load(&args.profile)?;
+    let sandbox = Sandbox::find().map_err(|error| Lacking(error.to_string()))?;
+    let pacer = match args.pacer {
+        PacerName::User => Pacer::User,
+        PacerName::Auto | PacerName::Fq => Pacer::Fq,
+    };
+    let executable = std::env::current_exe().context("finding this executable")?;
+    let mut argv: Vec<OsString> = vec![
+        executable.into(),
+        "run".into(),
+        "--hosts".into(),
+        args.hosts.to_string().into(),
+        "--pacer".into(),
+        crate::controller::setup::pacer_name(pacer).into(),
+    ];
+    if args.verbose {
+        argv.push("--verbose".into());
+    }
+    argv.push(args.profile.into());
+    argv.push("--".into());
+    argv.extend(args.command);
+    let mut task = Task::new(argv)?;
+    task.verbose = args.verbose;
+    let status = sandbox.run(&task)?;
+    Ok(perturb_sandbox::exit_code(status))
+}

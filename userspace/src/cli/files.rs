@@ -1,0 +1,52 @@
+//! Commands that only read and print.
+
+use anyhow::Context as _;
+use perturb_profile::explain;
+use serde::Serialize;
+
+use super::{Check, DONE};
+use crate::controller::setup::Prepared;
+
+/// The kernel lacks something.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Lacking(pub(super) String);
+
+#[derive(Serialize)]
+struct Checked {
+    valid: bool,
+    profile: String,
+    explanation: perturb_profile::Explanation,
+}
+
+pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
+    let prepared = match Prepared::load(&args.profile) {
+        Ok(prepared) => prepared,
+        Err(error) if args.json => {
+            let errors = match &error {
+                crate::controller::setup::ProfileError::Load(perturb_profile::LoadError::Invalid(found)) => {
+                    serde_json::to_value(&found.errors)?
+                }
+                other => serde_json::json!([{ "message": other.to_string() }]),
+            };
+            println!("{}", serde_json::json!({ "valid": false, "errors": errors }));
+            return Err(error.into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let explanation = explain(&prepared.profile);
+    if args.json {
+        let checked = Checked { valid: true, profile: prepared.profile.to_string(), explanation };
+        println!("{}", serde_json::to_string_pretty(&checked)?);
+        return Ok(DONE);
+    }
+    print!("{}", prepared.profile);
+    eprint!("{explanation}");
+    Ok(DONE)
+}
+
+pub(super) fn schema() -> anyhow::Result<u8> {
+    let schema = serde_json::to_string_pretty(&perturb_profile::schema()).context("printing the schema")?;
+    println!("{schema}");
+    Ok(DONE)
+}

@@ -1,0 +1,70 @@
+//! Puts interfaces under emulation, keeps the emulation alive, changes it, and takes it down.
+//!
+//! The controller's life is the emulation's: it renews a lease, without which the programs let
+//! traffic pass, and takes everything down when it ends. What a killed one leaves behind, the next
+//! command removes ([`recover`]).
+
+pub mod apply;
+pub mod clear;
+pub mod recover;
+pub mod setup;
+
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use perturb_dataplane::loader::LoaderError;
+
+use crate::{controller::setup::Running, registry::Registry};
+
+/// How long a command waits for another one that changes the registry.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Opens the registry and removes what killed commands left.
+pub fn enter() -> anyhow::Result<Registry> {
+    crate::home::at_home(|| {
+        crate::home::prepare()?;
+        let registry = Registry::open(PATIENCE)?;
+        recover::recover(&registry)?;
+        Ok(registry)
+    })
+}
+
+/// CLOCK_MONOTONIC, the clock of all departures, in nanoseconds.
+#[must_use]
+pub fn monotonic() -> u64 {
+    // The clock exists on every Linux; a failure would leave a lease that has run out.
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| {
+        Duration::from(now).as_nanos().try_into().unwrap_or(u64::MAX)
+    })
+}
+
+/// A lease: how long the programs go on without a word from the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// This long.
+    For(Duration),
+    /// For ever.
+    Never,
+}
+
+impl Lease {
+    /// Renews it.
+    pub fn renew(self, running: &mut Running) -> Result<(), LoaderError> {
+        let until = match self {
+            Self::For(length) => {
+                monotonic().saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX))
+            }
+            Self::Never => u64::MAX,
+        };
+        running.emulation.loader().set_lease(until)
+    }
+
+    /// How often to renew it.
+    #[must_use]
+    pub fn period(self) -> Duration {
+        match self {
+            Self::For(length) => (length / 4).min(Duration::from_secs(1)),
+            Self::Never => Duration::from_secs(1),
+        }
+    }
+}

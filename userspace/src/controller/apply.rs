@@ -1,0 +1,202 @@
+//! `perturb apply`: a profile on interfaces of this namespace.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use perturb_dataplane::{
+    loader::Loader,
+    maps::Maps,
+    namespace::Namespace,
+    netlink::{Link, Netlink},
+    programs::Pacer,
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::{MissedTickBehavior, interval},
+};
+
+use crate::{
+    controller::{
+        Lease, enter,
+        setup::{PacerChoice, Prepared, Target, pacer_name, set_up},
+    },
+    home::at_home,
+    registry::{Record, Registry},
+    report::LiveLine,
+};
+
+/// What was asked for.
+pub struct Request {
+    /// The profile.
+    pub prepared: Prepared,
+    /// Interfaces of this namespace.
+    pub interfaces: Vec<String>,
+    /// Which pacer.
+    pub pacer: PacerChoice,
+    /// How long the programs go on without this process.
+    pub lease: Lease,
+    /// Return at once, leave the emulation.
+    pub detach: bool,
+    /// End after this time.
+    pub duration: Option<Duration>,
+    /// No live line.
+    pub quiet: bool,
+    /// Show the programs' own messages.
+    pub verbose: bool,
+}
+
+/// How it ended.
+pub enum Outcome {
+    /// An emulation that was there has the new profile now.
+    Updated(Record),
+    /// The emulation lives without this process.
+    Detached(Record),
+    /// The emulation has ended; this many packets were still held.
+    Ended(u32),
+}
+
+/// Applies a profile.
+pub async fn apply(request: Request) -> anyhow::Result<Outcome> {
+    let registry = enter()?;
+    let here = Namespace::current()?.inode()?;
+    let applied: Vec<Record> = at_home(|| registry.records())?
+        .into_iter()
+        .filter(|record| {
+            record
+                .interfaces
+                .iter()
+                .any(|interface| interface.namespace == here && request.interfaces.contains(&interface.name))
+        })
+        .collect();
+    match applied.as_slice() {
+        [] => start(registry, request).await,
+        [record] => update(&registry, record, &request).map(Outcome::Updated),
+        several => {
+            let ids: Vec<&str> = several.iter().map(|record| record.id.as_str()).collect();
+            bail!("the interfaces belong to {} emulations ({}); clear them first", several.len(), ids.join(", "))
+        }
+    }
+}
+
+/// Changes the profile of a running emulation.
+fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::Result<Record> {
+    let applied: Vec<&str> = record.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    ensure!(
+        applied.len() == request.interfaces.len()
+            && request.interfaces.iter().all(|name| applied.contains(&name.as_str())),
+        "{} is applied to {}; name the same interfaces to change its profile, or clear it first",
+        record.id,
+        applied.join(", ")
+    );
+    if let PacerChoice::Only(pacer) = request.pacer {
+        ensure!(
+            pacer_name(pacer) == record.pacer,
+            "the pacer of a running emulation ({}) cannot be changed; clear it first",
+            record.pacer
+        );
+    }
+    let tables = &request.prepared.tables;
+    let slots = at_home(|| -> anyhow::Result<_> {
+        let mut loader = Loader::resume(Maps::pinned(&record.pins())?, record.slots.clone())?;
+        // The horizon grows before and shrinks after packets may need it.
+        loader.load(tables)?;
+        Ok(loader.slots().clone())
+    })?;
+    if record.pacer == pacer_name(Pacer::Fq) {
+        let mut netlink = Netlink::open()?;
+        for interface in &record.interfaces {
+            if let Some(hold) = interface.devices.first()
+                && let Some(link) = netlink.link(hold)?
+            {
+                perturb_dataplane::hold::set_fq(&mut netlink, link.index, request.prepared.fq_options())?;
+            }
+        }
+    }
+    let mut record = record.clone();
+    record.profile = request.prepared.profile.to_string();
+    record.classes.clone_from(&tables.class_names);
+    record.servers.clone_from(&tables.server_names);
+    record.slots = slots;
+    record.updates += 1;
+    at_home(|| record.write())?;
+    Ok(record)
+}
+
+async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> {
+    let pacer = request.pacer.decide()?;
+    let targets = targets(&request.interfaces)?;
+    // Handlers first: a signal during the set-up waits until the guards exist.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let first = targets.first().context("no interface named")?;
+    let id = format!("{}-{}", first.namespace.inode()?, first.link.index);
+    let mut running = set_up(&registry, &id, &request.prepared, targets, pacer, request.verbose)?;
+    let lease = if request.detach { Lease::Never } else { request.lease };
+    lease.renew(&mut running)?;
+    if request.detach {
+        return running.detach().map(Outcome::Detached);
+    }
+    drop(registry);
+
+    let logs = request.verbose.then(|| crate::report::follow_logs(running.emulation.programs())).transpose()?;
+    let mut line = LiveLine::new(request.quiet);
+    let mut renewals = interval(lease.period());
+    renewals.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let started = Instant::now();
+    loop {
+        let left = request.duration.map(|duration| duration.saturating_sub(started.elapsed()));
+        if left == Some(Duration::ZERO) {
+            break;
+        }
+        tokio::select! {
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            _ = hangup.recv() => break,
+            () = tokio::time::sleep(left.unwrap_or(Duration::MAX)), if left.is_some() => break,
+            _ = renewals.tick() => {
+                lease.renew(&mut running)?;
+                line.show(&running)?;
+            }
+        }
+    }
+    line.finish();
+    drop(logs);
+    running.take_down().map(Outcome::Ended)
+}
+
+fn targets(names: &[String]) -> anyhow::Result<Vec<Target>> {
+    let mut netlink = Netlink::open()?;
+    let links = netlink.links()?;
+    names
+        .iter()
+        .map(|name| {
+            let Some(link) = links.iter().find(|link| link.name == *name) else {
+                let known: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+                bail!("there is no interface {name} here; there are {}", known.join(", "));
+            };
+            ensure!(
+                link.ethernet,
+                "{name} has no Ethernet header; perturb emulates Ethernet-like interfaces (and lo) only"
+            );
+            refuse_taken(name, link, &links)?;
+            Ok(Target { namespace: Namespace::current()?, link: link.clone(), rank: 0, indices: [0; 4] })
+        })
+        .collect()
+}
+
+/// perturb's devices must not be put under emulation themselves.
+fn refuse_taken(name: &str, link: &Link, links: &[Link]) -> anyhow::Result<()> {
+    ensure!(
+        !link.alias.as_deref().is_some_and(|alias| alias.starts_with("perturb ")),
+        "{name} is one of perturb's own devices"
+    );
+    for prefix in ["pthold", "ptout", "ptsplit", "ptcut"] {
+        let device = format!("{prefix}{}", link.index);
+        ensure!(
+            links.iter().all(|other| other.name != device),
+            "an interface {device} exists, which is not perturb's; rename it: perturb needs the name"
+        );
+    }
+    Ok(())
+}

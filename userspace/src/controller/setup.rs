@@ -1,0 +1,254 @@
+//! Sets an emulation up on a set of interfaces: the record first, then devices and programs.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process,
+    time::{Duration, SystemTime},
+};
+
+use anyhow::Context as _;
+use nix::fcntl::Flock;
+use perturb_common::tables::Tables;
+use perturb_dataplane::{
+    emulation::Emulation,
+    hold::{self, DeviceNames},
+    namespace::Namespace,
+    netlink::{FqOptions, Link},
+    programs::{LoadOptions, Pacer},
+};
+use perturb_profile::{Loaded, Profile};
+
+use crate::{
+    home::at_home,
+    registry::{InterfaceRecord, Record, Registry},
+};
+
+/// Room above the horizon for what fq itself adds.
+const HORIZON_MARGIN: Duration = Duration::from_secs(1);
+/// Packets that fq may hold if the profile does not say how many bytes.
+const DEFAULT_HELD_PACKETS: u32 = 1_000_000;
+/// A small packet's memory, to turn a limit in bytes into one in packets.
+const PACKET_MEMORY: u64 = 768;
+/// Wait for held packets when an emulation ends.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// An interface to be put under emulation.
+pub struct Target {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// The interface.
+    pub link: Link,
+    /// [`perturb_common::abi::Attachment::rank`].
+    pub rank: u32,
+    /// Indices for its devices, or zeros.
+    pub indices: [u32; 4],
+}
+
+/// Why a profile cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// It could not be read, or is not valid.
+    #[error(transparent)]
+    Load(#[from] perturb_profile::LoadError),
+    /// It is too large for the tables.
+    #[error(transparent)]
+    Compile(#[from] perturb_profile::CompileError),
+}
+
+/// A profile, ready to be put in force.
+pub struct Prepared {
+    /// What was read.
+    pub profile: Profile,
+    /// What it compiles to.
+    pub tables: Tables,
+}
+
+impl Prepared {
+    /// Reads and compiles a profile.
+    pub fn load(path: &Path) -> Result<Self, ProfileError> {
+        let Loaded { profile, files } = perturb_profile::load(path)?;
+        let tables = perturb_profile::compile(&profile, &files)?;
+        Ok(Self { profile, tables })
+    }
+
+    /// The options of sch_fq that it needs.
+    #[must_use]
+    pub fn fq_options(&self) -> FqOptions {
+        let horizon = Duration::from_nanos(self.tables.horizon.nanos().0) + HORIZON_MARGIN;
+        let limit = match self.tables.held {
+            0 => DEFAULT_HELD_PACKETS,
+            bytes => u32::try_from(bytes / PACKET_MEMORY).unwrap_or(u32::MAX).clamp(10_000, 4_000_000),
+        };
+        FqOptions {
+            limit,
+            buckets_log: 16,
+            horizon_us: u32::try_from(horizon.as_micros()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// An emulation that this process owns.
+pub struct Running {
+    /// Programs, tables and devices.
+    pub emulation: Emulation,
+    /// Its record, as this process last wrote it.
+    pub record: Record,
+    _owner: Flock<File>,
+}
+
+/// Which pacer is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacerChoice {
+    /// fq where the kernel has it, else user.
+    Auto,
+    /// This one.
+    Only(Pacer),
+}
+
+impl PacerChoice {
+    /// Decides.
+    pub fn decide(self) -> anyhow::Result<Pacer> {
+        match self {
+            Self::Only(pacer) => Ok(pacer),
+            Self::Auto => {
+                let has_fq = hold::has_fq().context("asking this kernel for sch_fq")?;
+                Ok(if has_fq { Pacer::Fq } else { Pacer::User })
+            }
+        }
+    }
+}
+
+/// Sets an emulation up. Nothing is emulated until its lease is set.
+pub fn set_up(
+    _registry: &Registry,
+    id: &str,
+    prepared: &Prepared,
+    targets: Vec<Target>,
+    pacer: Pacer,
+    verbose: bool,
+) -> anyhow::Result<Running> {
+    let names: Vec<DeviceNames> = targets.iter().map(|target| device_names(id, target)).collect();
+    let interfaces = targets.iter().zip(&names).map(|(target, names)| {
+        Ok(InterfaceRecord {
+            name: target.link.name.clone(),
+            index: target.link.index,
+            namespace: target.namespace.inode()?,
+            devices: names.iter().map(Into::into).collect(),
+            made_clsact: false,
+        })
+    });
+    let mut record = Record {
+        id: id.into(),
+        pid: process::id(),
+        pacer: pacer_name(pacer).into(),
+        detached: false,
+        interfaces: interfaces.collect::<std::io::Result<_>>()?,
+        profile: prepared.profile.to_string(),
+        classes: prepared.tables.class_names.clone(),
+        servers: prepared.tables.server_names.clone(),
+        slots: perturb_dataplane::loader::Slots::default(),
+        since: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        updates: 0,
+    };
+    let owner = at_home(|| -> anyhow::Result<_> {
+        record.write()?;
+        let owner = record.own()?.context("another process owns this emulation")?;
+        Ok(owner)
+    })?;
+    match attach(&mut record, prepared, targets, &names, pacer, verbose) {
+        Ok(emulation) => Ok(Running { emulation, record, _owner: owner }),
+        Err(error) => {
+            // The devices are gone: their guards ran.
+            at_home(|| record.remove())?;
+            Err(error)
+        }
+    }
+}
+
+fn attach(
+    record: &mut Record,
+    prepared: &Prepared,
+    targets: Vec<Target>,
+    names: &[DeviceNames],
+    pacer: Pacer,
+    verbose: bool,
+) -> anyhow::Result<Emulation> {
+    let options = LoadOptions { pacer, flows: prepared.tables.flows, verbose };
+    let mut emulation = Emulation::new(options, &prepared.tables)?;
+    at_home(|| -> anyhow::Result<()> {
+        fs::create_dir_all(record.pins()).with_context(|| format!("making {}", record.pins().display()))?;
+        Ok(emulation.pin_maps(&record.pins())?)
+    })?;
+    record.slots = emulation.loader().slots().clone();
+    for (target, names) in targets.into_iter().zip(names) {
+        emulation.add_fq(target.namespace, target.link, target.rank, names, prepared.fq_options())?;
+    }
+    for (recorded, interface) in record.interfaces.iter_mut().zip(emulation.interfaces()) {
+        recorded.made_clsact = interface.made_clsact();
+    }
+    at_home(|| record.write())?;
+    Ok(emulation)
+}
+
+/// Names that say what they are and cannot clash between interfaces of a namespace.
+fn device_names(id: &str, target: &Target) -> DeviceNames {
+    let index = target.link.index;
+    let name = |what: &str| format!("pt{what}{index}");
+    DeviceNames {
+        hold: [name("hold"), name("out")],
+        split: [name("split"), name("cut")],
+        indices: target.indices,
+        alias: Record::alias(id),
+    }
+}
+
+/// A pacer's name in options and reports.
+#[must_use]
+pub fn pacer_name(pacer: Pacer) -> &'static str {
+    match pacer {
+        Pacer::Fq => "fq",
+        Pacer::User => "user",
+    }
+}
+
+impl Running {
+    /// Takes the emulation down: captures first, then waits for what is held (at most 2 s), then
+    /// removes devices and record. Says how many packets were lost with the devices.
+    pub fn take_down(mut self) -> anyhow::Result<u32> {
+        self.emulation.detach()?;
+        let start = std::time::Instant::now();
+        let lost = loop {
+            let mut held = 0;
+            for interface in self.emulation.interfaces() {
+                held += interface.held()?;
+            }
+            if held == 0 || start.elapsed() > DRAIN {
+                break held;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let Self { emulation, record, .. } = self;
+        drop(emulation);
+        at_home(|| record.remove())?;
+        Ok(lost)
+    }
+
+    /// Takes the emulation down without waiting for what is held.
+    pub fn abandon(self) -> anyhow::Result<()> {
+        let Self { emulation, record, .. } = self;
+        drop(emulation);
+        Ok(at_home(|| record.remove())?)
+    }
+
+    /// Lets the emulation live on without this process.
+    pub fn detach(self) -> anyhow::Result<Record> {
+        let Self { emulation, mut record, .. } = self;
+        record.detached = true;
+        at_home(|| -> anyhow::Result<()> {
+            emulation.persist(&record.pins())?;
+            Ok(record.write()?)
+        })?;
+        Ok(record)
+    }
+}

@@ -1,0 +1,217 @@
+//! Private hosts: network namespaces joined by a wire or a switch, named h1, h2, …, and a command
+//! that runs in the first of them.
+//!
+//! ```text
+//! two hosts     h1:eth0 ═══ h2:eth0
+//! more          hN:eth0 ═══ port N of a bridge in a namespace of its own
+//! ```
+//!
+//! Everything lives in namespaces that only this process and the command's processes refer to: when
+//! they end, by whatever cause, the kernel removes it. Neighbor tables are filled in beforehand, so
+//! no ARP disturbs a measurement.
+
+pub mod inside;
+pub mod run;
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use perturb_dataplane::{
+    namespace::Namespace,
+    netlink::{Netlink, NetlinkError, VethPair},
+};
+
+/// Most hosts: the last byte of an IPv4 address numbers them.
+pub const MAX_HOSTS: u32 = 64;
+/// Interface of every host.
+pub const INTERFACE: &str = "eth0";
+/// MTU of the wires.
+const MTU: u32 = 1500;
+/// Prefix lengths of the hosts' networks.
+const PREFIXES: (u8, u8) = (24, 64);
+
+/// Why private hosts could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// A namespace.
+    #[error("making a network namespace for {host}: {source}")]
+    Namespace {
+        /// For which host.
+        host: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A device or address.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+}
+
+/// A private host.
+pub struct Host {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Its namespace.
+    pub namespace: Namespace,
+}
+
+impl Host {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        name(self.number)
+    }
+
+    /// Index of its interface, unique over all private hosts of a lab.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        interface_index(self.number)
+    }
+
+    /// Indices for the devices of the emulation.
+    #[must_use]
+    pub fn device_indices(&self) -> [u32; 4] {
+        let first = self.index();
+        [first + 1, first + 2, first + 3, first + 4]
+    }
+}
+
+/// Name of the host with a number.
+#[must_use]
+pub fn name(number: u32) -> String {
+    format!("h{number}")
+}
+
+/// Its addresses. The low 16 bits are the number, as `Attachment::rank` expects.
+#[must_use]
+pub fn addresses(number: u32) -> (Ipv4Addr, Ipv6Addr) {
+    let low = number as u16;
+    (Ipv4Addr::new(10, 77, (low >> 8) as u8, low as u8), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, low))
+}
+
+fn hardware_address(number: u32) -> [u8; 6] {
+    [0x02, 0x70, 0x65, 0x00, (number >> 8) as u8, number as u8]
+}
+
+const fn interface_index(number: u32) -> u32 {
+    1000 + number * 8
+}
+
+/// Private hosts and what joins them.
+pub struct Lab {
+    /// The hosts, by number.
+    pub hosts: Vec<Host>,
+    _switch: Option<Namespace>,
+}
+
+impl Lab {
+    /// Makes `count` hosts.
+    pub fn new(count: u32) -> Result<Self, LabError> {
+        let create = |host: String| Namespace::create().map_err(|source| LabError::Namespace { host, source });
+        let hosts = (1..=count)
+            .map(|number| Ok(Host { number, namespace: create(name(number))? }))
+            .collect::<Result<Vec<_>, LabError>>()?;
+        let switch = if let [first, second] = hosts.as_slice() {
+            wire(first, second)?;
+            None
+        } else {
+            let switch = create("the switch".into())?;
+            join(&hosts, &switch)?;
+            Some(switch)
+        };
+        for host in &hosts {
+            configure(host, count)?;
+        }
+        Ok(Self { hosts, _switch: switch })
+    }
+}
+
+/// Runs netlink work inside a namespace.
+fn inside<T: Send>(
+    host: impl FnOnce() -> String,
+    namespace: &Namespace,
+    work: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError> + Send,
+) -> Result<T, LabError> {
+    namespace
+        .enter(|| work(&mut Netlink::open()?))
+        .map_err(|source| LabError::Namespace { host: host(), source })?
+        .map_err(LabError::from)
+}
+
+fn wire(first: &Host, second: &Host) -> Result<(), LabError> {
+    inside(|| first.name(), &first.namespace, |netlink| {
+        netlink.add_veth(&VethPair {
+            near: INTERFACE,
+            far: INTERFACE,
+            far_namespace: Some(std::os::fd::AsFd::as_fd(&second.namespace)),
+            indices: (first.index(), second.index()),
+            mtu: MTU,
+            near_gso_max_segs: None,
+            alias: None,
+        })
+    })
+}
+
+fn join(hosts: &[Host], switch: &Namespace) -> Result<(), LabError> {
+    inside(|| "the switch".into(), switch, |netlink| {
+        const BRIDGE: &str = "switch";
+        netlink.add_bridge(BRIDGE, MTU)?;
+        netlink.set_quiet(BRIDGE)?;
+        netlink.set_up(BRIDGE)?;
+        let bridge = netlink.link(BRIDGE)?.map_or(0, |link| link.index);
+        for host in hosts {
+            let port = format!("port{}", host.number);
+            netlink.add_veth(&VethPair {
+                near: &port,
+                far: INTERFACE,
+                far_namespace: Some(std::os::fd::AsFd::as_fd(&host.namespace)),
+                indices: (0, host.index()),
+                mtu: MTU,
+                near_gso_max_segs: None,
+                alias: None,
+            })?;
+            netlink.set_quiet(&port)?;
+            netlink.set_controller(&port, bridge)?;
+            netlink.set_up(&port)?;
+        }
+        Ok(())
+    })
+}
+
+fn configure(host: &Host, count: u32) -> Result<(), LabError> {
+    inside(|| host.name(), &host.namespace, |netlink| {
+        netlink.set_up("lo")?;
+        netlink.set_quiet(INTERFACE)?;
+        netlink.set_hardware_address(INTERFACE, hardware_address(host.number))?;
+        netlink.set_up(INTERFACE)?;
+        let (v4, v6) = addresses(host.number);
+        netlink.add_address(host.index(), IpAddr::V4(v4), PREFIXES.0)?;
+        match netlink.add_address(host.index(), IpAddr::V6(v6), PREFIXES.1) {
+            // Without IPv6 the hosts have IPv4 only.
+            Err(error) if error.is(libc::EOPNOTSUPP) || error.is(libc::EAFNOSUPPORT) => {}
+            other => other?,
+        }
+        for other in (1..=count).filter(|&other| other != host.number) {
+            let (v4, v6) = addresses(other);
+            netlink.add_neighbor(host.index(), IpAddr::V4(v4), hardware_address(other))?;
+            match netlink.add_neighbor(host.index(), IpAddr::V6(v6), hardware_address(other)) {
+                Err(error) if error.is(libc::EOPNOTSUPP) || error.is(libc::EAFNOSUPPORT) => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Lines for a hosts file.
+#[must_use]
+pub fn hosts_file(count: u32) -> String {
+    (1..=count)
+        .map(|number| {
+            let (v4, v6) = addresses(number);
+            let name = name(number);
+            format!("{v4}\t{name}\n{v6}\t{name}\n")
+        })
+        .collect()
+}

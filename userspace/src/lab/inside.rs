@@ -1,0 +1,240 @@
+//! The processes inside a lab.
+//!
+//! ```text
+//! perturb run ──fork──► stage (mounts, host name; still in the outer PID namespace)
+//!                         └─fork──► init (PID 1 of the private PID namespace: reaps, forwards signals)
+//!                                     └─fork──► the command
+//! ```
+//!
+//! Each dies with its parent (PR_SET_PDEATHSIG), and with `init` every process of its namespace: a
+//! SIGKILL to `perturb run` leaves nothing, daemons that the command started included.
+
+use std::{
+    ffi::{CString, OsString},
+    fs, io,
+    os::{
+        fd::RawFd,
+        unix::{ffi::OsStringExt as _, process::CommandExt as _},
+    },
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicI32, Ordering},
+};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, setns, unshare},
+    sys::{
+        prctl,
+        signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction},
+        wait::{WaitStatus, waitpid},
+    },
+    unistd::{ForkResult, Pid, execvp, fork, getppid, sethostname},
+};
+
+/// Where `ip netns` looks for names.
+const NAMES: &str = "/run/netns";
+
+/// What `perturb run` tells its stage.
+#[derive(Args, Debug)]
+pub struct Stage {
+    /// File descriptors of the hosts' network namespaces, h1's first.
+    #[arg(long, value_delimiter = ',', required = true)]
+    namespaces: Vec<RawFd>,
+    /// The command.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Arguments of `perturb on`.
+#[derive(Args, Debug)]
+pub struct On {
+    /// Name of the private host: h1, h2, …
+    host: String,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Runs a command on another private host; for use inside `perturb run`.
+pub fn on(args: &On) -> anyhow::Result<std::convert::Infallible> {
+    let path = Path::new(NAMES).join(&args.host);
+    let namespace = fs::File::open(&path).with_context(|| {
+        format!("there is no private host {} (`perturb on` works inside `perturb run`)", args.host)
+    })?;
+    setns(namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {}", args.host))?;
+    unshare(CloneFlags::CLONE_NEWUTS)?;
+    sethostname(&args.host)?;
+    let [program, arguments @ ..] = args.command.as_slice() else { bail!("no command") };
+    let error = Command::new(program).args(arguments).exec();
+    Err(error).with_context(|| format!("running {}", program.display()))
+}
+
+/// The stage's work: it is already in h1's network namespace, with mount and UTS namespaces of its
+/// own, and its children are in a PID namespace of their own. Returns the command's exit code.
+pub fn stage(args: &Stage) -> anyhow::Result<u8> {
+    let hosts = args.namespaces.len() as u32;
+    furnish(&args.namespaces).context("preparing the private hosts' view of the machine")?;
+    sethostname(super::name(1)).context("naming the host")?;
+    let command: Vec<CString> = args
+        .command
+        .iter()
+        .map(|word| CString::new(word.clone().into_vec()))
+        .collect::<Result<_, _>>()
+        .context("the command has a zero byte")?;
+    let names: Vec<String> = (1..=hosts).map(super::name).collect();
+    // SAFETY: this process has one thread, so its memory is consistent in the child.
+    match unsafe { fork() }.context("starting the private hosts' first process")? {
+        ForkResult::Child => {
+            let code = init(&command, &names).unwrap_or_else(|error| {
+                eprintln!("perturb: {error:#}");
+                127
+            });
+            std::process::exit(i32::from(code))
+        }
+        ForkResult::Parent { child } => {
+            forward_signals(child)?;
+            Ok(wait_for(child, None)?)
+        }
+    }
+}
+
+/// A view of the machine that shows the private hosts: names for `ip netns`, a hosts file, /sys.
+fn furnish(namespaces: &[RawFd]) -> anyhow::Result<()> {
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).context("making mounts private")?;
+    fs::create_dir_all(NAMES).with_context(|| format!("making {NAMES}"))?;
+    mount(Some("perturb"), NAMES, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))
+        .with_context(|| format!("mounting {NAMES}"))?;
+    for (fd, number) in namespaces.iter().zip(1..) {
+        let name = Path::new(NAMES).join(super::name(number));
+        fs::write(&name, "")?;
+        let source = PathBuf::from(format!("/proc/self/fd/{fd}"));
+        mount(Some(&source), &name, none, MsFlags::MS_BIND, none)
+            .with_context(|| format!("naming host {number}"))?;
+        // The command and what it starts have the names; they need no handles.
+        // SAFETY: `perturb run` opened the handle for this process.
+        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) };
+        fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    }
+    let hosts = Path::new("/etc/hosts");
+    if hosts.exists() {
+        // Bound, then unlinked: the mount keeps it.
+        let file = Path::new(NAMES).join("hosts");
+        let text = fs::read_to_string(hosts).unwrap_or_default() + &super::hosts_file(namespaces.len() as u32);
+        fs::write(&file, text)?;
+        mount(Some(&file), hosts, none, MsFlags::MS_BIND, none).context("binding /etc/hosts")?;
+        fs::remove_file(&file)?;
+    }
+    // /sys shows the devices of the network namespace in which it was mounted.
+    let cgroups = Path::new("/sys/fs/cgroup");
+    let kept = fs::File::open(cgroups);
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).context("mounting /sys")?;
+    if let Ok(kept) = kept
+        && cgroups.is_dir()
+    {
+        use std::os::fd::AsRawFd as _;
+        let source = PathBuf::from(format!("/proc/self/fd/{}", kept.as_raw_fd()));
+        // Only job managers miss it.
+        let _ = mount(Some(&source), cgroups, none, MsFlags::MS_BIND | MsFlags::MS_REC, none);
+    }
+    Ok(())
+}
+
+/// PID 1 of the private PID namespace.
+fn init(command: &[CString], names: &[String]) -> anyhow::Result<u8> {
+    die_with_parent()?;
+    let none: Option<&str> = None;
+    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none).context("mounting /proc")?;
+    // SAFETY: this process has one thread.
+    match unsafe { fork() }.context("starting the command")? {
+        ForkResult::Child => {
+            restore_signals()?;
+            // SAFETY: this process has one thread.
+            unsafe {
+                std::env::set_var("PERTURB_HOSTS", names.join(" "));
+                std::env::set_var("PERTURB_PEER", names.get(1).map_or("", String::as_str));
+            }
+            let [program, ..] = command else { bail!("no command") };
+            let Err(errno) = execvp(program, command);
+            eprintln!("perturb: running {}: {}", program.to_string_lossy(), errno.desc());
+            // As shells do.
+            std::process::exit(if errno == Errno::ENOENT { 127 } else { 126 })
+        }
+        ForkResult::Parent { child } => {
+            forward_signals(child)?;
+            // Any other process that ends here is an orphan that PID 1 reaps.
+            Ok(wait_for(child, Some(Pid::from_raw(-1)))?)
+        }
+    }
+}
+
+/// Asks for SIGKILL when the parent dies, and makes sure that it has not already.
+pub fn die_with_parent() -> nix::Result<()> {
+    let parent = getppid();
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if getppid() != parent {
+        return Err(Errno::ESRCH);
+    }
+    Ok(())
+}
+
+static FORWARD_TO: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn forward(signal: libc::c_int) {
+    let child = FORWARD_TO.load(Ordering::Relaxed);
+    if child > 0 {
+        // SAFETY: kill is async-signal-safe.
+        unsafe { libc::kill(child, signal) };
+    }
+}
+
+/// Passes on what a user or a service manager sends. A terminal sends SIGINT and SIGQUIT to the
+/// command itself, too: they are not for this process.
+fn forward_signals(child: Pid) -> nix::Result<()> {
+    FORWARD_TO.store(child.as_raw(), Ordering::Relaxed);
+    let pass_on = SigAction::new(SigHandler::Handler(forward), SaFlags::SA_RESTART, SigSet::empty());
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    for (signal, action) in [
+        (Signal::SIGTERM, &pass_on),
+        (Signal::SIGHUP, &pass_on),
+        (Signal::SIGUSR1, &pass_on),
+        (Signal::SIGUSR2, &pass_on),
+        (Signal::SIGINT, &ignore),
+        (Signal::SIGQUIT, &ignore),
+    ] {
+        // SAFETY: the handler calls only kill.
+        unsafe { sigaction(signal, action)? };
+    }
+    Ok(())
+}
+
+fn restore_signals() -> nix::Result<()> {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    for signal in
+        [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGPIPE]
+    {
+        // SAFETY: the default action runs no code of ours.
+        unsafe { sigaction(signal, &default)? };
+    }
+    Ok(())
+}
+
+/// Waits for a child's end, reaping `any` on the way; its exit code, or 128 plus its signal.
+fn wait_for(child: Pid, any: Option<Pid>) -> io::Result<u8> {
+    loop {
+        match waitpid(any.unwrap_or(child), None) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == child => return Ok(code as u8),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => return Ok(128 + signal as u8),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => {
+                let _ = kill(child, Signal::SIGKILL);
+                return Err(errno.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `perturb run`: private hosts, joined by a profile, for the time of a command.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::fd::{AsRawFd as _, RawFd},
+    process,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use nix::{
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    sched::{CloneFlags, setns, unshare},
+};
+use perturb_dataplane::{netlink::Netlink, programs::Pacer};
+use tokio::{
+    process::Command,
+    signal::unix::{SignalKind, signal},
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{Host, INTERFACE, Lab, inside::die_with_parent};
+use crate::controller::{
+    Lease, enter,
+    setup::{PacerChoice, Prepared, Running, Target, set_up},
+};
+
+/// What was asked for.
+pub struct Request {
+    /// The profile.
+    pub prepared: Prepared,
+    /// How many hosts.
+    pub hosts: u32,
+    /// Which pacer.
+    pub pacer: PacerChoice,
+    /// Show the programs' own messages.
+    pub verbose: bool,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// The lease inside a lab: nobody else's traffic is at stake, so it is generous.
+const LEASE: Lease = Lease::For(Duration::from_secs(60));
+
+/// Runs the command; its exit code.
+pub async fn run(request: Request) -> anyhow::Result<u8> {
+    let pacer = request.pacer.decide()?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    // A terminal's Ctrl-C is the command's affair.
+    let _interrupt = signal(SignalKind::interrupt())?;
+    let _quit = signal(SignalKind::quit())?;
+
+    let lab = Lab::new(request.hosts)?;
+    let mut running = emulate(&lab, &request, pacer)?;
+    LEASE.renew(&mut running)?;
+    let logs = request.verbose.then(|| crate::report::follow_logs(running.emulation.programs())).transpose()?;
+    let mut child = spawn(&lab, &request.command)?;
+    let pid = child.id().context("the command has ended before it began")?;
+
+    let mut renewals = interval(LEASE.period());
+    renewals.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status?,
+            _ = terminate.recv() => pass_on(pid, libc::SIGTERM),
+            _ = hangup.recv() => pass_on(pid, libc::SIGHUP),
+            _ = renewals.tick() => LEASE.renew(&mut running)?,
+        }
+    };
+    drop(logs);
+    crate::report::warn_of_unintended_drops(&running)?;
+    // The hosts' processes are gone: nobody waits for what is still held.
+    running.abandon()?;
+    Ok(perturb_sandbox::exit_code(status))
+}
+
+fn pass_on(pid: u32, signal: libc::c_int) {
+    // SAFETY: the child has not been waited for, so that its number is still its own.
+    unsafe { libc::kill(pid.cast_signed(), signal) };
+}
+
+fn emulate(lab: &Lab, request: &Request, pacer: Pacer) -> anyhow::Result<Running> {
+    let registry = enter()?;
+    let targets = lab.hosts.iter().map(target).collect::<anyhow::Result<_>>()?;
+    let id = format!("run-{}", process::id());
+    set_up(&registry, &id, &request.prepared, targets, pacer, request.verbose)
+}
+
+fn target(host: &Host) -> anyhow::Result<Target> {
+    let namespace = host.namespace.try_clone()?;
+    let link = namespace.enter(|| Netlink::open()?.link(INTERFACE))??;
+    let Some(link) = link else { bail!("{} has lost its interface", host.name()) };
+    Ok(Target { namespace, link, rank: host.number, indices: host.device_indices() })
+}
+
+/// Starts the command's stage in the first host.
+fn spawn(lab: &Lab, command: &[OsString]) -> anyhow::Result<tokio::process::Child> {
+    let first: RawFd = lab.hosts.first().context("a lab without hosts")?.namespace.as_raw_fd();
+    let fds: Vec<RawFd> = lab.hosts.iter().map(|host| host.namespace.as_raw_fd()).collect();
+    let list: Vec<String> = fds.iter().map(ToString::to_string).collect();
+    let mut stage = Command::new("/proc/self/exe");
+    stage.arg("stage").arg("--namespaces").arg(list.join(",")).arg("--").args(command);
+    let enter = move || -> io::Result<()> {
+        die_with_parent()?;
+        // SAFETY: the namespaces' handles outlive the child's start.
+        setns(unsafe { std::os::fd::BorrowedFd::borrow_raw(first) }, CloneFlags::CLONE_NEWNET)?;
+        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWPID)?;
+        for &fd in &fds {
+            // SAFETY: as above. The stage binds names to them.
+            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes system calls only; it neither allocates nor locks.
+    unsafe { stage.pre_exec(enter) };
+    stage.spawn().context("starting the private hosts' first process")
+}

@@ -1,0 +1,232 @@
+//! What is applied on this machine: one record per emulation, written before the first device is
+//! made, so that whatever ends its owner, the next command knows what to remove.
+//!
+//! ```text
+//! /run/perturb/lock            held by a command that changes the registry
+//! /run/perturb/ID/record.json  what it is
+//! /run/perturb/ID/owner        locked by the controller as long as it lives
+//! /sys/fs/bpf/perturb/ID/      pinned maps, and links if it is detached
+//! ```
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nix::fcntl::{Flock, FlockArg};
+use perturb_dataplane::loader::Slots;
+use serde::{Deserialize, Serialize};
+
+use crate::home::{PINS, RECORDS};
+
+/// Why the registry cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// A file.
+    #[error("{action} {path}: {source}")]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A record that cannot be read.
+    #[error("the record {path} is damaged ({source}); `perturb clear --all` removes what it finds, then delete the file")]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+type Result<T> = std::result::Result<T, RegistryError>;
+
+fn file<T>(action: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
+    result.map_err(|source| RegistryError::File { action, path: path.into(), source })
+}
+
+/// An interface of an emulation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceRecord {
+    /// Its name when the emulation began.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// Inode of its network namespace.
+    pub namespace: u64,
+    /// Devices that were made for it, by name.
+    pub devices: Vec<String>,
+    /// Whether its clsact qdisc was made for the emulation.
+    pub made_clsact: bool,
+}
+
+/// What is known of an emulation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its name in the registry; its devices carry it as alias.
+    pub id: String,
+    /// Process that made it.
+    pub pid: u32,
+    /// `fq` or `user`.
+    pub pacer: String,
+    /// Whether it outlives that process.
+    pub detached: bool,
+    /// The interfaces.
+    pub interfaces: Vec<InterfaceRecord>,
+    /// The normalized profile.
+    pub profile: String,
+    /// Names of the classes, in order.
+    pub classes: Vec<String>,
+    /// Names of the servers, in order.
+    pub servers: Vec<String>,
+    /// Where the servers' state and counters are.
+    pub slots: Slots,
+    /// When it began, seconds since 1970.
+    pub since: u64,
+    /// How many times the profile was changed since.
+    pub updates: u32,
+}
+
+impl Record {
+    /// Its directory of records.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        Path::new(RECORDS).join(&self.id)
+    }
+
+    /// Its directory of pins.
+    #[must_use]
+    pub fn pins(&self) -> PathBuf {
+        Path::new(PINS).join(&self.id)
+    }
+
+    /// The alias of its devices.
+    #[must_use]
+    pub fn alias(id: &str) -> String {
+        format!("perturb {id}")
+    }
+
+    /// Writes it, whole or not at all.
+    pub fn write(&self) -> Result<()> {
+        let directory = self.directory();
+        file("making", &directory, fs::create_dir_all(&directory))?;
+        let path = directory.join("record.json");
+        let fresh = directory.join("record.json.new");
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|source| RegistryError::Damaged { path: path.clone(), source })?;
+        let write = || {
+            let mut out = File::create(&fresh)?;
+            out.write_all(&text)?;
+            fs::rename(&fresh, &path)
+        };
+        file("writing", &path, write())
+    }
+
+    /// Removes it and its pins.
+    pub fn remove(&self) -> Result<()> {
+        for directory in [self.pins(), self.directory()] {
+            match fs::remove_dir_all(&directory) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return file("removing", &directory, Err(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims it for this process, as long as the lock is kept.
+    pub fn own(&self) -> Result<Option<Flock<File>>> {
+        let path = self.directory().join("owner");
+        lock(&path, FlockArg::LockExclusiveNonblock)
+    }
+
+    /// Whether the process that made it still runs.
+    pub fn has_owner(&self) -> Result<bool> {
+        if !self.directory().join("owner").exists() {
+            return Ok(false);
+        }
+        Ok(self.own()?.is_none())
+    }
+
+    /// The record as it is now on disk.
+    pub fn read(id: &str) -> Result<Option<Self>> {
+        let path = Path::new(RECORDS).join(id).join("record.json");
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|source| RegistryError::Damaged { path, source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => file("reading", &path, Err(error)),
+        }
+    }
+}
+
+/// Locks a file, made if need be; `None` if it is taken and the request does not wait.
+fn lock(path: &Path, how: FlockArg) -> Result<Option<Flock<File>>> {
+    let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let opened = file("opening", path, open)?;
+    match Flock::lock(opened, how) {
+        Ok(lock) => Ok(Some(lock)),
+        Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
+        Err((_, errno)) => file("locking", path, Err(errno.into())),
+    }
+}
+
+/// The registry, locked against other commands.
+#[derive(Debug)]
+pub struct Registry {
+    _lock: Flock<File>,
+}
+
+impl Registry {
+    /// Waits for other commands to finish, at most `patience`.
+    pub fn open(patience: Duration) -> Result<Self> {
+        let path = Path::new(RECORDS).join("lock");
+        let mut waited = Duration::ZERO;
+        loop {
+            if let Some(lock) = lock(&path, FlockArg::LockExclusiveNonblock)? {
+                return Ok(Self { _lock: lock });
+            }
+            if waited >= patience {
+                let busy = io::Error::new(io::ErrorKind::WouldBlock, "another perturb command holds it");
+                return file("locking", &path, Err(busy));
+            }
+            let step = Duration::from_millis(10);
+            std::thread::sleep(step);
+            waited += step;
+        }
+    }
+
+    /// All records. A directory without a record is a command that was killed before it made anything:
+    /// it is removed.
+    pub fn records(&self) -> Result<Vec<Record>> {
+        records()
+    }
+}
+
+/// All records, without the lock: for reports.
+pub fn records() -> Result<Vec<Record>> {
+    let directory = Path::new(RECORDS);
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return file("reading", directory, Err(error)),
+    };
+    let mut records = Vec::new();
+    for entry in entries {
+        let entry = file("reading", directory, entry)?;
+        if entry.path().is_dir()
+            && let Some(record) = Record::read(&entry.file_name().to_string_lossy())?
+        {
+            records.push(record);
+        }
+    }
+    records.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(records)
+}

@@ -1,0 +1,375 @@
+//! What an emulation has done so far: counters by class and server, drops by reason, lateness.
+
+mod table;
+
+use std::io::{IsTerminal as _, Write as _};
+
+use anyhow::Context as _;
+use perturb_common::{
+    abi::{CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, ServerCounters},
+    units::Ticks,
+};
+use perturb_dataplane::{counters::Counters, maps::Maps, programs::Programs};
+use serde::Serialize;
+use tokio::{io::unix::AsyncFd, task::JoinHandle};
+
+use crate::{
+    controller::{monotonic, setup::Running},
+    home::at_home,
+    registry::Record,
+};
+
+/// An emulation as `perturb status --json` prints it. What does not apply is absent.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Its name in the registry.
+    pub id: String,
+    /// Interfaces, by name.
+    pub interfaces: Vec<String>,
+    /// `fq` or `user`.
+    pub pacer: String,
+    /// Process that made it.
+    pub pid: u32,
+    /// `running` (its controller lives), `detached`, or `abandoned` (its controller is dead).
+    pub state: &'static str,
+    /// When it began, seconds since 1970.
+    pub since: u64,
+    /// Changes of the profile since.
+    pub updates: u32,
+    /// Until the programs let traffic pass unless the controller is heard of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_left_ms: Option<u64>,
+    /// By class, in the profile's order.
+    pub classes: Vec<ClassReport>,
+    /// By server.
+    pub servers: Vec<ServerReport>,
+    /// Drops that the profile asks for, by reason.
+    pub drops: Drops,
+    /// Drops that it does not ask for: any makes a measurement invalid.
+    pub unintended: Unintended,
+    /// Everything else that was counted.
+    pub events: Events,
+    /// How late held packets left; upper bounds, powers of two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Lateness>,
+}
+
+/// Counters of a class.
+#[derive(Debug, Serialize)]
+pub struct ClassReport {
+    /// Its name.
+    pub name: String,
+    /// What this host sends.
+    pub egress: Flow,
+    /// What it receives.
+    pub ingress: Flow,
+}
+
+/// Counters of a class in one direction.
+#[derive(Debug, Serialize)]
+pub struct Flow {
+    /// Packets; a super-packet counts once.
+    pub packets: u64,
+    /// Wire packets.
+    pub wire_packets: u64,
+    /// Wire bytes.
+    pub bytes: u64,
+    /// Dropped by emulation.
+    pub dropped: u64,
+    /// Mean delay of what was not dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_delay_us: Option<f64>,
+}
+
+/// Counters of a server.
+#[derive(Debug, Serialize)]
+pub struct ServerReport {
+    /// Its name.
+    pub name: String,
+    /// Packets served.
+    pub packets: u64,
+    /// Wire bytes served.
+    pub bytes: u64,
+    /// Dropped because a buffer was full.
+    pub tail_drops: u64,
+    /// Dropped by a loss model.
+    pub losses: u64,
+    /// Time it was busy, summed over its instances.
+    pub busy_ms: f64,
+    /// Longest backlog that a packet found, as the time it waited.
+    pub max_backlog_us: f64,
+}
+
+/// Intended drops.
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
+pub struct Drops {
+    pub tail_drop: u64,
+    pub packet_limit: u64,
+    pub loss: u64,
+    pub burst_loss: u64,
+    pub nth_loss: u64,
+}
+
+/// Unintended drops.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
+pub struct Unintended {
+    pub horizon: u64,
+    pub hold_full: u64,
+}
+
+impl Unintended {
+    /// Whether there was none.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.horizon == 0 && self.hold_full == 0
+    }
+}
+
+/// Other counts.
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
+pub struct Events {
+    pub unmatched: u64,
+    pub lease_expired: u64,
+    pub malformed: u64,
+    pub fragment_unknown: u64,
+    pub contention: u64,
+    pub marked: u64,
+    pub not_ecn_capable: u64,
+    pub duplicated: u64,
+    pub corrupted: u64,
+    pub split: u64,
+    pub released: u64,
+    pub foreign: u64,
+    pub no_instance: u64,
+    pub inconsistent: u64,
+}
+
+/// Quantiles of lateness.
+#[derive(Debug, Serialize)]
+pub struct Lateness {
+    /// Median, at most this.
+    pub p50_us: f64,
+    /// 99 % of the packets, at most this.
+    pub p99_us: f64,
+    /// All, at most this.
+    pub max_us: f64,
+}
+
+impl Report {
+    /// Reads an emulation's counters through its pins. Call it at home.
+    pub fn of(record: &Record) -> anyhow::Result<Self> {
+        let maps = Maps::pinned(&record.pins())?;
+        let lease = maps.control.get(&CONTROL_LEASE, 0).context("reading the lease")?;
+        let slots: Vec<u32> =
+            record.servers.iter().map(|name| record.slots.of(name).unwrap_or_default()).collect();
+        let counters = Counters::read(&maps, record.classes.len() as u32, &slots).context("reading counters")?;
+        let state = match (record.detached, record.has_owner()?) {
+            (true, _) => "detached",
+            (false, true) => "running",
+            (false, false) => "abandoned",
+        };
+        let count = |event: Event| counters.events[event as usize];
+        let classes = record.classes.iter().zip(&counters.classes);
+        let servers = record.servers.iter().zip(&counters.servers);
+        Ok(Self {
+            id: record.id.clone(),
+            interfaces: record.interfaces.iter().map(|interface| interface.name.clone()).collect(),
+            pacer: record.pacer.clone(),
+            pid: record.pid,
+            state,
+            since: record.since,
+            updates: record.updates,
+            lease_left_ms: (lease != u64::MAX).then(|| lease.saturating_sub(monotonic()) / 1_000_000),
+            classes: classes
+                .map(|(name, [egress, ingress])| ClassReport {
+                    name: name.clone(),
+                    egress: flow(egress),
+                    ingress: flow(ingress),
+                })
+                .collect(),
+            servers: servers.map(|(name, server)| server_report(name, server)).collect(),
+            drops: Drops {
+                tail_drop: count(Event::TailDrop),
+                packet_limit: count(Event::PacketLimit),
+                loss: count(Event::Loss),
+                burst_loss: count(Event::BurstLoss),
+                nth_loss: count(Event::NthLoss),
+            },
+            unintended: unintended(&counters),
+            events: Events {
+                unmatched: count(Event::Unmatched),
+                lease_expired: count(Event::LeaseExpired),
+                malformed: count(Event::Malformed),
+                fragment_unknown: count(Event::FragmentUnknown),
+                contention: count(Event::Contention),
+                marked: count(Event::Marked),
+                not_ecn_capable: count(Event::NotEcnCapable),
+                duplicated: count(Event::Duplicated),
+                corrupted: count(Event::Corrupted),
+                split: count(Event::Split),
+                released: count(Event::Released),
+                foreign: count(Event::Foreign),
+                no_instance: count(Event::NoInstance),
+                inconsistent: count(Event::Inconsistent),
+            },
+            lateness: lateness(&counters.lateness),
+        })
+    }
+}
+
+fn unintended(counters: &Counters) -> Unintended {
+    Unintended {
+        horizon: counters.events[Event::Horizon as usize],
+        hold_full: counters.events[Event::HoldFull as usize],
+    }
+}
+
+fn flow(counters: &ClassCounters) -> Flow {
+    let kept = counters.packets - counters.dropped.min(counters.packets);
+    Flow {
+        packets: counters.packets,
+        wire_packets: counters.segments,
+        bytes: counters.bytes,
+        dropped: counters.dropped,
+        mean_delay_us: (kept > 0).then(|| counters.delay as f64 / kept as f64 / 1e3),
+    }
+}
+
+fn server_report(name: &str, counters: &ServerCounters) -> ServerReport {
+    let micros = |ticks: u64| Ticks(ticks).nanos().0 as f64 / 1e3;
+    ServerReport {
+        name: name.into(),
+        packets: counters.packets,
+        bytes: counters.bytes,
+        tail_drops: counters.tail_drops,
+        losses: counters.losses,
+        busy_ms: micros(counters.busy) / 1e3,
+        max_backlog_us: micros(counters.max_backlog),
+    }
+}
+
+fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize]) -> Option<Lateness> {
+    let total: u64 = histogram.iter().sum();
+    if total == 0 {
+        return None;
+    }
+    let bound = |share: f64| {
+        let wanted = (total as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, count) in histogram.iter().enumerate() {
+            seen += count;
+            if seen >= wanted {
+                return (1u64 << bucket) as f64 / 1e3;
+            }
+        }
+        f64::INFINITY
+    };
+    Some(Lateness { p50_us: bound(0.5), p99_us: bound(0.99), max_us: bound(1.0) })
+}
+
+/// A line on standard error that shows the running totals, if that is a terminal.
+pub struct LiveLine {
+    on: bool,
+}
+
+impl LiveLine {
+    /// Nothing is shown if `quiet`.
+    #[must_use]
+    pub fn new(quiet: bool) -> Self {
+        Self { on: !quiet && std::io::stderr().is_terminal() }
+    }
+
+    /// Shows the totals now.
+    pub fn show(&mut self, running: &Running) -> anyhow::Result<()> {
+        if !self.on {
+            return Ok(());
+        }
+        // Another command may have changed the profile since.
+        let record = at_home(|| Record::read(&running.record.id))?.unwrap_or_else(|| running.record.clone());
+        let report = at_home(|| Report::of(&record))?;
+        let total = |pick: fn(&Flow) -> u64| -> u64 {
+            report.classes.iter().map(|class| pick(&class.egress) + pick(&class.ingress)).sum()
+        };
+        let mut line = format!(
+            "{} packets, {:.1} MB, {} dropped",
+            total(|flow| flow.packets),
+            total(|flow| flow.bytes) as f64 / 1e6,
+            total(|flow| flow.dropped),
+        );
+        if let Some(lateness) = &report.lateness {
+            line += &format!(", 99 % at most {:.0} µs late", lateness.p99_us);
+        }
+        if !report.unintended.is_none() {
+            line += &format!(
+                ", UNINTENDED: {} beyond the horizon, {} not held",
+                report.unintended.horizon, report.unintended.hold_full
+            );
+        }
+        eprint!("\r\x1b[K{line}");
+        std::io::stderr().flush()?;
+        Ok(())
+    }
+
+    /// Ends the line.
+    pub fn finish(&mut self) {
+        if self.on {
+            eprintln!();
+        }
+    }
+}
+
+/// Says on standard error if packets were dropped that the profile does not drop.
+pub fn warn_of_unintended_drops(running: &Running) -> anyhow::Result<()> {
+    let record = &running.record;
+    let report = at_home(|| Report::of(record))?;
+    if !report.unintended.is_none() {
+        eprintln!(
+            "perturb: warning: {} packets were beyond the horizon and {} could not be held: the profile does not ask \
+             for these drops, so do not trust the result; raise `horizon` or `limits.held`, or give servers a `buffer`",
+            report.unintended.horizon, report.unintended.hold_full
+        );
+    }
+    Ok(())
+}
+
+/// Passes the programs' messages on to standard error until the handle is dropped.
+pub fn follow_logs(programs: &mut Programs) -> anyhow::Result<LogFollower> {
+    let logger = programs.log_reader(&STDERR).context("reading the programs' messages")?;
+    let task = tokio::task::spawn(async move {
+        let Ok(mut ready) = AsyncFd::register(logger) else { return };
+        loop {
+            let Ok(mut guard) = ready.readable_mut().await else { return };
+            guard.get_inner_mut().flush();
+            guard.clear_ready();
+        }
+    });
+    Ok(LogFollower(task))
+}
+
+/// Reads the programs' messages as long as it lives.
+pub struct LogFollower(JoinHandle<()>);
+
+impl Drop for LogFollower {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct ToStderr;
+
+static STDERR: ToStderr = ToStderr;
+
+impl log::Log for ToStderr {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("perturb: kernel: {}", record.args());
+    }
+
+    fn flush(&self) {}
+}

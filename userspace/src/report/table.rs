@@ -1,0 +1,95 @@
+//! The report for people.
+
+use std::fmt;
+
+use super::{Flow, Report};
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lease = match self.lease_left_ms {
+            Some(left) => format!(", lease {:.1} s", left as f64 / 1e3),
+            None => String::new(),
+        };
+        writeln!(
+            f,
+            "{}: {} by {}, pacer {}{lease}, profile changed {} times",
+            self.interfaces.join(", "),
+            self.state,
+            self.pid,
+            self.pacer,
+            self.updates
+        )?;
+        writeln!(
+            f,
+            "  {:<20} {:<8} {:>10} {:>10} {:>14} {:>9} {:>12}",
+            "class", "", "packets", "on wire", "bytes", "dropped", "delay"
+        )?;
+        for class in &self.classes {
+            for (direction, flow) in [("egress", &class.egress), ("ingress", &class.ingress)] {
+                writeln!(f, "  {:<20} {direction:<8} {}", class.name, FlowRow(flow))?;
+            }
+        }
+        writeln!(
+            f,
+            "  {:<20} {:<8} {:>10} {:>10} {:>14} {:>9} {:>12}",
+            "server", "", "packets", "busy", "bytes", "dropped", "max backlog"
+        )?;
+        for server in &self.servers {
+            writeln!(
+                f,
+                "  {:<20} {:<8} {:>10} {:>7.1} ms {:>14} {:>9} {:>9.1} us",
+                server.name,
+                "",
+                server.packets,
+                server.busy_ms,
+                server.bytes,
+                server.tail_drops + server.losses,
+                server.max_backlog_us
+            )?;
+        }
+        let drops = &self.drops;
+        writeln!(
+            f,
+            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}; unintended: horizon {}, hold full {}",
+            drops.tail_drop,
+            drops.packet_limit,
+            drops.loss,
+            drops.burst_loss,
+            drops.nth_loss,
+            self.unintended.horizon,
+            self.unintended.hold_full
+        )?;
+        let events = &self.events;
+        writeln!(
+            f,
+            "  passed: unmatched {}, malformed {}, lease expired {}; marked {}, duplicated {}, corrupted {}",
+            events.unmatched,
+            events.malformed,
+            events.lease_expired,
+            events.marked,
+            events.duplicated,
+            events.corrupted
+        )?;
+        if let Some(lateness) = &self.lateness {
+            writeln!(
+                f,
+                "  late by at most: {:.1} us (50 %), {:.1} us (99 %), {:.1} us (all)",
+                lateness.p50_us, lateness.p99_us, lateness.max_us
+            )?;
+        }
+        Ok(())
+    }
+}
+
+struct FlowRow<'a>(&'a Flow);
+
+impl fmt::Display for FlowRow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Flow { packets, wire_packets, bytes, dropped, mean_delay_us } = self.0;
+        write!(f, "{packets:>10} {wire_packets:>10} {bytes:>14} {dropped:>9} ")?;
+        match mean_delay_us {
+            Some(delay) => write!(f, "{delay:>9.1} us"),
+            None => write!(f, "{:>12}", "-"),
+        }
+    }
+}
