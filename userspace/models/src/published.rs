@@ -9,9 +9,12 @@
 
 use serde::Serialize;
 
+mod locality;
 mod loggp;
+mod logpc;
 mod nfs;
 mod table;
+mod whatif;
 
 /// One published number and ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -57,6 +60,9 @@ impl Comparison {
 pub fn comparisons() -> Vec<Comparison> {
     let mut all = loggp::comparisons();
     all.extend(nfs::comparisons());
+    all.extend(logpc::comparisons());
+    all.extend(whatif::comparisons());
+    all.extend(locality::comparisons());
     all
 }
 
@@ -113,6 +119,7 @@ impl Measurements {
 pub fn measurements() -> Vec<Measurements> {
     let mut all = loggp::measurements();
     all.extend(nfs::measurements());
+    all.extend(logpc::measurements());
     all
 }
 
