@@ -79,6 +79,14 @@ impl Match {
             || !self.dscp.is_empty()
     }
 
+    /// Whether it tells this side from the other, so that it means different headers at egress and at ingress.
+    pub fn looks_at_sides(&self) -> bool {
+        !(self.local.is_empty()
+            && self.remote.is_empty()
+            && self.local_port.is_empty()
+            && self.remote_port.is_empty())
+    }
+
     /// Whether it matches everything.
     pub fn is_everything(&self) -> bool {
         *self == Self::default()

@@ -294,36 +294,35 @@ impl Current {
     }
 }
 
-/// Distinct vectors.
+/// Vectors, each once.
 struct Vectors {
     /// Words that any rule uses.
     used: usize,
     distinct: Vec<RuleVector>,
-    by_hash: HashMap<u64, Vec<u32>>,
+    by_hash: HashMap<u64, u32>,
 }
 
 impl Vectors {
     fn new(rules: usize) -> Self {
         Self {
             used: rules.div_ceil(64),
-            distinct: Vec::new(),
-            by_hash: HashMap::new(),
+            distinct: Vec::with_capacity(rules),
+            by_hash: HashMap::with_capacity(rules),
         }
     }
 
     fn number(&mut self, current: &Current) -> u32 {
-        let same = self.by_hash.entry(current.hash).or_default();
-        let equal = |&&number: &&u32| {
-            self.distinct
-                .get(number as usize)
-                .is_some_and(|vector| vector.words[..self.used] == current.words[..self.used])
+        let known = self.by_hash.get(&current.hash).copied();
+        let same = |&number: &u32| {
+            let vector = self.distinct.get(number as usize);
+            vector.is_some_and(|vector| vector.words[..self.used] == current.words[..self.used])
         };
-        if let Some(&number) = same.iter().find(equal) {
-            return number;
-        }
-        let number = u32::try_from(self.distinct.len()).unwrap_or(u32::MAX);
-        self.distinct.push(RuleVector { words: current.words });
-        same.push(number);
-        number
+        // Should two vectors have one hash, the later one is stored again each time: larger, never wrong.
+        known.filter(same).unwrap_or_else(|| {
+            let number = u32::try_from(self.distinct.len()).unwrap_or(u32::MAX);
+            self.distinct.push(RuleVector { words: current.words });
+            self.by_hash.insert(current.hash, number);
+            number
+        })
     }
 }

@@ -22,6 +22,7 @@ use perturb_common::tables::Tables;
 use perturb_common::units::{GapPerByte, Nanos, Ticks};
 
 use crate::explain::horizon;
+use crate::matching::Match;
 use crate::model::{
     Class, Distribution, GilbertElliott, Profile, Scope, Segmentation, Server, ServerId, Volume,
 };
@@ -100,13 +101,14 @@ pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, Compile
     }
     limit("jitter distributions", tables.jitter.len(), MAX_JITTER_TABLES)?;
 
-    for (classifier, direction) in tables
-        .classifier
-        .iter_mut()
-        .zip([Direction::Egress, Direction::Ingress])
-    {
-        *classifier = classifier::compile(profile.classes.iter().map(|class| &class.matching), direction)?;
-    }
+    let matches = || profile.classes.iter().map(|class| &class.matching);
+    let egress = classifier::compile(matches(), Direction::Egress)?;
+    let ingress = if matches().any(Match::looks_at_sides) {
+        classifier::compile(matches(), Direction::Ingress)?
+    } else {
+        egress.clone()
+    };
+    tables.classifier = [egress, ingress];
     let bounds = tables
         .classifier
         .iter()
