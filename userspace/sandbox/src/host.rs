@@ -1,0 +1,365 @@
+//! The host's side of one run: boots the kernel, then passes streams and signals until the command ends.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::{ffi::OsStringExt as _, process::ExitStatusExt as _},
+    },
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    libc,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    unistd::{gethostname, read, write},
+};
+
+use crate::{
+    Sandbox, SandboxError, Task,
+    error::Context as _,
+    kernel::{Channels, Kernel},
+    signals::Watch,
+    terminal::{self, Raw},
+    wire::{CHUNK, Decoder, Frame as _, Request, STDIN_WINDOW, ToGuest, ToHost, WindowSize},
+};
+
+/// From the kernel's start to its first process: 1.5 s on an idle machine.
+const BOOT_LIMIT: Duration = Duration::from_secs(60);
+/// What a command has to end itself after a signal.
+const SIGNAL_GRACE: Duration = Duration::from_secs(5);
+/// How often deadlines, signals and the terminal's size are looked at when nothing else happens.
+const TICK_MS: u8 = 100;
+/// What is kept of the kernel's messages for an error.
+const CONSOLE_TAIL: usize = 4096;
+
+pub(crate) fn run(sandbox: &Sandbox, task: &Task, init: &Path) -> Result<ExitStatus, SandboxError> {
+    if task.argv.is_empty() {
+        return Err(SandboxError::NoCommand);
+    }
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    let terminal = terminal::size(&stdin).and(terminal::size(&stdout));
+    let request = Request {
+        argv: task.argv.clone(),
+        env: task.env.iter().map(joined).collect(),
+        cwd: task.cwd.clone(),
+        hostname: gethostname().context("read the host name")?,
+        modules: sandbox.modules.clone(),
+        modprobe: sandbox.modprobe.clone(),
+        writable: writable(&task.writable)?,
+        terminal,
+    };
+    let signals = Watch::new().context("watch for signals")?;
+    let (kernel, channels) = Kernel::boot(sandbox, task, init)?;
+    let raw = terminal
+        .map(|_| Raw::new(stdin.as_fd()))
+        .transpose()
+        .context("make the terminal raw")?;
+    let session = Session {
+        task,
+        channels,
+        kernel,
+        signals,
+        decoder: Decoder::default(),
+        console: VecDeque::with_capacity(CONSOLE_TAIL),
+        window: STDIN_WINDOW,
+        input: Input::Open,
+        terminal,
+        stop: None,
+        deadline: Some(Deadline {
+            at: Instant::now() + BOOT_LIMIT,
+            kind: DeadlineKind::Boot,
+        }),
+    };
+    let result = session.run(request);
+    drop(raw);
+    result
+}
+
+fn joined((name, value): &(OsString, OsString)) -> OsString {
+    let mut pair = name.clone().into_vec();
+    pair.push(b'=');
+    pair.extend_from_slice(value.as_encoded_bytes());
+    OsString::from_vec(pair)
+}
+
+fn writable(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SandboxError> {
+    let real = |path: &PathBuf| {
+        let real = path
+            .canonicalize()
+            .ok()
+            .filter(|real| real.is_dir() && real != Path::new("/"));
+        real.ok_or_else(|| SandboxError::Writable { path: path.clone() })
+    };
+    paths.iter().map(real).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Input {
+    Open,
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum DeadlineKind {
+    Boot,
+    Command,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    kind: DeadlineKind,
+}
+
+/// A signal that was passed on, and when patience ends.
+#[derive(Debug, Clone, Copy)]
+struct Stop {
+    signal: i32,
+    at: Instant,
+}
+
+struct Session<'task> {
+    task: &'task Task,
+    channels: Channels,
+    kernel: Kernel,
+    signals: Watch,
+    decoder: Decoder,
+    console: VecDeque<u8>,
+    /// Bytes of input the guest would still take.
+    window: usize,
+    input: Input,
+    terminal: Option<WindowSize>,
+    stop: Option<Stop>,
+    deadline: Option<Deadline>,
+}
+
+impl Session<'_> {
+    fn run(mut self, request: Request) -> Result<ExitStatus, SandboxError> {
+        let mut request = Some(request);
+        loop {
+            self.wait()?;
+            while let Some(frame) = self.decoder.next()? {
+                match frame {
+                    ToHost::Hello => {
+                        if let Some(request) = request.take() {
+                            self.send(&ToGuest::Start(Box::new(request)))?;
+                        }
+                    }
+                    ToHost::Started => self.started(),
+                    ToHost::Stdout(data) => self.print(&data, io::stdout().as_fd())?,
+                    ToHost::Stderr(data) => self.print(&data, io::stderr().as_fd())?,
+                    ToHost::Credit(bytes) => self.window += bytes as usize,
+                    ToHost::StdinClosed => self.input = Input::Ended,
+                    ToHost::Exit(status) => return Ok(ExitStatus::from_raw(status)),
+                    ToHost::Failed { step, reason } => return Err(SandboxError::Guest { step, reason }),
+                }
+            }
+        }
+    }
+
+    fn started(&mut self) {
+        self.kernel.forget_files();
+        self.deadline = self.task.timeout.map(|limit| Deadline {
+            at: Instant::now() + limit,
+            kind: DeadlineKind::Command,
+        });
+    }
+
+    /// Waits at most a tick, then takes what has come on every channel.
+    fn wait(&mut self) -> Result<(), SandboxError> {
+        let stdin = io::stdin();
+        let started = !matches!(
+            self.deadline,
+            Some(Deadline {
+                kind: DeadlineKind::Boot,
+                ..
+            })
+        );
+        let wants_input = started && self.input == Input::Open && self.window > 0;
+        let mut fds = vec![
+            PollFd::new(self.channels.line.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.channels.console.as_fd(), PollFlags::POLLIN),
+        ];
+        if wants_input {
+            fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut fds, PollTimeout::from(TICK_MS)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error).context("wait for its kernel"),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+        if ready[1] {
+            self.read_console()?;
+        }
+        if ready[0] {
+            self.read_line()?;
+        }
+        if ready.get(2) == Some(&true) {
+            self.read_input(stdin.as_fd())?;
+        }
+        self.check_limits()
+    }
+
+    fn read_line(&mut self) -> Result<(), SandboxError> {
+        let mut buffer = [0; 4 * CHUNK];
+        match self.channels.line.read(&mut buffer) {
+            Ok(length) if length > 0 => {
+                self.decoder.push(&buffer[..length]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            // A dead kernel's end of a socket pair is closed or reset.
+            Ok(_) | Err(_) => {
+                while self.read_console()? {}
+                Err(SandboxError::Died {
+                    console: self.last_words(),
+                })
+            }
+        }
+    }
+
+    /// Takes what the kernel said; false at the end.
+    fn read_console(&mut self) -> Result<bool, SandboxError> {
+        let mut buffer = [0; CHUNK];
+        let length = match self.channels.console.read(&mut buffer) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+            Err(error) => return Err(error).context("read its kernel's messages"),
+        };
+        let said = &buffer[..length];
+        if self.task.verbose {
+            io::stderr()
+                .write_all(said)
+                .context("print its kernel's messages")?;
+        }
+        self.console.extend(said);
+        let excess = self.console.len().saturating_sub(CONSOLE_TAIL);
+        self.console.drain(..excess);
+        Ok(length > 0)
+    }
+
+    fn last_words(&self) -> String {
+        let bytes: Vec<u8> = self
+            .console
+            .iter()
+            .copied()
+            .filter(|byte| *byte != b'\r')
+            .collect();
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+
+    fn read_input(&mut self, stdin: BorrowedFd<'_>) -> Result<(), SandboxError> {
+        let mut buffer = [0; CHUNK];
+        let limit = self.window.min(CHUNK);
+        match read(stdin, &mut buffer[..limit]) {
+            // EIO: a terminal whose foreground is someone else, or that hung up.
+            Ok(0) | Err(Errno::EIO) => {
+                self.input = Input::Ended;
+                self.send(&ToGuest::StdinEof)
+            }
+            Ok(length) => {
+                self.window -= length;
+                self.send(&ToGuest::Stdin(buffer[..length].to_vec()))
+            }
+            Err(Errno::EINTR | Errno::EAGAIN) => Ok(()),
+            Err(error) => Err(error).context("read standard input"),
+        }
+    }
+
+    /// Writes to one of our own outputs without missing a deadline if nobody reads it.
+    fn print(&mut self, mut data: &[u8], output: BorrowedFd<'_>) -> Result<(), SandboxError> {
+        while !data.is_empty() {
+            let mut fds = [PollFd::new(output, PollFlags::POLLOUT)];
+            let ready = poll(&mut fds, PollTimeout::from(TICK_MS)).unwrap_or(0);
+            self.check_limits()?;
+            if ready == 0 {
+                continue;
+            }
+            match write(output, data) {
+                Ok(length) => data = &data[length..],
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                // As without a sandbox: who writes to a closed pipe gets the signal.
+                Err(Errno::EPIPE) => return self.send(&ToGuest::Signal(libc::SIGPIPE)),
+                Err(error) => return Err(error).context("print the command's output"),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_limits(&mut self) -> Result<(), SandboxError> {
+        let now = Instant::now();
+        if let Some(signal) = self.signals.take() {
+            let booting = matches!(
+                self.deadline,
+                Some(Deadline {
+                    kind: DeadlineKind::Boot,
+                    ..
+                })
+            );
+            if self.stop.is_some() || booting {
+                return Err(SandboxError::Interrupted { signal });
+            }
+            self.stop = Some(Stop {
+                signal,
+                at: now + SIGNAL_GRACE,
+            });
+            self.send(&ToGuest::Signal(signal))?;
+        }
+        if let Some(stop) = self.stop
+            && now >= stop.at
+        {
+            return Err(SandboxError::Interrupted { signal: stop.signal });
+        }
+        if let Some(deadline) = self.deadline
+            && now >= deadline.at
+        {
+            return Err(match deadline.kind {
+                DeadlineKind::Boot => SandboxError::BootTimeout {
+                    limit: BOOT_LIMIT,
+                    console: self.last_words(),
+                },
+                DeadlineKind::Command => SandboxError::Timeout {
+                    limit: self.task.timeout.unwrap_or_default(),
+                },
+            });
+        }
+        if self.terminal.is_some() {
+            let size = terminal::size(&io::stdin());
+            if size != self.terminal
+                && let Some(size) = size
+            {
+                self.terminal = Some(size);
+                self.send(&ToGuest::Resize(size))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, frame: &ToGuest) -> Result<(), SandboxError> {
+        let bytes = frame.encode();
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            match self.channels.line.write(rest) {
+                Ok(length) => rest = &rest[length..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The line's end is noticed, and explained, where it is read.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                    ) =>
+                {
+                    return Ok(());
+                }
+                Err(error) => return Err(error).context("pass input to its kernel"),
+            }
+        }
+        Ok(())
+    }
+}
