@@ -26,6 +26,7 @@ use serde::Serialize;
 pub mod cost;
 pub mod decision;
 pub mod detect;
+pub mod experiment;
 pub mod notation;
 pub mod optimal;
 pub mod partition;

@@ -331,6 +331,12 @@ impl Predictor {
         }
     }
 
+    /// Whether every process has exited.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.processes.iter().all(|process| process.state == State::Ended)
+    }
+
     /// What passed through.
     #[must_use]
     pub fn counters(&self) -> Counters {

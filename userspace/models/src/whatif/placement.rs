@@ -31,6 +31,15 @@ impl std::fmt::Display for ProcessName {
     }
 }
 
+impl serde::Serialize for ProcessName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Number(number) => serializer.serialize_u64(*number),
+            Self::Text(text) => serializer.serialize_str(text),
+        }
+    }
+}
+
 impl<'de> serde::Deserialize<'de> for ProcessName {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
