@@ -190,7 +190,7 @@ impl TimeoutRule {
             Some(pending) => pending.finish.min(time - self.jitter),
             None => time - self.jitter,
         };
-        while self.checkpoints.get(1).is_some_and(|second| second.time <= safe) {
+        while self.checkpoints.get(1).is_some_and(|second| earlier(second.time, safe)) {
             self.checkpoints.pop_front();
         }
         if let Some(first) = self.checkpoints.front() {
@@ -220,7 +220,7 @@ impl TimeoutRule {
         }
         self.decided = Some(pending.finish);
         while self.checkpoints.len() > 1
-            && self.checkpoints.back().is_some_and(|last| last.time > pending.finish)
+            && self.checkpoints.back().is_some_and(|last| !earlier(last.time, pending.finish))
         {
             self.checkpoints.pop_back();
         }
@@ -233,6 +233,12 @@ impl TimeoutRule {
         }
         self.work = 0;
     }
+}
+
+/// Whether a time is before another and not the same instant: there may be several rounds of events at
+/// one time, and a checkpoint between them is too late for a transfer that ended in the first.
+fn earlier(one: f64, other: f64) -> bool {
+    one < other && !same_instant(one, other)
 }
 
 /// Steele, Lea and Flood's SplitMix64: small, seeded, and good enough to draw victims.
