@@ -232,15 +232,17 @@ fn path_meaning(profile: &Profile, path: &[ServerId], overhead: Duration) -> Pat
         longest_wait: waits
             .filter(|waits| !waits.is_empty())
             .map(|waits| waits.into_iter().fold(Duration::ZERO, Duration::saturating_add)),
-        loss: loss(servers.iter().map(|(_, server)| &server.loss)),
+        loss: loss(&servers),
     }
 }
 
 /// Long-run loss over independent servers: 1 - Π (1 - p), the bad state's share being p/(p+r).
-fn loss<'a>(losses: impl Iterator<Item = &'a crate::Loss>) -> Probability {
+fn loss(servers: &[(&Name, &crate::Server)]) -> Probability {
     let share =
         |probability: Probability| probability.billionths() as f64 / Probability::ONE.billionths() as f64;
-    let survival: f64 = losses
+    let survival: f64 = servers
+        .iter()
+        .map(|(_, server)| &server.loss)
         .map(|loss| {
             let burst = loss.burst.map_or(0.0, |burst| {
                 let (p, r) = (share(burst.to_bad), share(burst.to_good));

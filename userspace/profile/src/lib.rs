@@ -14,6 +14,7 @@ mod compile;
 mod delay;
 mod diagnostic;
 mod explain;
+mod findings;
 mod keys;
 mod load;
 mod matching;

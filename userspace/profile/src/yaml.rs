@@ -7,7 +7,8 @@
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 
-use crate::diagnostic::{Findings, KeyPath, Problem, Refused};
+use crate::diagnostic::{Problem, Refused};
+use crate::findings::{Findings, KeyPath};
 
 /// Longest text, in bytes. 1024 hosts and 4096 classes written out take less than 2 MiB.
 const MAX_TEXT: usize = 16 << 20;
@@ -45,6 +46,8 @@ pub(crate) struct Node {
 pub(crate) enum Kind {
     /// Nothing, `~` or `null`.
     Nothing,
+    /// Something that was reported already.
+    Refused,
     Scalar(String),
     List(Vec<Node>),
     Map(Vec<Entry>),
@@ -61,7 +64,7 @@ impl Node {
     /// What this is, for a message.
     pub(crate) fn found(&self) -> &'static str {
         match self.kind {
-            Kind::Nothing => "nothing",
+            Kind::Nothing | Kind::Refused => "nothing",
             Kind::Scalar(_) => "a single value",
             Kind::List(_) => "a list",
             Kind::Map(_) => "a map",
@@ -184,7 +187,7 @@ impl<'t> Builder<'t, '_, '_> {
             Event::MappingStart(..) => Kind::Map(self.map()?),
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
                 self.refuse(place, Refused::Alias);
-                Kind::Nothing
+                Kind::Refused
             }
             _ => return Err(Broken(place, "a value was expected here".to_owned())),
         };
@@ -218,6 +221,7 @@ impl<'t> Builder<'t, '_, '_> {
                     continue;
                 }
                 Kind::Scalar(text) => text,
+                Kind::Refused => continue,
                 _ => {
                     self.refuse(key_place, Refused::KeyNotText);
                     continue;

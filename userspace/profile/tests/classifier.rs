@@ -1,5 +1,7 @@
 //! The bit-vector classifier says the same as a linear scan for the first class that matches.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod support;
 
 use std::net::{IpAddr, Ipv6Addr};

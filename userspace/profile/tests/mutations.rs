@@ -1,5 +1,7 @@
 //! 10 000 mutated profiles: each is refused with at least one located error, or is a valid profile. Never a panic.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod support;
 
 use perturb_profile::{explain, parse};

@@ -1,5 +1,7 @@
 //! What is printed is a profile again, the same one, and the JSON Schema accepts it.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod support;
 
 use perturb_profile::{parse, schema};

@@ -20,21 +20,19 @@ use perturb_common::tables::Classifier;
 use super::CompileError;
 use super::intervals::Intervals;
 use crate::matching::{EtherType, Family, Match, PortRange, Prefix, Protocol};
+use crate::model::Class;
 
 /// One product of sets; `None`: every value.
 type Rule = [Option<Intervals>; DIMENSIONS as usize];
 
-/// The classifier of the classes that `matches` describe, in their order.
-pub(super) fn compile<'m>(
-    matches: impl Iterator<Item = &'m Match>,
-    direction: Direction,
-) -> Result<Classifier, CompileError> {
+/// The classifier of `classes`, the first that matches counts.
+pub(super) fn compile(classes: &[Class], direction: Direction) -> Result<Classifier, CompileError> {
     let mut rules: Vec<Rule> = Vec::new();
     let mut classifier = Classifier::default();
-    for (class, matching) in (0u32..).zip(matches) {
-        for rule in rules_of(matching, direction) {
+    for (number, class) in (0u32..).zip(classes) {
+        for rule in rules_of(&class.matching, direction) {
             rules.push(rule);
-            classifier.rules.push(class);
+            classifier.rules.push(number);
         }
     }
     limit("rules of the classes' matches", rules.len(), MAX_RULES)?;
@@ -162,7 +160,7 @@ fn ethertypes(matching: &Match) -> Option<Intervals> {
         set = Some(
             set.take()
                 .map_or_else(|| with.clone(), |held| held.intersection(&with)),
-        )
+        );
     };
     if matching.non_ip {
         narrow(ip().complement(u16::MAX.into()));

@@ -22,11 +22,10 @@ use perturb_common::tables::Tables;
 use perturb_common::units::{GapPerByte, Nanos, Ticks};
 
 use crate::explain::horizon;
-use crate::matching::Match;
 use crate::model::{
     Class, Distribution, GilbertElliott, Profile, Scope, Segmentation, Server, ServerId, Volume,
 };
-use crate::quantity::{Duration, Probability, Rate};
+use crate::quantity::{Duration, Probability, Rate, Size};
 use crate::{Name, delay};
 
 pub(crate) use jitter::MAX_ENTRIES as MAX_TABLE_ENTRIES;
@@ -64,7 +63,7 @@ pub enum CompileError {
 pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, CompileError> {
     let mut tables = Tables {
         horizon: ticks(horizon(profile)),
-        held: profile.limits.held.map_or(0, |held| held.bytes()),
+        held: profile.limits.held.map_or(0, Size::bytes),
         flows: profile.limits.flows,
         class_names: profile
             .classes
@@ -101,10 +100,13 @@ pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, Compile
     }
     limit("jitter distributions", tables.jitter.len(), MAX_JITTER_TABLES)?;
 
-    let matches = || profile.classes.iter().map(|class| &class.matching);
-    let egress = classifier::compile(matches(), Direction::Egress)?;
-    let ingress = if matches().any(Match::looks_at_sides) {
-        classifier::compile(matches(), Direction::Ingress)?
+    let egress = classifier::compile(&profile.classes, Direction::Egress)?;
+    let ingress = if profile
+        .classes
+        .iter()
+        .any(|class| class.matching.looks_at_sides())
+    {
+        classifier::compile(&profile.classes, Direction::Ingress)?
     } else {
         egress.clone()
     };

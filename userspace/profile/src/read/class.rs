@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::{Contradiction, Findings, Problem};
+use crate::diagnostic::{Contradiction, Problem};
+use crate::findings::Findings;
 use crate::keys::{self, ALTERNATIVES, Bounds};
 use crate::matching::{
     DSCPS, Dscp, ETHERTYPES, EtherType, Family, Match, PROTOCOLS, PortRange, Prefix, Protocol,
 };
 use crate::model::{Class, Name, ServerId, Treatment};
-use crate::read::{At, Fields};
+use crate::read::{self, At, Fields};
 use crate::suggest::closest;
 
 /// The servers that a path may name.
@@ -76,7 +77,7 @@ pub(crate) fn classes(
         |at, findings| {
             let fields = Fields::open(at, &keys::CLASS, &[], findings)?;
             let name = fields.require("name", "name: nfs", findings, |at, findings| {
-                let name = at.name(findings)?;
+                let name = read::name(at, findings)?;
                 if let Some(&first_line) = lines.get(&name) {
                     at.report(
                         Problem::DuplicateName {
@@ -107,8 +108,7 @@ fn treatment(fields: &Fields<'_>, servers: &ServerNames<'_>, findings: &mut Find
     if fields.node("bypass").is_none() {
         if fields.node("egress").is_none() && fields.node("ingress").is_none() {
             let example = "egress: [SERVER], ingress: [SERVER] or bypass: true";
-            fields.report(
-                "",
+            fields.report_whole(
                 Problem::MissingKey {
                     key: "egress",
                     example,
@@ -133,15 +133,13 @@ fn conditions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Match> {
     let prefixes = |key, findings: &mut Findings<'_>| -> Vec<Prefix> {
         fields
             .read(key, findings, |at, f| {
-                at.one_or_more(ALTERNATIVES, f, |at, f| at.prefix(f))
+                at.one_or_more(ALTERNATIVES, f, read::prefix)
             })
             .unwrap_or_default()
     };
     let ports = |key, findings: &mut Findings<'_>| -> Vec<PortRange> {
         fields
-            .read(key, findings, |at, f| {
-                at.one_or_more(ALTERNATIVES, f, |at, f| at.port(f))
-            })
+            .read(key, findings, |at, f| at.one_or_more(ALTERNATIVES, f, read::port))
             .unwrap_or_default()
     };
     let matching = Match {

@@ -7,7 +7,8 @@ pub(crate) mod profile;
 pub(crate) mod server;
 mod topology;
 
-use crate::diagnostic::{Findings, KeyPath, Problem};
+use crate::diagnostic::Problem;
+use crate::findings::{Findings, KeyPath};
 use crate::keys::{Bounds, Key, Section};
 use crate::matching::{PortRange, Prefix, PrefixError, Words};
 use crate::model::Name;
@@ -105,9 +106,19 @@ impl<'a> Fields<'a> {
         read: impl FnOnce(At<'_>, &mut Findings<'_>) -> Option<T>,
     ) -> Option<T> {
         if self.node(key).is_none() {
-            findings.report(self.place, *self.path, Problem::MissingKey { key, example });
+            self.report_whole(Problem::MissingKey { key, example }, findings);
         }
         self.read(key, findings, read)
+    }
+
+    /// Reports a problem of this map as a whole.
+    pub(crate) fn report_whole(&self, problem: Problem, findings: &mut Findings<'_>) {
+        // The map begins with a brace or its first key; neither is the offending text.
+        let place = Place {
+            end: self.place.start,
+            ..self.place
+        };
+        findings.report(place, *self.path, problem);
     }
 
     /// Reports a problem of the key `key`, at its name.
@@ -122,6 +133,9 @@ impl<'a> Fields<'a> {
 }
 
 fn wrong_kind(at: At<'_>, expected: &'static str, findings: &mut Findings<'_>) {
+    if matches!(at.node.kind, Kind::Refused) {
+        return;
+    }
     let found = at.node.found();
     findings.report(at.node.place, *at.path, Problem::WrongKind { expected, found });
 }
@@ -187,11 +201,6 @@ impl<'a> At<'a> {
         }
     }
 
-    /// `true` or `false`.
-    pub(crate) fn flag(self, findings: &mut Findings<'_>) -> Option<bool> {
-        self.choice(&["true", "false"], &[true, false], findings)
-    }
-
     /// One of `words`, which stand for the `values` at the same index.
     pub(crate) fn choice<T: Clone>(
         self,
@@ -238,14 +247,6 @@ impl<'a> At<'a> {
         None
     }
 
-    pub(crate) fn name(self, findings: &mut Findings<'_>) -> Option<Name> {
-        let name = Name::new(self.text("a name", findings)?);
-        if name.is_none() {
-            self.report(Problem::NotAName, findings);
-        }
-        name
-    }
-
     /// A text of at most `max` characters.
     pub(crate) fn prose(self, max: usize, findings: &mut Findings<'_>) -> Option<String> {
         let text = self.text("a text", findings)?;
@@ -255,42 +256,6 @@ impl<'a> At<'a> {
             return None;
         }
         Some(text.to_owned())
-    }
-
-    pub(crate) fn prefix(self, findings: &mut Findings<'_>) -> Option<Prefix> {
-        match Prefix::parse(self.text("an address or prefix", findings)?) {
-            Ok(prefix) => Some(prefix),
-            Err(PrefixError::HostBits(meant)) => {
-                self.report(
-                    Problem::HostBits {
-                        meant: meant.to_string(),
-                    },
-                    findings,
-                );
-                None
-            }
-            Err(PrefixError::Malformed) => {
-                self.report(Problem::NotAPrefix, findings);
-                None
-            }
-        }
-    }
-
-    pub(crate) fn port(self, findings: &mut Findings<'_>) -> Option<PortRange> {
-        let text = self.text("a port or low-high", findings)?;
-        let port = |text: &str| parse_integer(text.trim()).and_then(|number| u16::try_from(number).ok());
-        let (low, high) = text.split_once('-').unwrap_or((text, text));
-        match (port(low), port(high)) {
-            (Some(low), Some(high)) if low <= high => Some(PortRange { low, high }),
-            (Some(_), Some(_)) => {
-                self.report(Problem::Reversed, findings);
-                None
-            }
-            _ => {
-                self.report(Problem::NotAPort, findings);
-                None
-            }
-        }
     }
 
     /// A list with `min` to `max` entries. Entries that cannot be read are left out, after a report.
@@ -376,6 +341,55 @@ impl<'a> At<'a> {
             }
         }
         Some(named)
+    }
+}
+
+/// `true` or `false`.
+pub(crate) fn flag(at: At<'_>, findings: &mut Findings<'_>) -> Option<bool> {
+    at.choice(&["true", "false"], &[true, false], findings)
+}
+
+pub(crate) fn name(at: At<'_>, findings: &mut Findings<'_>) -> Option<Name> {
+    let name = Name::new(at.text("a name", findings)?);
+    if name.is_none() {
+        at.report(Problem::NotAName, findings);
+    }
+    name
+}
+
+pub(crate) fn prefix(at: At<'_>, findings: &mut Findings<'_>) -> Option<Prefix> {
+    match Prefix::parse(at.text("an address or prefix", findings)?) {
+        Ok(prefix) => Some(prefix),
+        Err(PrefixError::HostBits(meant)) => {
+            at.report(
+                Problem::HostBits {
+                    meant: meant.to_string(),
+                },
+                findings,
+            );
+            None
+        }
+        Err(PrefixError::Malformed) => {
+            at.report(Problem::NotAPrefix, findings);
+            None
+        }
+    }
+}
+
+pub(crate) fn port(at: At<'_>, findings: &mut Findings<'_>) -> Option<PortRange> {
+    let text = at.text("a port or low-high", findings)?;
+    let port = |text: &str| parse_integer(text.trim()).and_then(|number| u16::try_from(number).ok());
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    match (port(low), port(high)) {
+        (Some(low), Some(high)) if low <= high => Some(PortRange { low, high }),
+        (Some(_), Some(_)) => {
+            at.report(Problem::Reversed, findings);
+            None
+        }
+        _ => {
+            at.report(Problem::NotAPort, findings);
+            None
+        }
     }
 }
 

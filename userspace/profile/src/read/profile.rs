@@ -1,6 +1,7 @@
 //! Reads a whole profile: the top keys, the shorthand, and what spans several sections.
 
-use crate::diagnostic::{Diagnostics, Findings, KeyPath, Problem};
+use crate::diagnostic::{Diagnostics, Problem};
+use crate::findings::{Findings, KeyPath};
 use crate::keys;
 use crate::matching::Match;
 use crate::model::{Class, Limits, Name, Overhead, Profile, Segmentation, Server, ServerId, Treatment};
@@ -8,7 +9,7 @@ use crate::quantity::Duration;
 use crate::read::class::{ServerNames, classes};
 use crate::read::server::{knobs, server};
 use crate::read::topology;
-use crate::read::{At, Fields};
+use crate::read::{self, At, Fields};
 use crate::yaml::{self, Kind};
 
 /// Reads a profile. On failure every problem is reported, not just the first.
@@ -50,7 +51,7 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
     });
     let untouched = classes.is_empty() && fields.node("classes").is_none() && topology.is_none();
     let mut profile = Profile {
-        name: fields.read("name", findings, |at, f| at.name(f)),
+        name: fields.read("name", findings, read::name),
         description: fields.read("description", findings, |at, f| at.prose(keys::MAX_TEXT, f)),
         seed: fields
             .read("seed", findings, |at, f| at.integer(keys::ANY_U64, f))

@@ -1,10 +1,11 @@
 //! Reads one server: its knobs, and what they demand of each other.
 
-use crate::diagnostic::{Findings, Problem};
+use crate::diagnostic::Problem;
+use crate::findings::Findings;
 use crate::keys;
 use crate::model::{Buffer, Distribution, GilbertElliott, Jitter, Loss, Scope, Server, Volume};
 use crate::quantity::{Duration, Probability, Quantity, Rate, Size};
-use crate::read::{At, Fields};
+use crate::read::{self, At, Fields};
 use crate::yaml::Kind;
 
 /// A server with a scope of its own choice.
@@ -223,9 +224,7 @@ fn jitter(at: At<'_>, findings: &mut Findings<'_>) -> Option<Jitter> {
         }
         None
     };
-    let reorder = fields
-        .read("reorder", findings, |at, f| at.flag(f))
-        .unwrap_or(false);
+    let reorder = fields.read("reorder", findings, read::flag).unwrap_or(false);
     let distribution = match kind? {
         "uniform" => Distribution::Uniform,
         "normal" => Distribution::Normal,
@@ -335,8 +334,8 @@ fn check_buffer(fields: &Fields<'_>, key: &'static str, server: &Server, finding
                 findings,
             );
         }
-        if matches!(server.scope, Scope::Host | Scope::Flow) {
-            let why = "packets are counted at servers of scope shared and interface only";
+        if server.scope != Scope::Shared {
+            let why = "packets are counted at servers of scope shared only";
             let remedy = "limit the bytes instead, or change the scope";
             fields.report(key, Problem::Unfit { why, remedy }, findings);
         }

@@ -1,18 +1,19 @@
 //! Reads hosts, topologies and TCP settings.
 
-use crate::diagnostic::{Findings, Problem};
+use crate::diagnostic::Problem;
+use crate::findings::Findings;
 use crate::keys::{self, ALTERNATIVES};
 use crate::matching::Prefix;
 use crate::model::Name;
 use crate::read::class::ServerNames;
 use crate::read::server::{level, link};
-use crate::read::{At, Fields};
+use crate::read::{self, At, Fields};
 use crate::topology::{Collisions, Layout, MAX_HOSTS, Sharing, Tcp, Topology, Window};
 
 /// Hosts by name, with their addresses.
 pub(crate) fn hosts(at: At<'_>, findings: &mut Findings<'_>) -> Option<Vec<(Name, Vec<Prefix>)>> {
     let hosts = at.named(MAX_HOSTS, findings, |at, f| {
-        at.one_or_more(ALTERNATIVES, f, |at, f| at.prefix(f))
+        at.one_or_more(ALTERNATIVES, f, read::prefix)
     })?;
     Some(
         hosts
@@ -150,12 +151,12 @@ fn dimensions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Vec<u16>> {
 /// TCP settings.
 pub(crate) fn tcp(at: At<'_>, findings: &mut Findings<'_>) -> Option<Tcp> {
     let fields = Fields::open(at, &keys::TCP, &[], findings)?;
-    let flag = |key, findings: &mut Findings<'_>| fields.read(key, findings, |at, f| at.flag(f));
+    let flag = |key, findings: &mut Findings<'_>| fields.read(key, findings, read::flag);
     let small = |key, bounds, findings: &mut Findings<'_>| {
         fields.read(key, findings, |at, f| u8::try_from(at.integer(bounds, f)?).ok())
     };
     Some(Tcp {
-        congestion_control: fields.read("congestion_control", findings, |at, f| at.name(f)),
+        congestion_control: fields.read("congestion_control", findings, read::name),
         sack: flag("sack", findings),
         early_retrans: small("early_retrans", keys::EARLY_RETRANS, findings),
         recovery: small("recovery", keys::RECOVERY, findings),

@@ -1,6 +1,7 @@
 //! Arbitrary valid profiles, and the profiles of the repository.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -133,7 +134,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                 if fast.is_none() {
                     buffer.volume = None;
                 }
-                if matches!(scope, Scope::Host | Scope::Flow) || fast.is_none() {
+                if scope != Scope::Shared || fast.is_none() {
                     buffer.packets = None;
                 }
                 let ecn = ecn.filter(|_| bandwidth.is_some());

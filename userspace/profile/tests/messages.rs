@@ -1,0 +1,229 @@
+//! What people read: all errors of a profile at once, what a profile means, and the reference of its keys.
+//! `UPDATE_GOLDEN=1 cargo test -p perturb-profile --test messages` writes the expected texts anew.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+
+use perturb_profile::{Diagnostics, Problem, Warning, explain, load, parse, reference_markdown};
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Compares with, or writes, the expected text.
+fn golden(path: &Path, actual: &str) {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, actual).unwrap();
+    }
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        expected == actual,
+        "{} differs; now it is:\n{actual}",
+        path.display()
+    );
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let text = std::fs::read_to_string(here("tests/golden/mistakes.yaml")).unwrap();
+    let errors = parse(&text).unwrap_err().of_source("mistakes.yaml");
+    golden(&here("tests/golden/mistakes.txt"), &format!("{errors}\n"));
+}
+
+#[test]
+fn explanations_show_sums_and_warnings() {
+    for name in ["nfs-over-wan", "satellite", "plogpt-2007"] {
+        let profile = load(&here(&format!("../../configs/{name}.yaml")))
+            .unwrap()
+            .profile;
+        let shown = format!("{profile}\n{}", explain(&profile));
+        golden(&here(&format!("tests/golden/{name}.txt")), &shown);
+    }
+}
+
+#[test]
+fn the_reference_in_the_documentation_is_current() {
+    const MARK: &str = "<!-- generated: keys -->\n";
+    let path = here("../../docs/profile.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, _) = text.split_once(MARK).unwrap();
+    golden(&path, &format!("{before}{MARK}{}", reference_markdown()));
+}
+
+fn errors(text: &str) -> Vec<Problem> {
+    parse(text)
+        .unwrap_err()
+        .errors
+        .into_iter()
+        .map(|error| error.problem)
+        .collect()
+}
+
+fn only_error(text: &str) -> (usize, usize, String, String) {
+    let Diagnostics { errors, .. } = parse(text).unwrap_err();
+    let [error] = &errors[..] else {
+        panic!("{text}: {errors:?}")
+    };
+    (error.line, error.column, error.key.clone(), error.text.clone())
+}
+
+#[test]
+fn errors_point_at_the_offending_text() {
+    let at = |line, column, key: &str, text: &str| (line, column, key.to_owned(), text.to_owned());
+    assert_eq!(
+        only_error("version: 1\nlatency: 20\n"),
+        at(2, 10, "latency", "20")
+    );
+    assert_eq!(
+        only_error("version: 1\nservers:\n  \"µ\": { gap: 1us }\n"),
+        at(3, 3, "servers.µ", "\"µ\"")
+    );
+    // Columns count characters, not bytes.
+    assert_eq!(
+        only_error("{ version: 1, description: \"µµ\", latency: soon }"),
+        at(1, 43, "latency", "soon")
+    );
+    assert_eq!(only_error("seed: 1\n"), at(1, 1, "", ""));
+    assert_eq!(
+        only_error("{ version: 1, classes: [{ name: a, match: {} }] }"),
+        at(1, 25, "classes[0]", "")
+    );
+}
+
+#[test]
+fn yaml_that_means_something_else_is_refused() {
+    use perturb_profile::Refused::*;
+    let refused = |problem| vec![Problem::Refused(problem)];
+    assert_eq!(errors("version: 1\nlatency: !!str 20ms\n"), refused(Tag));
+    assert_eq!(errors("version: 1\nlatency: &a 20ms\n"), refused(Anchor));
+    assert_eq!(errors("version: 1\nlatency: *a\n"), refused(Alias));
+    assert_eq!(errors("version: 1\n<<: { latency: 20ms }\n"), refused(MergeKey));
+    assert_eq!(errors("version: 1\n---\nversion: 1\n"), refused(SecondDocument));
+    assert_eq!(errors("version: 1\n[a]: 1\n"), refused(KeyNotText));
+    assert_eq!(
+        errors("version: 1\nlatency: 1ms\nlatency: 2ms\n"),
+        vec![Problem::DuplicateKey { first_line: 2 }]
+    );
+    for empty in ["", "# nothing\n", "---\n", "~"] {
+        assert_eq!(errors(empty), vec![Problem::EmptyProfile], "{empty:?}");
+    }
+}
+
+#[test]
+fn a_billion_laughs_and_deep_nesting_end_quickly() {
+    let mut laughs = String::from("version: 1\na0: &a0 [x, x]\n");
+    for level in 1..40 {
+        laughs.push_str(&format!("a{level}: &a{level} [*a{0}, *a{0}, *a{0}]\n", level - 1));
+    }
+    assert!(parse(&laughs).unwrap_err().errors.len() <= 1000);
+    for bracket in ["[", "{", "- ", "? "] {
+        assert!(
+            matches!(errors(&bracket.repeat(100_000))[..], [Problem::Syntax { .. }]),
+            "{bracket}"
+        );
+    }
+    assert!(matches!(
+        errors(&" ".repeat(17 << 20))[..],
+        [Problem::TooLong { .. }]
+    ));
+}
+
+#[test]
+fn delays_beyond_the_horizon_are_errors() {
+    let horizon = |text: &str| matches!(errors(text)[..], [Problem::BeyondHorizon { .. }]);
+    assert!(horizon(
+        "{ version: 1, latency: 59s, bandwidth: 1kbit/s, buffer: 2kB }"
+    ));
+    assert!(horizon("{ version: 1, latency: 2s, horizon: 1s }"));
+    assert!(horizon(
+        "version: 1\nservers: { a: { latency: 40s }, b: { latency: 40s } }\nclasses: [{ name: x, match: {}, ingress: [a, b] }]\n"
+    ));
+    assert!(parse("{ version: 1, latency: 59s }").is_ok());
+}
+
+#[test]
+fn contradictory_matches_are_errors() {
+    let matching =
+        |text: &str| format!("{{ version: 1, classes: [{{ name: a, match: {text}, bypass: true }}] }}");
+    for bad in [
+        "{ protocol: icmp, port: 22 }",
+        "{ non_ip: true, source: 10.0.0.0/8 }",
+        "{ ethertype: arp, dscp: ef }",
+        "{ non_ip: true, ethertype: ipv4 }",
+        "{ family: ipv4, source: 2001:db8::/32 }",
+        "{ local: 10.0.0.1, remote: 2001:db8::1 }",
+        "{ ethertype: ipv6, address: 10.0.0.1 }",
+    ] {
+        assert!(
+            matches!(errors(&matching(bad))[..], [Problem::NeverMatches(_)]),
+            "{bad}: {:?}",
+            errors(&matching(bad))
+        );
+    }
+    for good in [
+        "{ protocol: [icmp, tcp], port: 22 }",
+        "{ source: [10.0.0.0/8, 2001:db8::/32], destination: 2001:db8::1 }",
+        "{ ethertype: [arp, ipv4], source: 10.0.0.1 }",
+        "{ non_ip: true, fwmark: 0x10 }",
+    ] {
+        assert!(parse(&matching(good)).is_ok(), "{good}");
+    }
+}
+
+#[test]
+fn warnings_name_what_is_probably_not_meant() {
+    let warnings = |text: &str| explain(&parse(text).unwrap()).warnings;
+    let has = |text: &str, wanted: fn(&Warning) -> bool| {
+        assert!(warnings(text).iter().any(wanted), "{:?}", warnings(text))
+    };
+    has("{ version: 1, bandwidth: 1Mbit/s }", |warning| {
+        matches!(warning, Warning::NoBuffer { .. })
+    });
+    has("{ version: 1, gap: 5us, overhead: { send: 5us } }", |warning| {
+        matches!(warning, Warning::OverheadHidesGap { .. })
+    });
+    has("{ version: 1, servers: { a: {} } }", |warning| {
+        matches!(warning, Warning::UnusedServer { .. })
+    });
+    has("version: 1", |warning| {
+        matches!(warning, Warning::NothingEmulated)
+    });
+    has("{ version: 1, latency: 1ms, jitter: 2ms }", |warning| {
+        matches!(warning, Warning::JitterCut { .. })
+    });
+    has(
+        "{ version: 1, classes: [{ name: a, match: {}, bypass: true }, { name: b, match: { port: 1 }, bypass: true }] }",
+        |warning| matches!(warning, Warning::Unreachable { .. }),
+    );
+    has(
+        "{ version: 1, bandwidth: 1Gbit/s, buffer: 32KiB, segmentation: whole }",
+        |warning| matches!(warning, Warning::SuperPackets { .. }),
+    );
+    assert_eq!(
+        warnings("{ version: 1, latency: 20ms, bandwidth: 1Mbit/s, buffer: 64KiB }"),
+        []
+    );
+}
+
+#[test]
+fn shorthand_is_one_independent_server_each_way() {
+    let short = parse("{ version: 1, latency: 20ms, loss: 1% }").unwrap();
+    let long = parse(
+        "version: 1
+servers:
+  out: { latency: 20ms, loss: 1% }
+  in: { latency: 20ms, loss: 1% }
+classes: [{ name: all, match: {}, egress: [out], ingress: [in] }]
+",
+    );
+    assert_eq!(Ok(short), long);
+    for other in [
+        "servers: { a: {} }",
+        "classes: []",
+        "topology: { kind: bus, link: { bandwidth: 10Mbit/s } }",
+    ] {
+        let text = format!("{{ version: 1, latency: 20ms, {other} }}");
+        assert!(matches!(errors(&text)[..], [Problem::Excludes { .. }]), "{other}");
+    }
+}
