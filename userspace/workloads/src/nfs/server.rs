@@ -152,6 +152,11 @@ impl Server {
         self.dispatcher.objects()
     }
 
+    /// Sets the capacity, in bytes; below what is used, every write that needs memory fails.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.dispatcher.set_capacity(bytes);
+    }
+
     /// What it has been asked so far.
     #[must_use]
     pub fn tally(&self) -> Tally {

@@ -165,7 +165,8 @@ async fn think_and_call(context: Arc<Context>, local: usize, mut random: SplitMi
         next = intended + if failed { think.max(AFTER_FAILURE) } else { think };
         if !running && next >= shared.window.start {
             running = true;
-            pace.restart(shared.window.start);
+            // From its next call on: the thinking before it belongs to calls of the warm-up.
+            pace.restart(next);
         }
         let period = if running {
             (run / CHECKS).min(CHECK_IN_RUN)

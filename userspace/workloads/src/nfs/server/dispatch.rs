@@ -120,6 +120,10 @@ impl Dispatcher {
         lock(&self.file_system).room().objects
     }
 
+    pub(super) fn set_capacity(&self, bytes: u64) {
+        lock(&self.file_system).set_capacity(bytes);
+    }
+
     pub(super) fn tally(&self) -> Tally {
         let all = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         Tally {

@@ -403,6 +403,10 @@ impl FileSystem {
         }
     }
 
+    pub(super) fn set_capacity(&mut self, bytes: u64) {
+        self.capacity = bytes;
+    }
+
     pub(super) fn instance(&self) -> [u8; 8] {
         self.instance.to_be_bytes()
     }
