@@ -12,6 +12,7 @@ use crate::delay;
 use crate::keys::{FRAME, MAX_HORIZON};
 use crate::model::{Class, Name, Overhead, Profile, Segmentation, ServerId};
 use crate::quantity::{Duration, Probability, Rate, Size};
+use crate::topology::Topology;
 
 /// What a profile means.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,8 +25,35 @@ pub struct Explanation {
     pub held: Size,
     /// Every class, in order.
     pub classes: Vec<ClassMeaning>,
+    /// The generated network, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<TopologyMeaning>,
     /// What is probably not what was meant.
     pub warnings: Vec<Warning>,
+}
+
+/// What a topology generates.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TopologyMeaning {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Hosts that it has room for.
+    pub hosts: usize,
+    /// Its links, or those of each height of a tree, the lowest first.
+    pub links: Vec<LinkMeaning>,
+}
+
+/// What a link of a topology does to a frame.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LinkMeaning {
+    /// Its bandwidth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Rate>,
+    /// Its latency, one way.
+    pub latency: Duration,
+    /// The longest wait that its buffer allows; `None` if it has no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_wait: Option<Duration>,
 }
 
 /// What happens to a class.
@@ -192,8 +220,22 @@ pub fn explain(profile: &Profile) -> Explanation {
         name: profile.name.clone(),
         horizon: horizon(profile),
         held: held(profile),
+        topology: profile.topology.as_ref().map(topology_meaning),
         warnings: warnings(profile, &classes),
         classes,
+    }
+}
+
+fn topology_meaning(topology: &Topology) -> TopologyMeaning {
+    let link = |server: &crate::Server| LinkMeaning {
+        bandwidth: server.bandwidth,
+        latency: server.latency,
+        longest_wait: delay::longest_wait(server),
+    };
+    TopologyMeaning {
+        kind: topology.layout.kind(),
+        hosts: topology.layout.capacity(),
+        links: topology.layout.links().iter().map(link).collect(),
     }
 }
 
@@ -344,31 +386,61 @@ impl fmt::Display for Explanation {
                 rows.push(row(&class.name, direction, path.as_ref()));
             }
         }
-        let mut widths = [0; 9];
-        for row in &rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = cell.chars().count().max(*width);
-            }
+        if rows.len() > 1 {
+            write_table(f, &rows)?;
+            f.write_str("\n")?;
         }
-        for row in &rows {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(widths)
-                .map(|(cell, width)| format!("{cell:width$}"))
+        if let Some(topology) = &self.topology {
+            writeln!(f, "{} for up to {} hosts\n", topology.kind, topology.hosts)?;
+            let edge = if topology.kind == "tree" { "height" } else { "link" };
+            let header = [edge, "latency", "bandwidth", "longest wait"].map(str::to_owned);
+            let link = |(height, link): (usize, &LinkMeaning)| {
+                let limits = [
+                    link.bandwidth.map(|rate| rate.to_string()),
+                    link.longest_wait.map(|wait| wait.to_string()),
+                ];
+                let [bandwidth, wait] = limits.map(or_no_limit);
+                [height.to_string(), link.latency.to_string(), bandwidth, wait]
+            };
+            let rows: Vec<_> = [header]
+                .into_iter()
+                .chain((1..).zip(&topology.links).map(link))
                 .collect();
-            writeln!(f, "{}", cells.join("  ").trim_end())?;
+            write_table(f, &rows)?;
+            f.write_str("\n")?;
         }
+        let frame = FRAME.bytes();
         writeln!(
             f,
-            "\nOne way, for a frame of {} bytes. Held at most {}, {} at once.",
-            FRAME.bytes(),
-            self.horizon,
-            self.held
+            "One way, for a frame of {frame} bytes. Held at most {}, {} at once.",
+            self.horizon, self.held
         )?;
         self.warnings
             .iter()
             .try_for_each(|warning| writeln!(f, "warning: {warning}"))
     }
+}
+
+/// Columns as wide as their widest cell.
+fn write_table<const N: usize>(f: &mut fmt::Formatter<'_>, rows: &[[String; N]]) -> fmt::Result {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    rows.iter().try_for_each(|row| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        writeln!(f, "{}", cells.join("  ").trim_end())
+    })
+}
+
+fn or_no_limit(present: Option<String>) -> String {
+    present.unwrap_or_else(|| "no limit".to_owned())
 }
 
 fn row(class: &Name, direction: &str, path: Option<&PathMeaning>) -> [String; 9] {
@@ -387,7 +459,6 @@ fn row(class: &Name, direction: &str, path: Option<&PathMeaning>) -> [String; 9]
             untouched,
         ];
     };
-    let limit = |present: Option<String>| present.unwrap_or_else(|| "no limit".to_owned());
     let servers: Vec<&str> = path.servers.iter().map(Name::as_str).collect();
     [
         class.to_string(),
@@ -395,8 +466,8 @@ fn row(class: &Name, direction: &str, path: Option<&PathMeaning>) -> [String; 9]
         path.overhead.to_string(),
         path.latency.to_string(),
         path.lone_frame.to_string(),
-        limit(path.bandwidth.map(|rate| rate.to_string())),
-        limit(path.longest_wait.map(|wait| wait.to_string())),
+        or_no_limit(path.bandwidth.map(|rate| rate.to_string())),
+        or_no_limit(path.longest_wait.map(|wait| wait.to_string())),
         path.loss.to_string(),
         servers.join(" > "),
     ]

@@ -29,7 +29,9 @@ mod yaml;
 
 pub use compile::{CompileError, JitterFiles, compile};
 pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
-pub use explain::{ClassMeaning, Explanation, PathMeaning, Warning, explain, held, horizon};
+pub use explain::{
+    ClassMeaning, Explanation, LinkMeaning, PathMeaning, TopologyMeaning, Warning, explain, held, horizon,
+};
 pub use load::{LoadError, Loaded, jitter_files, load};
 pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
 pub use model::{

@@ -52,6 +52,27 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// The word for it in a profile.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Bus { .. } => "bus",
+            Self::Star { .. } => "star",
+            Self::Tree { .. } => "tree",
+            Self::Mesh { wrap: false, .. } => "mesh",
+            Self::Mesh { wrap: true, .. } => "torus",
+        }
+    }
+
+    /// Its kinds of links: one, or one for each height of a tree.
+    pub fn links(&self) -> &[Server] {
+        match self {
+            Self::Bus { link, .. } | Self::Star { link } | Self::Mesh { link, .. } => {
+                std::slice::from_ref(link)
+            }
+            Self::Tree { levels, .. } => levels,
+        }
+    }
+
     /// The most hosts it has room for.
     pub fn capacity(&self) -> usize {
         match self {

@@ -175,7 +175,7 @@ fn contradictory_matches_are_errors() {
 fn warnings_name_what_is_probably_not_meant() {
     let warnings = |text: &str| explain(&parse(text).unwrap()).warnings;
     let has = |text: &str, wanted: fn(&Warning) -> bool| {
-        assert!(warnings(text).iter().any(wanted), "{:?}", warnings(text))
+        assert!(warnings(text).iter().any(wanted), "{:?}", warnings(text));
     };
     has("{ version: 1, bandwidth: 1Mbit/s }", |warning| {
         matches!(warning, Warning::NoBuffer { .. })

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::LazyLock;
+
 use perturb_profile::{parse, schema};
 use proptest::prelude::*;
 use support::{configs, profile};
@@ -13,12 +15,11 @@ fn as_json(text: &str) -> serde_json::Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-fn validator() -> jsonschema::Validator {
-    jsonschema::validator_for(&schema()).unwrap()
-}
+static VALIDATOR: LazyLock<jsonschema::Validator> =
+    LazyLock::new(|| jsonschema::validator_for(&schema()).unwrap());
 
-fn complaints(validator: &jsonschema::Validator, text: &str) -> Vec<String> {
-    validator
+fn complaints(text: &str) -> Vec<String> {
+    VALIDATOR
         .iter_errors(&as_json(text))
         .map(|error| format!("{}: {error}", error.instance_path()))
         .collect()
@@ -26,7 +27,6 @@ fn complaints(validator: &jsonschema::Validator, text: &str) -> Vec<String> {
 
 #[test]
 fn configs_survive_printing_and_satisfy_the_schema() {
-    let validator = validator();
     for (path, text) in configs() {
         let first =
             parse(&text).unwrap_or_else(|error| panic!("{}", error.of_source(path.display().to_string())));
@@ -39,23 +39,13 @@ fn configs_survive_printing_and_satisfy_the_schema() {
             "{}: printing is not stable",
             path.display()
         );
-        assert_eq!(
-            complaints(&validator, &text),
-            Vec::<String>::new(),
-            "{}",
-            path.display()
-        );
-        assert_eq!(
-            complaints(&validator, &printed),
-            Vec::<String>::new(),
-            "{printed}"
-        );
+        assert_eq!(complaints(&text), Vec::<String>::new(), "{}", path.display());
+        assert_eq!(complaints(&printed), Vec::<String>::new(), "{printed}");
     }
 }
 
 #[test]
 fn the_schema_refuses_what_an_editor_can_know_is_wrong() {
-    let validator = validator();
     for text in [
         "version: 2",
         "seed: 1",
@@ -73,10 +63,7 @@ fn the_schema_refuses_what_an_editor_can_know_is_wrong() {
         "{ version: 1, classes: [{ name: a, match: { source: [] }, bypass: true }] }",
         "{ version: 1, topology: { kind: ring } }",
     ] {
-        assert!(
-            !complaints(&validator, text).is_empty(),
-            "the schema accepts {text}"
-        );
+        assert!(!complaints(text).is_empty(), "the schema accepts {text}");
         assert!(parse(text).is_err(), "parse accepts {text}");
     }
 }
@@ -94,9 +81,9 @@ proptest! {
     #[test]
     fn the_schema_accepts_every_printed_profile(profile in profile()) {
         let printed = profile.to_string();
-        let problems = complaints(&validator(), &printed);
+        let problems = complaints(&printed);
         prop_assert!(problems.is_empty(), "{:?}\n{}", problems, printed);
         let json = serde_json::to_value(&profile).unwrap();
-        prop_assert!(validator().is_valid(&json), "{}", json);
+        prop_assert!(VALIDATOR.is_valid(&json), "{}", json);
     }
 }

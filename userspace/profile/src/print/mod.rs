@@ -242,9 +242,10 @@ fn matching(matching: &Match) -> Value {
 
 fn topology(profile: &Profile, topology: &Topology) -> Value {
     let mut map = Map::default();
+    let kind = bare(topology.layout.kind());
     match &topology.layout {
         Layout::Bus { link, collisions } => {
-            map.set("kind", bare("bus")).set("link", Value::Map(server(link)));
+            map.set("kind", kind).set("link", Value::Map(server(link)));
             map.optional("collisions", collisions.as_ref(), |collisions| {
                 let mut map = Map::default();
                 map.set("slot", bare(&collisions.slot))
@@ -257,7 +258,7 @@ fn topology(profile: &Profile, topology: &Topology) -> Value {
                 .set("link", Value::Map(server(link)));
         }
         Layout::Tree { levels, sharing } => {
-            map.set("kind", bare("tree"));
+            map.set("kind", kind);
             map.unless_default("sharing", sharing, |sharing| match sharing {
                 Sharing::Unidirectional => bare("unidirectional"),
                 Sharing::Bidirectional => bare("bidirectional"),
@@ -267,17 +268,12 @@ fn topology(profile: &Profile, topology: &Topology) -> Value {
                 Value::List(levels.iter().map(|level| Value::Map(server(level))).collect()),
             );
         }
-        Layout::Mesh {
-            dimensions,
-            link,
-            wrap,
-        } => {
+        Layout::Mesh { dimensions, link, .. } => {
             let dimensions = dimensions
                 .iter()
                 .map(|&length| Value::Integer(length.into()))
                 .collect();
-            map.set("kind", bare(if *wrap { "torus" } else { "mesh" }))
-                .set("dimensions", Value::List(dimensions));
+            map.set("kind", kind).set("dimensions", Value::List(dimensions));
             map.set("link", Value::Map(server(link)));
         }
     }

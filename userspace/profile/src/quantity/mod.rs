@@ -169,9 +169,9 @@ fn print(f: &mut fmt::Formatter<'_>, steps: u64, unit: &Unit) -> fmt::Result {
     f.write_str(unit.name)
 }
 
-/// The largest of `units` (sorted, largest first) that `steps` reaches; the last one for zero.
+/// The largest of `units` (sorted, largest first) that `steps` reaches; the first one for zero.
 fn reached(steps: u64, units: &[Unit]) -> Option<&Unit> {
-    units.iter().find(|unit| steps >= unit.steps).or(units.last())
+    units.iter().find(|unit| steps >= unit.steps || steps == 0)
 }
 
 /// A span of time in whole nanoseconds.
