@@ -13,6 +13,7 @@ mod locality;
 mod loggp;
 mod logpc;
 mod nfs;
+mod plogpt;
 mod table;
 mod whatif;
 
@@ -60,6 +61,7 @@ impl Comparison {
 pub fn comparisons() -> Vec<Comparison> {
     let mut all = loggp::comparisons();
     all.extend(nfs::comparisons());
+    all.extend(plogpt::comparisons());
     all.extend(logpc::comparisons());
     all.extend(whatif::comparisons());
     all.extend(locality::comparisons());
@@ -141,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_model_is_there() {
-        for model in ["loggp", "nfs"] {
+        for model in ["loggp", "nfs", "plogpt"] {
             assert!(comparisons().iter().any(|row| row.model == model), "{model}");
         }
     }

@@ -1,0 +1,80 @@
+//! `perturb predict MODEL FILE`: the models on the command line.
+//!
+//! Each model has a module here that reads its input, runs it and prints what it gives: a table for
+//! people, or one JSON object. The models themselves are in `perturb-models` and know nothing of files.
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+
+mod input;
+mod loggp;
+pub mod logpc;
+mod nfs;
+mod pipeline;
+mod plogpt;
+mod table;
+mod validate;
+pub mod whatif;
+
+pub use input::{InputError, read};
+pub use loggp::LoggpArgs;
+pub use logpc::LogpcArgs;
+pub use nfs::NfsArgs;
+pub use pipeline::PipelineArgs;
+pub use plogpt::PlogptArgs;
+pub use validate::ValidateArgs;
+pub use whatif::WhatifArgs;
+
+/// Arguments of `perturb predict`.
+#[derive(Args, Debug)]
+pub struct PredictArgs {
+    /// Which model.
+    #[command(subcommand)]
+    pub model: Model,
+}
+
+/// The models.
+#[derive(Debug, Subcommand)]
+pub enum Model {
+    /// Run time against overhead, gap, latency and bandwidth (Martin)
+    Loggp(LoggpArgs),
+    /// Response time of an NFS server against its load (Martin)
+    Nfs(NfsArgs),
+    /// Delay of a message cut into fragments, and the best fragment size (Martin)
+    Pipeline(PipelineArgs),
+    /// Messages over a tree of switches with TCP's retransmission time-out (Nomura et al.)
+    Plogpt(PlogptArgs),
+    /// Messages with contention in a k-ary n-cube (Moritz and Frank)
+    Logpc(LogpcArgs),
+    /// A traced run placed otherwise, or on another network (Eom and Hollingsworth)
+    Whatif(WhatifArgs),
+    /// The models' numbers beside the papers'
+    Validate(ValidateArgs),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// An error for which [`is_invalid_input`] holds, or what went wrong while printing.
+pub fn run(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    match &args.model {
+        Model::Loggp(args) => loggp::run(args, out),
+        Model::Nfs(args) => nfs::run(args, out),
+        Model::Pipeline(args) => pipeline::run(args, out),
+        Model::Plogpt(args) => plogpt::run(args, out),
+        Model::Logpc(args) => logpc::run(args, out),
+        Model::Whatif(args) => whatif::run(args, out),
+        Model::Validate(args) => validate::run(args, out),
+    }
+}
+
+/// Whether an error of [`run`] is the input's fault: exit code 2 instead of 1.
+#[must_use]
+pub fn is_invalid_input(error: &anyhow::Error) -> bool {
+    error.is::<InputError>()
+        || error.is::<plogpt::SweepError>()
+        || error.is::<validate::UnknownModel>()
+        || error.is::<logpc::LogpcError>()
+        || error.is::<whatif::WhatifError>()
+}

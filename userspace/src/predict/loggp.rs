@@ -1,0 +1,110 @@
+//! `perturb predict loggp`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use perturb_models::loggp::{Knob, LoggpInput, LoggpPrediction, predict};
+
+use super::input::{InputError, read};
+use super::table::{Table, number, optional};
+
+/// Arguments of `perturb predict loggp`.
+#[derive(Args, Debug)]
+pub struct LoggpArgs {
+    /// The input, in YAML: baseline, messages or mpi, vary.
+    pub file: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub(super) fn run(args: &LoggpArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let input: LoggpInput = read(&args.file)?;
+    let prediction = predict(&input).map_err(|error| InputError::model(&args.file, error))?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &prediction)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    let (knob, values) = varied(&prediction);
+    let name = prediction.application.as_deref().unwrap_or("the program");
+    writeln!(
+        out,
+        "{name}, {knob} varied; measured {} s",
+        number(input.baseline.run_time.0 / 1e6)
+    )?;
+    runs(&prediction, knob, values).print(out)?;
+    writeln!(
+        out,
+        "\nsensitivity, and the values at which the program is slower by 1, 2 and 5 %"
+    )?;
+    sensitivities(&prediction).print(out)?;
+    Ok(())
+}
+
+fn varied(prediction: &LoggpPrediction) -> (Knob, &[f64]) {
+    let given = [
+        (Knob::Overhead, &prediction.overhead_us),
+        (Knob::Gap, &prediction.gap_us),
+        (Knob::Latency, &prediction.latency_us),
+        (Knob::Bandwidth, &prediction.bandwidth_mb_s),
+        (Knob::FragmentOverhead, &prediction.fragment_overhead_us),
+    ];
+    given
+        .into_iter()
+        .find_map(|(knob, values)| Some((knob, values.as_deref()?)))
+        .unwrap_or((Knob::Overhead, &[]))
+}
+
+fn runs(prediction: &LoggpPrediction, knob: Knob, values: &[f64]) -> Table {
+    let setting = format!("{knob}, {}", knob.unit());
+    let mut header = vec![setting.as_str()];
+    match (&prediction.burst_s, &prediction.uniform_s) {
+        (Some(_), Some(_)) => header.extend(["burst, s", "uniform, s"]),
+        (Some(_), None) => header.push("burst, s"),
+        _ => header.push("run time, s"),
+    }
+    header.push("slowdown");
+    let mut table = Table::new(0, &header);
+    for (index, &value) in values.iter().enumerate() {
+        let mut cells = vec![number(value), number(prediction.run_time_s[index])];
+        cells.extend(
+            prediction
+                .uniform_s
+                .as_ref()
+                .map(|uniform| number(uniform[index])),
+        );
+        cells.push(number(prediction.slowdown[index]));
+        table.row(cells);
+    }
+    table
+}
+
+fn sensitivities(prediction: &LoggpPrediction) -> Table {
+    let mut table = Table::new(
+        1,
+        &["knob", "s per us", "slowdown per us", "1 %", "2 %", "5 %", "unit"],
+    );
+    for sensitivity in &prediction.sensitivities {
+        let name = match sensitivity.model {
+            Some(model) => format!("{}, {model}", sensitivity.knob),
+            None => sensitivity.knob.to_string(),
+        };
+        // The line of the bandwidth is over G, in us per byte.
+        let mut cells = vec![
+            name,
+            number(sensitivity.run_time_s_per_us),
+            number(sensitivity.slowdown_per_us),
+        ];
+        for index in 0..3 {
+            let limit = sensitivity.tolerance.get(index);
+            cells.push(optional(
+                limit.and_then(|limit| limit.value_us.or(limit.value_mb_s)),
+            ));
+        }
+        cells.push(sensitivity.knob.unit().to_owned());
+        table.row(cells);
+    }
+    table
+}

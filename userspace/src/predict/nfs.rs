@@ -1,0 +1,139 @@
+//! `perturb predict nfs`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use perturb_models::queueing::{NfsInput, NfsPrediction, predict_nfs};
+
+use super::input::{InputError, read};
+use super::table::{Table, number, optional};
+
+/// Arguments of `perturb predict nfs`.
+#[derive(Args, Debug)]
+pub struct NfsArgs {
+    /// The input, in YAML: server, rates, base_rate, network.
+    pub file: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub(super) fn run(args: &NfsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let input: NfsInput = read(&args.file)?;
+    let prediction = predict_nfs(&input).map_err(|error| InputError::model(&args.file, error))?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &prediction)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    curve(&prediction).print(out)?;
+    writeln!(
+        out,
+        "\nbase response    {:>10} ms at {} op/s",
+        number(prediction.base_ms),
+        number(prediction.base_rate_op_s)
+    )?;
+    writeln!(
+        out,
+        "slope            {:>10} us per op/s",
+        optional(prediction.slope_us_per_op_s)
+    )?;
+    writeln!(
+        out,
+        "intercept        {:>10} ms",
+        optional(prediction.intercept_ms)
+    )?;
+    writeln!(out, "r squared        {:>10}", optional(prediction.r_squared))?;
+    writeln!(
+        out,
+        "saturation       {:>10} op/s",
+        optional(prediction.saturation_op_s)
+    )?;
+    writeln!(
+        out,
+        "  of the CPU     {:>10} op/s",
+        optional(prediction.cpu_saturation_op_s)
+    )?;
+    writeln!(
+        out,
+        "  of the disks   {:>10} op/s",
+        optional(prediction.disk_saturation_op_s)
+    )?;
+    if !prediction.variations.is_empty() {
+        writeln!(out)?;
+        variations(&prediction).print(out)?;
+    }
+    Ok(())
+}
+
+fn curve(prediction: &NfsPrediction) -> Table {
+    let mut table = Table::new(
+        0,
+        &[
+            "op/s",
+            "response, ms",
+            "delay, ms",
+            "CPU, ms",
+            "disks, ms",
+            "hits, %",
+            "CPU busy, %",
+            "disks busy, %",
+        ],
+    );
+    for (rate, response) in prediction.rates_op_s.iter().zip(&prediction.responses) {
+        table.row(
+            [
+                *rate,
+                response.response_ms,
+                response.delay_ms,
+                response.cpu_ms,
+                response.disk_ms,
+                response.hit_ratio * 100.0,
+                response.cpu_utilization * 100.0,
+                response.disk_utilization * 100.0,
+            ]
+            .map(number)
+            .to_vec(),
+        );
+    }
+    table
+}
+
+fn variations(prediction: &NfsPrediction) -> Table {
+    let first = prediction.variations.first();
+    let knob = if first.is_some_and(|first| first.added_overhead_us.is_some()) {
+        "added overhead, us"
+    } else {
+        "added latency, us"
+    };
+    let mut table = Table::new(
+        0,
+        &[
+            knob,
+            "base, ms",
+            "saturation, op/s",
+            "highest rate, op/s",
+            "response there, ms",
+        ],
+    );
+    for variation in &prediction.variations {
+        let last = variation
+            .rates_op_s
+            .iter()
+            .zip(&variation.response_ms)
+            .max_by(|a, b| a.0.total_cmp(b.0));
+        table.row(
+            [
+                variation.added_overhead_us.or(variation.added_latency_us),
+                variation.base_ms,
+                variation.saturation_op_s,
+                last.map(|last| *last.0),
+                last.map(|last| *last.1),
+            ]
+            .map(optional)
+            .to_vec(),
+        );
+    }
+    table
+}
