@@ -299,6 +299,7 @@ fn loss(servers: &[(&Name, &crate::Server)]) -> Probability {
 
 fn warnings(profile: &Profile, classes: &[ClassMeaning]) -> Vec<Warning> {
     let mut warnings = Vec::new();
+    let horizon = horizon(profile);
     if profile.classes.is_empty() && profile.topology.is_none() {
         warnings.push(Warning::NothingEmulated);
     }
@@ -319,7 +320,7 @@ fn warnings(profile: &Profile, classes: &[ClassMeaning]) -> Vec<Warning> {
         if delay::queues(server) && server.buffer.is_unlimited() {
             warnings.push(Warning::NoBuffer {
                 server: server_name(),
-                horizon: horizon(profile),
+                horizon,
             });
         }
         let reach = delay::reach_below(server);

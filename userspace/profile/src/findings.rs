@@ -91,12 +91,17 @@ impl<'t> Findings<'t> {
         self.found.len()
     }
 
+    /// Whether further problems will not be kept, and so need not be worked out.
+    pub(crate) fn is_full(&self) -> bool {
+        self.found.len() >= MAX_FINDINGS
+    }
+
     pub(crate) fn truncate(&mut self, len: usize) {
         self.found.truncate(len);
     }
 
     pub(crate) fn report(&mut self, place: Place, key: KeyPath<'_>, problem: Problem) {
-        if self.found.len() >= MAX_FINDINGS {
+        if self.is_full() {
             return;
         }
         let text = self.text.get(place.start..place.end).unwrap_or("");

@@ -87,3 +87,48 @@ proptest! {
         prop_assert!(VALIDATOR.is_valid(&json), "{}", json);
     }
 }
+
+/// As many servers and classes as there can be, with long paths.
+#[test]
+fn the_largest_profile_is_read_explained_and_compiled_quickly() {
+    use std::fmt::Write as _;
+    let mut text = String::from("version: 1\nservers:\n");
+    for server in 0..16_384 {
+        writeln!(
+            text,
+            "  s{server}: {{ bandwidth: 10Gbit/s, latency: 10us, buffer: 64KiB }}"
+        )
+        .unwrap();
+    }
+    text.push_str("classes:\n");
+    for class in 0..4096 {
+        let path = |from: usize| {
+            (from..from + 16)
+                .map(|server| format!("s{}", server % 16_384))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let (egress, ingress) = (path(class * 7), path(class * 3 + 8000));
+        writeln!(
+            text,
+            "  - {{ name: c{class}, match: {{ remote: 10.{}.{}.0/24 }}, egress: [{egress}], ingress: [{ingress}] }}",
+            class / 256,
+            class % 256
+        )
+        .unwrap();
+    }
+    let start = std::time::Instant::now();
+    let profile = parse(&text).unwrap();
+    let read = start.elapsed();
+    let warnings = perturb_profile::explain(&profile).warnings;
+    let tables = perturb_profile::compile(&profile, &perturb_profile::JitterFiles::new()).unwrap();
+    let all = start.elapsed();
+    eprintln!(
+        "{} KiB read in {read:?}, explained and compiled after {all:?}",
+        text.len() / 1024
+    );
+    assert_eq!(warnings, []);
+    assert_eq!((tables.servers.len(), tables.classes.len()), (16_384, 4096));
+    // Unoptimized it takes about 1.5 s; a quadratic step would take minutes.
+    assert!(all < std::time::Duration::from_secs(20), "{all:?}");
+}

@@ -78,8 +78,8 @@ pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, Compile
     tables.classes = paths.of_classes;
 
     let mut distributions: HashMap<&Distribution, u32> = HashMap::new();
-    for (index, (name, server)) in (0u32..).zip(&profile.servers) {
-        let mut config = config(profile, index, name, server);
+    for ((index, (name, server)), queue) in (0u32..).zip(&profile.servers).zip(longest_queues(profile)) {
+        let mut config = config(profile.seed, name, server, queue);
         if let Some(jitter) = &server.jitter {
             config.jitter_table = match distributions.get(&jitter.distribution) {
                 Some(&number) => number,
@@ -189,7 +189,7 @@ fn decides(server: &Server) -> bool {
         || server.corrupt > Probability::ZERO
 }
 
-fn config(profile: &Profile, index: u32, name: &Name, server: &Server) -> ServerConfig {
+fn config(seed: u64, name: &Name, server: &Server, longest_queue: Duration) -> ServerConfig {
     let per_byte = server.bandwidth.map_or(GapPerByte(0), gap_per_byte);
     let time_of = |volume| match volume {
         Volume::Bytes(size) => per_byte.transmit(size.bytes()),
@@ -203,11 +203,11 @@ fn config(profile: &Profile, index: u32, name: &Name, server: &Server) -> Server
             per_byte,
             latency: ticks(server.latency),
             buffer: server.buffer.volume.map_or(Ticks::MAX, time_of),
-            horizon: ticks(longest_queue(profile, index)),
+            horizon: ticks(longest_queue),
         },
         ecn: server.ecn.map_or(Ticks::MAX, time_of),
         jitter_scale: server.jitter.as_ref().map_or(0, |jitter| ticks(jitter.scale).0),
-        salt: fate::salt(profile.seed, name.as_str().as_bytes()),
+        salt: fate::salt(seed, name.as_str().as_bytes()),
         burst: server
             .loss
             .burst
@@ -233,28 +233,21 @@ fn config(profile: &Profile, index: u32, name: &Name, server: &Server) -> Server
     }
 }
 
-/// How long a packet may queue here so that, with all else its paths do to it, it stays within the horizon.
-fn longest_queue(profile: &Profile, index: u32) -> Duration {
-    let crosses = |path: &&[ServerId]| path.iter().any(|id| id.index() == index as usize);
-    let paths = profile
-        .classes
-        .iter()
-        .flat_map(Class::paths)
-        .flatten()
-        .filter(crosses);
-    let elsewhere = paths
-        .map(|path| delay::bounded_delay(profile, path))
-        .max()
-        .unwrap_or_default();
-    let own = profile
-        .servers
-        .get(index as usize)
-        .and_then(|(_, server)| delay::longest_wait(server))
-        .unwrap_or_default();
-    let rest = horizon(profile)
-        .nanos()
-        .saturating_sub(elsewhere.nanos().saturating_sub(own.nanos()));
-    Duration::from_nanos(rest)
+/// By server: how long a packet may queue there so that, with all else its paths do to it, it stays within the horizon.
+fn longest_queues(profile: &Profile) -> Vec<Duration> {
+    let horizon = horizon(profile);
+    let mut longest = vec![horizon; profile.servers.len()];
+    for path in profile.classes.iter().flat_map(Class::paths).flatten() {
+        let total = delay::bounded_delay(profile, path);
+        for &id in path {
+            if let (Some((_, server)), Some(longest)) = (profile.server(id), longest.get_mut(id.index())) {
+                let own = delay::longest_wait(server).unwrap_or_default();
+                let elsewhere = total.nanos().saturating_sub(own.nanos());
+                *longest = (*longest).min(Duration::from_nanos(horizon.nanos().saturating_sub(elsewhere)));
+            }
+        }
+    }
+    longest
 }
 
 fn ticks(duration: Duration) -> Ticks {
