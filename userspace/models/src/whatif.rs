@@ -35,6 +35,7 @@
 pub mod bus;
 pub mod engine;
 pub mod event;
+mod few;
 pub mod input;
 pub mod line;
 pub mod placement;

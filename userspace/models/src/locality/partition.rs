@@ -176,21 +176,22 @@ impl Partitioning {
         starts.zip(&self.ends).map(|(start, &end)| start..end)
     }
 
-    /// The labels of one partition's working set, in order of first use.
+    /// The working set of each partition: its paths, in order of first use.
     #[must_use]
-    pub fn working_set<'s>(&self, sequence: &'s Sequence, partition: usize) -> Vec<&'s str> {
-        let Some(range) = self.ranges().nth(partition) else {
-            return Vec::new();
-        };
+    pub fn working_sets(&self, sequence: &Sequence) -> Vec<Vec<u32>> {
         let mut distinct = Distinct::new(sequence.paths());
-        let mut labels = Vec::new();
-        for &path in &sequence.requests()[range] {
-            if !distinct.contains(path) {
-                labels.push(sequence.label(path));
+        let set = |range: Range<usize>| {
+            let mut set = Vec::new();
+            for &path in &sequence.requests()[range] {
+                if !distinct.contains(path) {
+                    set.push(path);
+                }
+                distinct.add(path);
             }
-            distinct.add(path);
-        }
-        labels
+            distinct.finish();
+            set
+        };
+        self.ranges().map(set).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::bus::Bus;
 use super::event::{Event, Kind, MessageId};
+use super::few::Few;
 use super::input::Scenario;
 use super::placement::{Placement, ProcessName};
 use super::processor::{Next, Processor};
@@ -78,14 +79,14 @@ enum Sent {
 /// The sends and receives of one message id; the k-th send belongs to the k-th receive.
 #[derive(Clone, Debug, Default)]
 struct Message {
-    receivers: VecDeque<u32>,
-    sent: VecDeque<Sent>,
+    receivers: Few<u32>,
+    sent: Few<Sent>,
 }
 
 impl Message {
     /// The place of a process's next receive.
     fn place(&self, process: u32) -> Option<usize> {
-        self.receivers.iter().position(|receiver| *receiver == process)
+        self.receivers.position(|receiver| receiver == process)
     }
 }
 
@@ -245,6 +246,7 @@ impl Predictor {
         if was_missing {
             self.missing -= 1;
             self.activate(event.process);
+            self.reschedule(event.process);
         }
         Ok(())
     }
@@ -263,6 +265,7 @@ impl Predictor {
                         .map_or(0.0, |event| event.cpu);
                     if cpu > 0.0 {
                         self.compute(process, cpu);
+                        self.reschedule(process);
                     } else {
                         return self.report(process, clock);
                     }
@@ -373,7 +376,6 @@ impl Predictor {
         let processor = &mut self.processors[group as usize];
         let at = processor.compute(process, cpu);
         self.processes[process as usize].state = State::Computing(at);
-        self.schedule.set(group, processor.next_time());
     }
 
     /// A current receive learns when its message arrives. A clock never runs backwards: a message that
@@ -386,7 +388,6 @@ impl Predictor {
         }
         self.processes[process as usize].state = State::Waiting { since, arrival };
         processor.wait(process, arrival);
-        self.schedule.set(group, processor.next_time());
     }
 
     /// The current event of `process` happens at `time` and is freed.
@@ -430,7 +431,7 @@ impl Predictor {
     fn send(&mut self, send: Send, to: Option<u32>) {
         self.counters.in_flight += 1;
         let message = self.messages.entry(send.message).or_default();
-        let expected = message.receivers.get(message.sent.len()).copied();
+        let expected = message.receivers.get(message.sent.len());
         let sent = match expected.or(to) {
             None => Sent::Unknown(send),
             Some(receiver) if self.placement.group(receiver) == send.group => {
@@ -447,7 +448,7 @@ impl Predictor {
             }
             Some(_) => Sent::OnBus { serial: send.serial },
         };
-        message.sent.push_back(sent);
+        message.sent.push(sent);
         if self.bus.is_some() && !matches!(sent, Sent::Arrives(_)) {
             self.boarding.push_back(send);
             if self.boarding.len() > MOST_UNKNOWN {
@@ -462,20 +463,21 @@ impl Predictor {
     /// A receive of `message` is in the input: its send, if reported, learns where it goes.
     fn expect(&mut self, message: MessageId, process: u32) {
         let entry = self.messages.entry(message).or_default();
-        entry.receivers.push_back(process);
-        let Some(sent) = entry.sent.get_mut(entry.receivers.len() - 1) else {
+        entry.receivers.push(process);
+        let place = entry.receivers.len() - 1;
+        let Some(Sent::Unknown(send)) = entry.sent.get(place) else {
             return;
         };
-        let Sent::Unknown(send) = *sent else { return };
-        if self.placement.group(process) == send.group {
+        let sent = if self.placement.group(process) == send.group {
             self.counters.local += 1;
-            *sent = Sent::Arrives(send.time + self.local.time(send.bytes));
+            Sent::Arrives(send.time + self.local.time(send.bytes))
         } else if self.bus.is_some() {
-            *sent = Sent::OnBus { serial: send.serial };
+            Sent::OnBus { serial: send.serial }
         } else {
             self.counters.remote += 1;
-            *sent = Sent::Arrives(send.time + self.remote.time(send.bytes));
-        }
+            Sent::Arrives(send.time + self.remote.time(send.bytes))
+        };
+        entry.sent.set(place, sent);
         self.board(false);
     }
 
@@ -485,24 +487,26 @@ impl Predictor {
         while let Some(send) = self.boarding.front().copied() {
             let overfull = self.boarding.len() > MOST_UNKNOWN;
             let found = self.messages.get_mut(&send.message).and_then(|message| {
-                let place = message.sent.iter().position(|sent| match sent {
-                    Sent::OnBus { serial } | Sent::Unknown(Send { serial, .. }) => *serial == send.serial,
+                let place = message.sent.position(|sent| match sent {
+                    Sent::OnBus { serial } | Sent::Unknown(Send { serial, .. }) => serial == send.serial,
                     Sent::Arrives(_) => false,
                 })?;
                 Some((place, message))
             });
             // A send that is not found turned out to be local.
             if let Some((place, message)) = found {
-                let unknown = matches!(message.sent[place], Sent::Unknown(_));
+                let unknown = matches!(message.sent.get(place), Some(Sent::Unknown(_)));
                 if unknown && !all && !overfull {
                     return;
                 }
                 let Some(bus) = self.bus.as_mut() else { return };
                 let passed = bus.pass(send.time, send.bytes);
-                message.sent[place] = Sent::Arrives(passed + self.remote.time(send.bytes));
+                message
+                    .sent
+                    .set(place, Sent::Arrives(passed + self.remote.time(send.bytes)));
                 self.counters.assumed_remote += u64::from(unknown && !all);
                 self.counters.remote += 1;
-                let receiver = message.receivers.get(place).copied();
+                let receiver = message.receivers.get(place);
                 self.boarding.pop_front();
                 if let Some(receiver) = receiver {
                     self.deliver(send.message, receiver);
@@ -537,7 +541,7 @@ impl Predictor {
                 self.held_up += usize::from(!process.held_up);
                 process.held_up = true;
             }
-            Some(&Sent::Arrives(arrival)) => {
+            Some(Sent::Arrives(arrival)) => {
                 self.held_up -= usize::from(process.held_up);
                 process.held_up = false;
                 self.counters.in_flight -= 1;
@@ -548,7 +552,15 @@ impl Predictor {
                     entry.remove();
                 }
                 self.arrive(receiver, since, arrival, event.cpu);
+                self.reschedule(receiver);
             }
         }
+    }
+
+    /// What is next on the process's processor has changed.
+    fn reschedule(&mut self, process: u32) {
+        let group = self.placement.group(process);
+        self.schedule
+            .set(group, self.processors[group as usize].next_time());
     }
 }

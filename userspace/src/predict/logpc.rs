@@ -1,0 +1,257 @@
+//! `perturb predict logpc`: LoGPC's answer for one input, and the exact simulation beside it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use perturb_models::logpc::application::{self, ApplicationTime};
+use perturb_models::logpc::{Input, InputError, Kind, Parameters, Prediction, predict};
+use perturb_models::mesh::simulation::{Seen, Settings, Traffic, simulate};
+use perturb_models::mesh::{Mesh, MeshError};
+use serde::Serialize;
+
+/// Head's time from one channel to the next in the simulation, in cycles.
+const HOP: f64 = 1.0;
+
+/// Arguments of `perturb predict logpc`.
+#[derive(Args, Debug)]
+pub struct LogpcArgs {
+    /// The input, in YAML.
+    pub file: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Simulate the same traffic on the same mesh, message by message, beside the model; the input
+    /// needs `network.shape`.
+    #[arg(long)]
+    pub simulate: bool,
+    /// Messages to simulate.
+    #[arg(long, default_value_t = 200_000, requires = "simulate", value_parser = clap::value_parser!(u64).range(100..))]
+    pub messages: u64,
+    /// Seed of the simulation.
+    #[arg(long, default_value_t = 1, requires = "simulate")]
+    pub seed: u64,
+}
+
+/// An input that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LogpcError {
+    /// It cannot be read.
+    #[error("{file}: {source}")]
+    Read {
+        /// Which file.
+        file: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not of the form.
+    #[error("{file}: {source}")]
+    Form {
+        /// Which file.
+        file: String,
+        /// Where and why.
+        source: Box<serde_saphyr::Error>,
+    },
+    /// A value is out of range.
+    #[error("{file}: {source}")]
+    Value {
+        /// Which file.
+        file: String,
+        /// Which value.
+        source: InputError,
+    },
+    /// Nothing to simulate.
+    #[error("{file}: --simulate needs `network.shape`, e.g. `shape: [4, 8]`: a mean distance names no mesh")]
+    NoShape {
+        /// Which file.
+        file: String,
+    },
+    /// The mesh is too large.
+    #[error("{file}: network.{source}")]
+    Mesh {
+        /// Which file.
+        file: String,
+        /// Why.
+        source: MeshError,
+    },
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Answer {
+    #[serde(flatten)]
+    prediction: Prediction,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<ApplicationTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    simulation: Option<Seen>,
+}
+
+/// Reads and checks an input.
+///
+/// # Errors
+/// When the file cannot be read or is not a valid input.
+pub fn load(path: &Path) -> Result<Parameters, LogpcError> {
+    let file = path.display().to_string();
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(source) => return Err(LogpcError::Read { file, source }),
+    };
+    let input: Input = match serde_saphyr::from_str(&text) {
+        Ok(input) => input,
+        Err(source) => {
+            return Err(LogpcError::Form {
+                file,
+                source: Box::new(source),
+            });
+        }
+    };
+    input
+        .parameters()
+        .map_err(|source| LogpcError::Value { file, source })
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`LogpcError`] for an invalid input; otherwise what went wrong while printing.
+pub fn run(args: &LogpcArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let parameters = load(&args.file)?;
+    let simulation = if args.simulate {
+        Some(simulated(args, &parameters)?)
+    } else {
+        None
+    };
+    let prediction = predict(&parameters);
+    let answer = Answer {
+        prediction,
+        application: application::time(&parameters),
+        simulation,
+    };
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &answer)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    table(&parameters, &answer, out)?;
+    Ok(())
+}
+
+fn simulated(args: &LogpcArgs, parameters: &Parameters) -> Result<Seen, LogpcError> {
+    let file = args.file.display().to_string();
+    let Some(shape) = &parameters.shape else {
+        return Err(LogpcError::NoShape { file });
+    };
+    let mesh = match Mesh::new(shape, parameters.network.wiring) {
+        Ok(mesh) => mesh,
+        Err(source) => return Err(LogpcError::Mesh { file, source }),
+    };
+    let work = parameters.pattern.work;
+    let message = parameters.message;
+    let traffic = match parameters.pattern.kind {
+        Kind::RequestReply => Traffic::RequestReply { work },
+        Kind::OneWay => Traffic::Periodic {
+            interval: message.send + message.receive + work,
+        },
+        Kind::Bulk => Traffic::Bulk {
+            interval: message.interval() + work,
+        },
+    };
+    let settings = Settings {
+        traffic,
+        message,
+        hop: HOP,
+        messages: args.messages,
+        seed: args.seed,
+    };
+    Ok(simulate(&mesh, settings))
+}
+
+fn table(parameters: &Parameters, answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
+    let Answer {
+        prediction,
+        application,
+        simulation,
+    } = answer;
+    let what = match parameters.pattern.kind {
+        Kind::RequestReply => "request and reply",
+        Kind::OneWay => "one-way messages",
+        Kind::Bulk => "long messages",
+    };
+    writeln!(
+        out,
+        "{what} of {} B, {} dimensions, mean distance {} per dimension",
+        parameters.bytes, parameters.network.dimensions, prediction.mean_distance_per_dimension
+    )?;
+    let mut row = |name: &str, cycles: f64| writeln!(out, "  {name:<44} {cycles:>12.1} cycles");
+    row("LogP: without contention", prediction.logp_cycles)?;
+    if prediction.resource_contention_cycles.is_some() {
+        row("LoPC: with contention for processors", prediction.lopc_cycles)?;
+    }
+    row("LoGPC: with contention in the network", prediction.logpc_cycles)?;
+    if let Some(contention) = prediction.network_contention_cycles {
+        row("network contention per message, C_n", contention)?;
+    }
+    if let Some(interval) = prediction.intermessage_cycles {
+        row("interval of messages in a row, T_c", interval)?;
+    }
+    if let (Some(inflation), Some(greatest)) = (prediction.inflation, prediction.greatest_inflation) {
+        writeln!(
+            out,
+            "  {:<44} {inflation:>12.3} (at most {greatest:.3})",
+            "inflation, T_c / T"
+        )?;
+    }
+    writeln!(
+        out,
+        "  {:<44} {:>12.1} %",
+        "utilization of a channel",
+        prediction.utilization * 100.0
+    )?;
+    if prediction.network_contention_cycles.is_none() {
+        writeln!(
+            out,
+            "  the network saturates: its channels cannot carry this rate"
+        )?;
+    }
+    if let Some(application) = application {
+        writeln!(
+            out,
+            "{}: {:.1} messages per processor",
+            application.name, application.messages
+        )?;
+        if let (Some(blocks), Some(optimal)) = (application.blocks, application.optimal) {
+            writeln!(
+                out,
+                "  {:<44} {blocks:>12}{}",
+                "blocks",
+                if optimal { " (the best)" } else { "" }
+            )?;
+        }
+        writeln!(
+            out,
+            "  {:<44} {:>12.1} cycles",
+            "without contention", application.logp_cycles
+        )?;
+        writeln!(
+            out,
+            "  {:<44} {:>12.1} cycles",
+            "with contention", application.logpc_cycles
+        )?;
+    }
+    if let Some(seen) = simulation {
+        writeln!(out, "simulated, {} messages", seen.messages)?;
+        let mut row = |name: &str, cycles: f64| writeln!(out, "  {name:<44} {cycles:>12.1} cycles");
+        row("from one message of a node to its next", seen.period_cycles)?;
+        row("network contention per message", seen.network_contention_cycles)?;
+        row("wait for processors per message", seen.processor_wait_cycles)?;
+        writeln!(
+            out,
+            "  {:<44} {:>12.1} % (busiest {:.1} %)",
+            "utilization of the channels",
+            seen.utilization * 100.0,
+            seen.busiest * 100.0
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,380 @@
+//! `perturb predict whatif`: LBF/NF over a file, a pipe or a socket of events; live with `--follow`;
+//! placements ranked with `--suggest`.
+
+mod events;
+mod output;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use perturb_models::whatif::input::Input;
+use perturb_models::whatif::suggest::{SuggestError, Task, suggest};
+use perturb_models::whatif::{LineError, LineReader, PredictionError, Predictor, Scenario, ScenarioError};
+
+use events::{Events, Line};
+use output::{Row, Suggestions, Summary, Trigger};
+
+/// Arguments of `perturb predict whatif`.
+#[derive(Args, Debug)]
+pub struct WhatifArgs {
+    /// The input, in YAML: groups, network, bus.
+    pub file: PathBuf,
+    /// The events instead of the input's: a file or FIFO, a Unix socket's path, `tcp:HOST:PORT`, or `-`
+    /// for standard input.
+    #[arg(long, value_name = "SOURCE")]
+    pub events: Option<String>,
+    /// Read events as they are produced and print the predicted time as it grows, until every process
+    /// has exited.
+    #[arg(long, conflicts_with_all = ["rows", "suggest"])]
+    pub follow: bool,
+    /// With --follow: print at most this often, in seconds.
+    #[arg(long, default_value_t = 1.0, requires = "follow", value_name = "SECONDS")]
+    pub every: f64,
+    /// Print the state after each step, as fig. 5 of the paper does.
+    #[arg(long, conflicts_with = "suggest")]
+    pub rows: bool,
+    /// Rank placements of the processes on this many processors.
+    #[arg(long, value_name = "PROCESSORS", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub suggest: Option<u32>,
+    /// With --suggest: relative speeds of the processors, e.g. 1,1,2.
+    #[arg(long, value_delimiter = ',', requires = "suggest", value_name = "SPEEDS")]
+    pub speeds: Option<Vec<f64>>,
+    /// With --suggest: how many placements to print.
+    #[arg(long, default_value_t = 10, requires = "suggest")]
+    pub best: usize,
+    /// With --suggest: events to simulate at most, over all placements.
+    #[arg(long, default_value_t = 50_000_000, requires = "suggest")]
+    pub budget: u64,
+    /// With --suggest: seed of the search.
+    #[arg(long, default_value_t = 1, requires = "suggest")]
+    pub seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An input that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WhatifError {
+    /// A file or socket cannot be read.
+    #[error("{name}: {source}")]
+    Read {
+        /// Which.
+        name: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The YAML is not of the form.
+    #[error("{file}: {source}")]
+    Form {
+        /// Which file.
+        file: String,
+        /// Where and why.
+        source: Box<serde_saphyr::Error>,
+    },
+    /// A value of the YAML is out of range.
+    #[error("{file}: {source}")]
+    Value {
+        /// Which file.
+        file: String,
+        /// Which value.
+        source: ScenarioError,
+    },
+    /// No events named.
+    #[error("{file}: `events` is missing; name the event file there or with --events")]
+    NoEvents {
+        /// Which file.
+        file: String,
+    },
+    /// A bad event.
+    #[error("{name}: {source}")]
+    Event {
+        /// Where it came from.
+        name: String,
+        /// Where and why.
+        source: LineError,
+    },
+    /// A line that does not end.
+    #[error(
+        "{name}: line {line} is longer than {} bytes; an event is one short JSON object per line",
+        events::LONGEST_LINE
+    )]
+    LongLine {
+        /// Where it came from.
+        name: String,
+        /// Which line.
+        line: u64,
+    },
+    /// Events that do not fit together.
+    #[error("{name}: {source}")]
+    Prediction {
+        /// Where they came from.
+        name: String,
+        /// Where and why.
+        source: PredictionError,
+    },
+    /// Nothing can be suggested.
+    #[error("{file}: {source}")]
+    Suggest {
+        /// Which input.
+        file: String,
+        /// Why.
+        source: SuggestError,
+    },
+    /// Speeds and processors differ.
+    #[error("--speeds: {speeds} given for {processors} processors; give one for each")]
+    Speeds {
+        /// How many speeds.
+        speeds: usize,
+        /// How many processors.
+        processors: u32,
+    },
+    /// The interval is no time.
+    #[error("--every: {seconds} s; must be at least 0 and at most a day")]
+    Every {
+        /// As given.
+        seconds: f64,
+    },
+}
+
+/// A checked input and where its events are.
+struct Loaded {
+    scenario: Scenario,
+    source: String,
+}
+
+fn load(args: &WhatifArgs) -> Result<Loaded, WhatifError> {
+    let file = args.file.display().to_string();
+    let text = match std::fs::read_to_string(&args.file) {
+        Ok(text) => text,
+        Err(source) => return Err(WhatifError::Read { name: file, source }),
+    };
+    let input: Input = match serde_saphyr::from_str(&text) {
+        Ok(input) => input,
+        Err(source) => {
+            return Err(WhatifError::Form {
+                file,
+                source: Box::new(source),
+            });
+        }
+    };
+    let source = match (&args.events, &input.events) {
+        (Some(source), _) => source.clone(),
+        (None, Some(events)) => {
+            let folder = args.file.parent().unwrap_or(Path::new(""));
+            folder.join(events).display().to_string()
+        }
+        (None, None) => return Err(WhatifError::NoEvents { file }),
+    };
+    match input.scenario() {
+        Ok(scenario) => Ok(Loaded { scenario, source }),
+        Err(source) => Err(WhatifError::Value { file, source }),
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`WhatifError`] for an invalid input; otherwise what went wrong while printing.
+pub fn run(args: &WhatifArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    if !(0.0..=86_400.0).contains(&args.every) {
+        return Err(WhatifError::Every { seconds: args.every }.into());
+    }
+    let loaded = load(args)?;
+    if let Some(processors) = args.suggest {
+        return suggestions(args, &loaded, processors, out);
+    }
+    let mut run = Run {
+        args,
+        predictor: Predictor::new(&loaded.scenario),
+        reader: LineReader::new(),
+        name: loaded.source.clone(),
+        rows: Vec::new(),
+        shown: Instant::now(),
+        shown_events: 0,
+    };
+    let mut events = Events::open(&loaded.source, args.follow)?;
+    if args.rows {
+        run.row(Trigger::Start);
+    }
+    loop {
+        match events.next()? {
+            Line::Whole(line) => run.line(line)?,
+            Line::Waiting if run.predictor.ended() => break,
+            // Nothing new yet: what there is to show is shown, then the source is asked again.
+            Line::Waiting => {
+                run.show(out)?;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Line::End => break,
+        }
+        if args.follow {
+            run.show(out)?;
+        }
+    }
+    run.finish(out)
+}
+
+/// A prediction under way.
+struct Run<'a> {
+    args: &'a WhatifArgs,
+    predictor: Predictor,
+    reader: LineReader,
+    name: String,
+    rows: Vec<Row>,
+    shown: Instant,
+    /// Events reported when it was shown last.
+    shown_events: u64,
+}
+
+impl Run<'_> {
+    fn prediction_error(&self, source: PredictionError) -> WhatifError {
+        WhatifError::Prediction {
+            name: self.name.clone(),
+            source,
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), WhatifError> {
+        let event = match self.reader.read(line, self.predictor.placement()) {
+            Ok(Some(event)) => event,
+            Ok(None) => return Ok(()),
+            Err(source) => {
+                return Err(WhatifError::Event {
+                    name: self.name.clone(),
+                    source,
+                });
+            }
+        };
+        self.predictor
+            .push(event)
+            .map_err(|source| self.prediction_error(source))?;
+        if self.args.rows {
+            self.row(Trigger::Arriving(event));
+        }
+        self.advance();
+        // Found at once, not at the end of a stream that may have none.
+        self.predictor
+            .deadlock()
+            .map_or(Ok(()), |source| Err(self.prediction_error(source)))
+    }
+
+    fn advance(&mut self) {
+        while let Some(report) = self.predictor.advance() {
+            if self.args.rows {
+                self.row(Trigger::Reported(report.event));
+            }
+        }
+    }
+
+    fn row(&mut self, trigger: Trigger) {
+        self.rows
+            .push(Row::of(self.rows.len() + 1, trigger, &self.predictor));
+    }
+
+    /// Shows the prediction so far, if the interval is over and there is anything new.
+    fn show(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let events = self.predictor.counters().reported;
+        if events == self.shown_events || self.shown.elapsed().as_secs_f64() < self.args.every {
+            return Ok(());
+        }
+        (self.shown, self.shown_events) = (Instant::now(), events);
+        let summary = Summary::of(&self.predictor, Some(false));
+        if self.args.json {
+            serde_json::to_writer(&mut *out, &summary)?;
+            writeln!(out)?;
+        } else {
+            summary.line(out)?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    fn finish(mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        self.predictor.end_of_events();
+        self.advance();
+        self.predictor
+            .finish()
+            .map_err(|source| self.prediction_error(source))?;
+        let mut summary = Summary::of(&self.predictor, self.args.follow.then_some(true));
+        if self.args.json {
+            summary.rows = self.args.rows.then_some(self.rows);
+            if self.args.follow {
+                serde_json::to_writer(&mut *out, &summary)?;
+            } else {
+                serde_json::to_writer_pretty(&mut *out, &summary)?;
+            }
+            writeln!(out)?;
+        } else {
+            for row in &self.rows {
+                row.text(out)?;
+            }
+            summary.text(&self.predictor, out)?;
+        }
+        Ok(())
+    }
+}
+
+fn suggestions(
+    args: &WhatifArgs,
+    loaded: &Loaded,
+    processors: u32,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let speeds = args
+        .speeds
+        .clone()
+        .unwrap_or_else(|| vec![1.0; processors as usize]);
+    if speeds.len() != processors as usize {
+        return Err(WhatifError::Speeds {
+            speeds: speeds.len(),
+            processors,
+        }
+        .into());
+    }
+    let mut reader = LineReader::new();
+    let mut all = Vec::new();
+    let mut events = Events::open(&loaded.source, false)?;
+    while let Line::Whole(line) = events.next()? {
+        let event = reader
+            .read(line, &loaded.scenario.placement)
+            .map_err(|source| WhatifError::Event {
+                name: loaded.source.clone(),
+                source,
+            })?;
+        all.extend(event);
+    }
+    let task = Task {
+        speeds,
+        budget: args.budget,
+        best: args.best,
+        seed: args.seed,
+    };
+    let found = match suggest(&loaded.scenario, &all, &task) {
+        Ok(found) => found,
+        Err(SuggestError::Prediction(source)) => {
+            return Err(WhatifError::Prediction {
+                name: loaded.source.clone(),
+                source,
+            }
+            .into());
+        }
+        Err(source) => {
+            return Err(WhatifError::Suggest {
+                file: args.file.display().to_string(),
+                source,
+            }
+            .into());
+        }
+    };
+    let suggestions = Suggestions::of(&found, &loaded.scenario.placement, processors);
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &suggestions)?;
+        writeln!(out)?;
+    } else {
+        suggestions.text(out)?;
+    }
+    Ok(())
+}
