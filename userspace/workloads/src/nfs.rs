@@ -9,6 +9,7 @@
 
 mod arrivals;
 pub mod client;
+pub mod curve;
 pub mod data_set;
 pub mod load;
 pub mod mix;

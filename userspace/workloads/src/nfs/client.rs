@@ -50,7 +50,7 @@ pub enum Transport {
 }
 
 /// How to call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Options {
     /// What carries the calls.
     pub transport: Transport,

@@ -38,7 +38,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 const LEAD: Duration = Duration::from_millis(20);
 
 /// What load to put on which server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Plan {
     /// Server and path.
     pub export: Export,
@@ -227,7 +227,7 @@ async fn measure(
         progress(Progress::Making {
             done,
             of: extent.files,
-        })
+        });
     };
     let data = data_set::make(makers, claim, extent, plan.scale, plan.seed, stop, &report).await?;
     let planner = Planner::new(&plan.mix, data, plan.seed);

@@ -46,7 +46,7 @@ const UNDER_WAY: usize = 8192;
 const DATAGRAM_LIMIT: usize = 65_507;
 
 /// What to serve and how.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Config {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,

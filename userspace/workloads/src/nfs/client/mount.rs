@@ -13,7 +13,7 @@ use super::{CallError, Client, Options, Program, Refusal, Transport};
 use crate::nfs::rpc;
 
 /// What to mount from where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Export {
     /// Name or address of the server.
     pub host: String,
@@ -22,7 +22,7 @@ pub struct Export {
 }
 
 /// Ports to use instead of asking the port mapper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Ports {
     /// Where NFS is served.
     pub nfs: Option<u16>,

@@ -32,7 +32,7 @@ pub enum Distribution {
 }
 
 /// A mean service time and its distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Service {
     /// The mean.
     pub mean: Duration,
@@ -41,7 +41,7 @@ pub struct Service {
 }
 
 /// Which requests need a disk.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Cache {
     /// Each request is a hit with this probability.
     HitRatio(f64),
@@ -50,7 +50,7 @@ pub enum Cache {
 }
 
 /// What a request costs.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ServiceModel {
     /// The delay centre D.
     pub fixed_delay: Duration,
@@ -63,7 +63,7 @@ pub struct ServiceModel {
 }
 
 /// m equal disks and the cache before them.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Disks {
     /// How many, m >= 1.
     pub count: usize,
