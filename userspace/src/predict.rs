@@ -9,13 +9,13 @@ use clap::{Args, Subcommand};
 
 mod input;
 mod loggp;
-pub mod logpc;
+mod logpc;
 mod nfs;
 mod pipeline;
 mod plogpt;
 mod table;
 mod validate;
-pub mod whatif;
+mod whatif;
 
 pub use input::{InputError, read};
 pub use loggp::LoggpArgs;
@@ -73,8 +73,7 @@ pub fn run(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 #[must_use]
 pub fn is_invalid_input(error: &anyhow::Error) -> bool {
     error.is::<InputError>()
+        || error.is::<loggp::TraceError>()
         || error.is::<plogpt::SweepError>()
         || error.is::<validate::UnknownModel>()
-        || error.is::<logpc::LogpcError>()
-        || error.is::<whatif::WhatifError>()
 }

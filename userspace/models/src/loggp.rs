@@ -29,10 +29,12 @@
 mod input;
 mod knob;
 mod prediction;
+mod summary;
 
 pub use input::{Baseline, LoggpError, LoggpInput, Messages, Mpi, SizeCount, Vary};
 pub use knob::{Knob, SlowdownModel};
 pub use prediction::{LoggpPrediction, Sensitivity, Tolerance};
+pub use summary::CommunicationSummary;
 
 /// Largest slowdowns for which the tolerance of a knob is reported, in percent.
 pub const TOLERATED_PERCENT: [f64; 3] = [1.0, 2.0, 5.0];

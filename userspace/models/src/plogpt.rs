@@ -43,6 +43,7 @@
 //! a time-out, and a second loss of the same message.
 
 mod closed_form;
+mod collective;
 mod input;
 mod network;
 mod prediction;

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::quantity::ByteSize;
 
 const RADIX: &str = include_str!("../../tests/data/loggp/radix.yaml");
 const EXPECTED: &str = include_str!("../../tests/data/loggp/expected.json");
@@ -132,6 +133,24 @@ fn sensitivity_and_tolerance() {
             (Knob::FragmentOverhead, None),
         ]
     );
+}
+
+#[test]
+fn summary_of_a_trace() {
+    let mut summary = CommunicationSummary::default();
+    assert!(summary.messages().is_none());
+    for process in [1, 2, 3] {
+        summary.process(process);
+    }
+    for (process, bytes) in [(1, 10.0), (2, 500.0), (1, 20.0), (1, 30.0)] {
+        summary.sent(process, bytes);
+    }
+    let messages = summary.messages().unwrap();
+    assert_eq!(
+        (messages.maximum, messages.bulk_bytes),
+        (3, Some(ByteSize(500.0)))
+    );
+    assert!((messages.average.unwrap() - 4.0 / 3.0).abs() < 1e-12);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::input::{Link, Parameters, Sharing};
 
 /// Most nodes that a tree may have.
-const MAX_NODES: u32 = 1 << 20;
+const MAX_NODES: u32 = 1 << 16;
 
 /// What is wrong with the parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -169,7 +169,9 @@ impl Network {
         let gap = match self.gap.as_slice() {
             [(_, gap)] => *gap,
             table => {
-                let above = table.partition_point(|(size, _)| *size < bytes).clamp(1, table.len() - 1);
+                let above = table
+                    .partition_point(|(size, _)| *size < bytes)
+                    .clamp(1, table.len() - 1);
                 let ((x0, y0), (x1, y1)) = (table[above - 1], table[above]);
                 y0 + (bytes - x0) * ((y1 - y0) / (x1 - x0))
             }
@@ -212,7 +214,12 @@ pub(super) fn heights(nodes: u32) -> usize {
 fn check_links(key: &'static str, links: &[Link], nodes: u32) -> Result<(), ParameterError> {
     let needed = heights(nodes);
     if links.len() < needed {
-        return Err(ParameterError::Heights { key, heights: links.len(), nodes, needed });
+        return Err(ParameterError::Heights {
+            key,
+            heights: links.len(),
+            nodes,
+            needed,
+        });
     }
     match links.iter().position(|link| link.bandwidth.0 == 0.0) {
         Some(index) => Err(ParameterError::NoBandwidth { key, index }),
@@ -226,8 +233,11 @@ fn log_ratio(one: f64, other: f64) -> f64 {
 }
 
 fn gap_table(parameters: &Parameters) -> Result<Vec<(f64, f64)>, ParameterError> {
-    let mut table: Vec<(f64, f64)> =
-        parameters.gap.iter().map(|point| (point.size.0, point.gap.0)).collect();
+    let mut table: Vec<(f64, f64)> = parameters
+        .gap
+        .iter()
+        .map(|point| (point.size.0, point.gap.0))
+        .collect();
     if table.is_empty() {
         return Err(ParameterError::NoGap);
     }

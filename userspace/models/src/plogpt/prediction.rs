@@ -1,5 +1,7 @@
 //! From an input to the times of all operations.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 
 use super::closed_form::{closed_form, plogp};
@@ -41,6 +43,8 @@ pub struct PlogptPrediction {
     pub expectation: Option<Expectation>,
     /// Messages sent.
     pub messages: u64,
+    /// `P_S` by the two heights, as in `1-2`: whether they belong to different switches.
+    pub switch_between_heights: BTreeMap<String, bool>,
     /// By rank, the times of its operations.
     pub operations: Operations,
 }
@@ -111,7 +115,10 @@ impl Operations {
 
 impl Serialize for Operations {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq((0..self.ranks()).map(|rank| OfRank { operations: self, rank }))
+        serializer.collect_seq((0..self.ranks()).map(|rank| OfRank {
+            operations: self,
+            rank,
+        }))
     }
 }
 
@@ -136,7 +143,9 @@ pub(super) fn predict(input: &PlogptInput) -> Result<PlogptPrediction, PlogptErr
     if let Some((kind, message)) = collective {
         let gap = |error| PlogptError::Program(ProgramError::Gap(error));
         plogp_us = Some(plogp(&network, kind, message.0).map_err(gap)?);
-        closed_form_us = closed_form(&network, kind, message.0).map_err(gap)?.map(|form| form.total);
+        closed_form_us = closed_form(&network, kind, message.0)
+            .map_err(gap)?
+            .map(|form| form.total);
     }
     let mut total_without_timeouts_us = None;
     let mut expectation = None;
@@ -144,7 +153,12 @@ pub(super) fn predict(input: &PlogptInput) -> Result<PlogptPrediction, PlogptErr
         total_without_timeouts_us = Some(simulate(&network, &program, Timeouts::Never)?.total);
         expectation = expect(&network, &program)?;
     }
-    let Timing { ops, total, path_timeouts, timeouts } = timing;
+    let Timing {
+        ops,
+        total,
+        path_timeouts,
+        timeouts,
+    } = timing;
     Ok(PlogptPrediction {
         total_us: total,
         plogp_us,
@@ -154,8 +168,17 @@ pub(super) fn predict(input: &PlogptInput) -> Result<PlogptPrediction, PlogptErr
         total_without_timeouts_us,
         expectation,
         messages: program.messages(),
+        switch_between_heights: (1..)
+            .zip(network.switches())
+            .map(|(height, &is)| (heights(height), is))
+            .collect(),
         operations: Operations { program, times: ops },
     })
+}
+
+/// The key of two heights.
+fn heights(lower: usize) -> String {
+    format!("{lower}-{}", lower + 1)
 }
 
 /// Draws which transfer is delayed; `None` for programs too large to repeat.

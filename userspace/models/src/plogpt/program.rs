@@ -196,7 +196,10 @@ impl Program {
     ) -> Result<Self, ProgramError> {
         let nodes = network.nodes;
         if kind == CollectiveKind::RecursiveDoubling && !nodes.is_power_of_two() {
-            return Err(ProgramError::PowerOfTwo { collective: kind, nodes });
+            return Err(ProgramError::PowerOfTwo {
+                collective: kind,
+                nodes,
+            });
         }
         if root >= nodes {
             return Err(ProgramError::NoSuchRoot { root, nodes });
@@ -225,7 +228,10 @@ impl Program {
 
     fn from_ranks(ranks: &[Vec<OpInput>], network: &Network) -> Result<Self, ProgramError> {
         if ranks.len() != network.nodes as usize {
-            return Err(ProgramError::Ranks { ranks: ranks.len(), nodes: network.nodes });
+            return Err(ProgramError::Ranks {
+                ranks: ranks.len(),
+                nodes: network.nodes,
+            });
         }
         let mut builder = Builder::default();
         let mut sizes: Vec<f64> = Vec::new();
@@ -256,7 +262,10 @@ impl Program {
                 size_of_op.push(bytes);
             }
         }
-        let volumes = sizes.iter().map(|&bytes| network.volume(bytes)).collect::<Result<_, _>>()?;
+        let volumes = sizes
+            .iter()
+            .map(|&bytes| network.volume(bytes))
+            .collect::<Result<_, _>>()?;
         let (program, receives) = builder.finish(volumes)?;
         for receive in receives {
             let send = program.partners[receive as usize];
@@ -264,7 +273,13 @@ impl Program {
             if !expected.is_nan() && expected != sent {
                 let (rank, op) = program.place(receive);
                 let from = program.place(send).0;
-                return Err(ProgramError::SizeMismatch { rank, op, from, expected, sent });
+                return Err(ProgramError::SizeMismatch {
+                    rank,
+                    op,
+                    from,
+                    expected,
+                    sent,
+                });
             }
         }
         Ok(program)
@@ -331,7 +346,12 @@ fn check(rank: u32, op: usize, list: &[OpInput], nodes: u32) -> Result<(), Progr
         OpInput::Compute(_) => return Ok(()),
     };
     if peer >= nodes {
-        return Err(ProgramError::NoSuchRank { rank, op, peer, nodes });
+        return Err(ProgramError::NoSuchRank {
+            rank,
+            op,
+            peer,
+            nodes,
+        });
     }
     if peer == rank {
         return Err(ProgramError::Itself { rank, op });
@@ -341,7 +361,7 @@ fn check(rank: u32, op: usize, list: &[OpInput], nodes: u32) -> Result<(), Progr
 
 /// Collects operations rank by rank.
 #[derive(Default)]
-struct Builder {
+pub(super) struct Builder {
     ops: Vec<Op>,
     starts: Vec<u32>,
 }
@@ -362,93 +382,22 @@ impl Builder {
     }
 
     /// Appends an operation; returns its index in the rank.
-    fn push(&mut self, op: Op) -> u32 {
+    pub(super) fn push(&mut self, op: Op) -> u32 {
         let start = self.starts.last().copied().unwrap_or(0);
         self.ops.push(op);
         self.ops.len() as u32 - 1 - start
     }
 
-    fn isend(&mut self, to: u32) -> u32 {
+    pub(super) fn isend(&mut self, to: u32) -> u32 {
         self.push(Op::Isend { to, size: 0 })
     }
 
-    fn irecv(&mut self, from: u32) -> u32 {
+    pub(super) fn irecv(&mut self, from: u32) -> u32 {
         self.push(Op::Irecv { from })
     }
 
-    fn wait(&mut self, op: u32) {
+    pub(super) fn wait(&mut self, op: u32) {
         self.push(Op::Wait(op));
-    }
-
-    fn exchange(&mut self, to: u32, from: u32, size: u32) {
-        let receive = self.irecv(from);
-        let send = self.push(Op::Isend { to, size });
-        self.wait(send);
-        self.wait(receive);
-    }
-
-    fn alltoall_a(&mut self, rank: u32, nodes: u32) {
-        for partner in partners(rank, nodes) {
-            self.exchange(partner, partner, 0);
-        }
-    }
-
-    fn alltoall_b(&mut self, rank: u32, nodes: u32) {
-        let receives: Vec<u32> = partners(rank, nodes).map(|partner| self.irecv(partner)).collect();
-        for partner in partners(rank, nodes) {
-            let send = self.isend(partner);
-            self.wait(send);
-        }
-        for receive in receives {
-            self.wait(receive);
-        }
-    }
-
-    fn ring(&mut self, rank: u32, nodes: u32) {
-        for _ in 1..nodes {
-            self.exchange((rank + 1) % nodes, (rank + nodes - 1) % nodes, 0);
-        }
-    }
-
-    fn recursive_doubling(&mut self, rank: u32, steps: u32) {
-        for step in 0..steps {
-            let partner = rank ^ (1 << step);
-            self.exchange(partner, partner, step);
-        }
-    }
-
-    fn broadcast(&mut self, rank: u32, root: u32, nodes: u32) {
-        let relative = (rank + nodes - root) % nodes;
-        // The lowest set bit says in which round this rank is reached.
-        let below = if relative == 0 {
-            nodes.next_power_of_two()
-        } else {
-            let bit = relative & relative.wrapping_neg();
-            let receive = self.irecv((relative - bit + root) % nodes);
-            self.wait(receive);
-            bit
-        };
-        let mut bit = below >> 1;
-        while bit > 0 {
-            if relative + bit < nodes {
-                let send = self.isend((relative + bit + root) % nodes);
-                self.wait(send);
-            }
-            bit >>= 1;
-        }
-    }
-
-    fn gather(&mut self, rank: u32, root: u32, nodes: u32) {
-        if rank == root {
-            let receives: Vec<u32> =
-                (0..nodes).filter(|from| *from != root).map(|from| self.irecv(from)).collect();
-            for receive in receives {
-                self.wait(receive);
-            }
-        } else {
-            let send = self.isend(root);
-            self.wait(send);
-        }
     }
 
     /// Matches sends and receives, first in, first out per pair of ranks; returns the matched
@@ -486,12 +435,13 @@ impl Builder {
                 matched.push(op);
             }
         }
-        let program = Program { ops: self.ops, starts: self.starts, partners, volumes, messages };
+        let program = Program {
+            ops: self.ops,
+            starts: self.starts,
+            partners,
+            volumes,
+            messages,
+        };
         Ok((program, matched))
     }
-}
-
-/// Exchange partners of fig. 13, `rank xor i` for rising `i`; those beyond the last rank are left out.
-fn partners(rank: u32, nodes: u32) -> impl Iterator<Item = u32> {
-    (1..nodes.next_power_of_two()).map(move |step| rank ^ step).filter(move |partner| *partner < nodes)
 }

@@ -38,7 +38,12 @@ pub struct OpTimes {
     pub timed_out: bool,
 }
 
-const NOT_YET: OpTimes = OpTimes { enter: f64::NAN, finish: f64::NAN, path: 0, timed_out: false };
+const NOT_YET: OpTimes = OpTimes {
+    enter: f64::NAN,
+    finish: f64::NAN,
+    path: 0,
+    timed_out: false,
+};
 
 /// The times of a whole program.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,8 +156,11 @@ impl Simulation<'_> {
             self.state.remove(slot);
             self.count(&flow, false);
             let timed_out = self.rule.as_ref().is_some_and(|rule| rule.delays(flow.op));
-            let (finish, path) =
-                if timed_out { (now + self.network.rto, flow.path + 1) } else { (now, flow.path) };
+            let (finish, path) = if timed_out {
+                (now + self.network.rto, flow.path + 1)
+            } else {
+                (now, flow.path)
+            };
             self.finish(flow.source, flow.op, finish, path, timed_out, ready, now);
             if let Some(receive) = self.program.partner(flow.op) {
                 let arrival = finish + self.network.latency;
@@ -161,7 +169,10 @@ impl Simulation<'_> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all of them are the outcome of one transfer")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "all of them are the outcome of one transfer"
+    )]
     fn finish(
         &mut self,
         rank: u32,
@@ -173,11 +184,22 @@ impl Simulation<'_> {
         now: f64,
     ) {
         let enter = self.times[op as usize].enter;
-        self.record(op, OpTimes { enter, finish, path, timed_out });
+        self.record(
+            op,
+            OpTimes {
+                enter,
+                finish,
+                path,
+                timed_out,
+            },
+        );
         let waiter = &self.state.ranks[rank as usize];
         if waiter.waiting && self.target(rank) == Some(op) {
             if finish > now {
-                self.state.events.push(Event { time: finish, what: What::Wake { rank } });
+                self.state.events.push(Event {
+                    time: finish,
+                    what: What::Wake { rank },
+                });
             } else {
                 ready.push(rank);
             }
@@ -202,43 +224,89 @@ impl Simulation<'_> {
     /// Runs a rank until it waits or ends.
     fn proceed(&mut self, rank: u32, now: f64) {
         loop {
-            let Rank { next, end, waiting, path } = self.state.ranks[rank as usize];
+            let Rank {
+                next,
+                end,
+                waiting,
+                path,
+            } = self.state.ranks[rank as usize];
             if next == end {
                 return;
             }
             match self.program.ops()[next as usize] {
                 Op::Isend { to, size } => {
-                    self.record(next, OpTimes { enter: now, path, ..NOT_YET });
+                    self.record(
+                        next,
+                        OpTimes {
+                            enter: now,
+                            path,
+                            ..NOT_YET
+                        },
+                    );
                     self.send(next, rank, to, self.program.volume(size), path, now);
                 }
                 Op::Irecv { .. } => {
                     // Its message may have arrived before.
-                    let times = OpTimes { enter: now, ..self.times[next as usize] };
+                    let times = OpTimes {
+                        enter: now,
+                        ..self.times[next as usize]
+                    };
                     self.record(next, times);
                 }
                 Op::Compute(time) => {
                     if !waiting {
-                        self.record(next, OpTimes { enter: now, finish: now + time, path, timed_out: false });
+                        self.record(
+                            next,
+                            OpTimes {
+                                enter: now,
+                                finish: now + time,
+                                path,
+                                timed_out: false,
+                            },
+                        );
                         self.block(rank, Some(now + time));
                         return;
                     }
                 }
                 Op::Wait(target) => {
                     let done = self.times[self.program.range(rank).start + target as usize];
-                    let enter = if waiting { self.times[next as usize].enter } else { now };
+                    let enter = if waiting {
+                        self.times[next as usize].enter
+                    } else {
+                        now
+                    };
                     if !(done.finish <= now || same_instant(done.finish, now)) {
-                        self.record(next, OpTimes { enter: now, path, ..NOT_YET });
+                        self.record(
+                            next,
+                            OpTimes {
+                                enter: now,
+                                path,
+                                ..NOT_YET
+                            },
+                        );
                         self.block(rank, Some(done.finish).filter(|finish| finish.is_finite()));
                         return;
                     }
                     // What finished before it was waited for is not on the path.
                     let path = if same_instant(done.finish.max(enter), enter) {
-                        if same_instant(done.finish, enter) { path.max(done.path) } else { path }
+                        if same_instant(done.finish, enter) {
+                            path.max(done.path)
+                        } else {
+                            path
+                        }
                     } else {
                         done.path
                     };
                     self.state.ranks[rank as usize].path = path;
-                    self.record(next, OpTimes { enter, finish: now, path, timed_out: false });
+                    self.record(
+                        next,
+                        OpTimes {
+                            enter,
+                            finish: now,
+                            path,
+                            timed_out: false,
+                        },
+                    );
                 }
             }
             let state = &mut self.state.ranks[rank as usize];
@@ -251,7 +319,10 @@ impl Simulation<'_> {
     fn block(&mut self, rank: u32, until: Option<f64>) {
         self.state.ranks[rank as usize].waiting = true;
         if let Some(time) = until {
-            self.state.events.push(Event { time, what: What::Wake { rank } });
+            self.state.events.push(Event {
+                time,
+                what: What::Wake { rank },
+            });
         }
     }
 
@@ -301,7 +372,11 @@ impl Simulation<'_> {
     /// Shares the edges whose counts changed among the transfers on them.
     fn share(&mut self, now: f64) {
         let touched = std::mem::take(&mut self.touched);
-        let full_speed = if self.edges.len() > 0 { self.network.bandwidth(1) } else { 0.0 };
+        let full_speed = if self.edges.len() > 0 {
+            self.network.bandwidth(1)
+        } else {
+            0.0
+        };
         for &(edge, before) in &touched {
             let after = self.state.counts[edge];
             if before == after {
@@ -363,8 +438,14 @@ impl Simulation<'_> {
         flow.since = now;
         flow.rate = rate;
         flow.version += 1;
-        let what = What::Finish { flow: slot, version: flow.version };
-        self.state.events.push(Event { time: now + flow.remaining / rate, what });
+        let what = What::Finish {
+            flow: slot,
+            version: flow.version,
+        };
+        self.state.events.push(Event {
+            time: now + flow.remaining / rate,
+            what,
+        });
         if let Some(rule) = &mut self.rule {
             rule.worked(1);
         }
@@ -383,6 +464,11 @@ impl Simulation<'_> {
             }
             timeouts += u64::from(times.timed_out);
         }
-        Timing { ops: self.times, total, path_timeouts, timeouts }
+        Timing {
+            ops: self.times,
+            total,
+            path_timeouts,
+            timeouts,
+        }
     }
 }

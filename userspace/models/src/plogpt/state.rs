@@ -127,7 +127,10 @@ impl PartialOrd for Event {
 impl Ord for Event {
     /// The earliest event is the greatest, as the heap yields the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
-        other.time.total_cmp(&self.time).then_with(|| other.what.cmp(&self.what))
+        other
+            .time
+            .total_cmp(&self.time)
+            .then_with(|| other.what.cmp(&self.what))
     }
 }
 
@@ -155,7 +158,11 @@ impl Edges {
             starts.push(last + (network.nodes as usize).div_ceil(1 << (height - 1)));
         }
         let end = starts[network.heights()];
-        let down = if network.sharing == Sharing::FullDuplex { end } else { 0 };
+        let down = if network.sharing == Sharing::FullDuplex {
+            end
+        } else {
+            0
+        };
         Self { starts, down }
     }
 
@@ -180,7 +187,12 @@ impl Edges {
             (false, both) => (edge, true, both),
         };
         let height = self.starts.partition_point(|start| *start <= index);
-        (height, (index - self.starts[height - 1]) << (height - 1), up, down)
+        (
+            height,
+            (index - self.starts[height - 1]) << (height - 1),
+            up,
+            down,
+        )
     }
 }
 
@@ -207,12 +219,20 @@ impl State {
         let ranks: Vec<Rank> = (0..program.ranks())
             .map(|rank| {
                 let range = program.range(rank);
-                Rank { next: range.start as u32, end: range.end as u32, waiting: false, path: 0 }
+                Rank {
+                    next: range.start as u32,
+                    end: range.end as u32,
+                    waiting: false,
+                    path: 0,
+                }
             })
             .collect();
         let nodes = ranks.len();
         let events = (0..program.ranks())
-            .map(|rank| Event { time: 0.0, what: What::Wake { rank } })
+            .map(|rank| Event {
+                time: 0.0,
+                what: What::Wake { rank },
+            })
             .collect();
         Self {
             ranks,

@@ -47,7 +47,10 @@ fn tree(nodes: u32, per_node: &[f64], buffers: &[f64]) -> Parameters {
             .collect(),
         one_way_links: None,
         gap: [0.0, 1e6]
-            .map(|size| GapPoint { size: ByteSize(size), gap: Micros(size / per_node[0]) })
+            .map(|size| GapPoint {
+                size: ByteSize(size),
+                gap: Micros(size / per_node[0]),
+            })
             .to_vec(),
         sharing: Sharing::FullDuplex,
     }
@@ -79,13 +82,22 @@ fn fig_9() {
     let expected = expected("fig9.yaml");
     let json = serde_json::to_value(predict(&parse(FIG9)).unwrap()).unwrap();
     assert_eq!(json["total_us"].as_f64(), expected["total_us"].as_f64());
-    assert_eq!(json["retransmission_timeouts"], expected["retransmission_timeouts"]);
+    assert_eq!(
+        json["retransmission_timeouts"],
+        expected["retransmission_timeouts"]
+    );
     assert!(json.get("plogp_us").is_none(), "not a collective");
     for rank in json["operations"].as_array().unwrap() {
         assert_eq!(rank[1]["op"], "isend");
-        assert_eq!(rank[1]["finish_us"].as_f64(), expected["first_isends_finish_us"].as_f64());
+        assert_eq!(
+            rank[1]["finish_us"].as_f64(),
+            expected["first_isends_finish_us"].as_f64()
+        );
         assert_eq!(rank[3]["op"], "wait");
-        assert_eq!(rank[3]["leave_us"].as_f64(), expected["irecv_waits_leave_us"].as_f64());
+        assert_eq!(
+            rank[3]["leave_us"].as_f64(),
+            expected["irecv_waits_leave_us"].as_f64()
+        );
     }
     // Fig. 12: alone on the edge of height 2 the last message goes at b(1).
     assert_eq!(json["operations"][0][4]["finish_us"].as_f64(), Some(23.0));
@@ -104,14 +116,16 @@ fn table_2() {
         Some(u64::from(b.retransmission_timeouts)),
         expected["timeout_delays_on_the_longest_path"].as_u64()
     );
-    assert!(b.total_us > a.total_us, "B is the slower one when time-outs occur");
-    assert!(b.total_without_timeouts_us.unwrap() < a.total_us, "and else the faster one");
-    let network = Network::new(&parse(TABLE2_B).parameters, false).unwrap();
-    let printed: Vec<bool> = ["1-2", "2-3", "3-4", "4-5"]
-        .iter()
-        .map(|heights| expected["switch_between_heights"][heights].as_bool().unwrap())
-        .collect();
-    assert_eq!(network.switches(), printed);
+    assert!(
+        b.total_us > a.total_us,
+        "B is the slower one when time-outs occur"
+    );
+    assert!(
+        b.total_without_timeouts_us.unwrap() < a.total_us,
+        "and else the faster one"
+    );
+    let json = serde_json::to_value(&b).unwrap();
+    assert_eq!(json["switch_between_heights"], expected["switch_between_heights"]);
 }
 
 #[test]
@@ -154,7 +168,10 @@ fn incast_loses_the_tails_of_all_that_come_from_different_switches() {
     assert_eq!(small.retransmission_timeouts, 0);
     // One switch: nothing is lost.
     let one = tree(4, &[1.0, 1.0], &[10.0, 10.0]);
-    assert_eq!(collective(&one, CollectiveKind::Gather, 1000.0).retransmission_timeouts, 0);
+    assert_eq!(
+        collective(&one, CollectiveKind::Gather, 1000.0).retransmission_timeouts,
+        0
+    );
 }
 
 #[test]
@@ -169,8 +186,10 @@ fn half_duplex_edges_share_both_directions() {
 #[test]
 fn one_way_links_are_for_one_way_collectives() {
     let mut parameters = tree(2, &[2.0], &[10.0]);
-    parameters.one_way_links =
-        Some(vec![Link { bandwidth: BytesPerSecond(4e6), buffer_delay: Micros(10.0) }]);
+    parameters.one_way_links = Some(vec![Link {
+        bandwidth: BytesPerSecond(4e6),
+        buffer_delay: Micros(10.0),
+    }]);
     let total = |kind| collective(&parameters, kind, 100.0).total_us;
     // b(1) g(m) bytes at b(1): a lone message takes g(m) whatever b(1) is.
     assert_eq!(total(CollectiveKind::Broadcast), 53.0);
@@ -207,7 +226,9 @@ fn matching_is_first_in_first_out_per_pair() {
 
 #[test]
 fn programs_that_never_end() {
-    let error = refused(&fig9_with("{ranks: [[{irecv: {from: 1, size: 24B}}, {wait: 0}], [], [], []]}"));
+    let error = refused(&fig9_with(
+        "{ranks: [[{irecv: {from: 1, size: 24B}}, {wait: 0}], [], [], []]}",
+    ));
     assert_eq!(
         error,
         "deadlock: 1 of the ranks never end; rank 0 waits in operation 1 for its irecv (operation 0) with \
@@ -217,7 +238,10 @@ fn programs_that_never_end() {
                  [{irecv: {from: 0, size: 24B}}, {wait: 0}, {isend: {to: 0, size: 24B}}]";
     let error = refused(&fig9_with(&format!("{{ranks: [{cycle}, [], []]}}")));
     assert!(error.starts_with("deadlock: 2 of the ranks"), "{error}");
-    assert!(error.ends_with("whose matching isend is never reached"), "{error}");
+    assert!(
+        error.ends_with("whose matching isend is never reached"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -235,9 +259,18 @@ fn refusals() {
     for (program, error) in [
         ("{}", "either `ranks` or `collective`"),
         ("{collective: ring}", "either `ranks` or `collective`"),
-        ("{collective: ring, message: 1B, ranks: []}", "either `ranks` or `collective`"),
-        ("{ranks: [[], [], [], []], message: 1B}", "program.message has no meaning"),
-        ("{collective: ring, message: 1B, root: 1}", "program.root has no meaning"),
+        (
+            "{collective: ring, message: 1B, ranks: []}",
+            "either `ranks` or `collective`",
+        ),
+        (
+            "{ranks: [[], [], [], []], message: 1B}",
+            "program.message has no meaning",
+        ),
+        (
+            "{collective: ring, message: 1B, root: 1}",
+            "program.root has no meaning",
+        ),
         ("{collective: gather, message: 1B, root: 4}", "program.root is 4"),
     ] {
         assert!(refused(&fig9_with(program)).contains(error), "{program}");
@@ -246,10 +279,14 @@ fn refusals() {
         assert!(TABLE2_B.contains(from));
         refused(&TABLE2_B.replace(from, to))
     };
-    assert!(parameters("nodes: 32", "nodes: 33").contains("has 5 heights, but a binary tree of 33 nodes has 6"));
+    assert!(
+        parameters("nodes: 32", "nodes: 33").contains("has 5 heights, but a binary tree of 33 nodes has 6")
+    );
     assert!(parameters("nodes: 32", "nodes: 0").contains("nodes is 0"));
     assert!(parameters("switch_tolerance: 0.001", "switch_tolerance: -1").contains("switch_tolerance is -1"));
-    assert!(parameters("switch_tolerance: 0.001", "switch_tolerance: .nan").contains("switch_tolerance is NaN"));
+    assert!(
+        parameters("switch_tolerance: 0.001", "switch_tolerance: .nan").contains("switch_tolerance is NaN")
+    );
     assert!(parameters("580.2Mbit/s", "0Mbit/s").contains("links[0].bandwidth is 0"));
     assert!(parameters("{size: 1kB, gap: 25us}", "{size: 0B, gap: 25us}").contains("two entries for 0 B"));
     for (from, to) in [
@@ -262,16 +299,31 @@ fn refusals() {
         let yaml = TABLE2_B.replace(from, to);
         assert!(serde_saphyr::from_str::<PlogptInput>(&yaml).is_err(), "{to}");
     }
-    let odd = TABLE2_A.replace("nodes: 32", "nodes: 6").replace("alltoall-a", "recursive-doubling");
+    let odd = TABLE2_A
+        .replace("nodes: 32", "nodes: 6")
+        .replace("alltoall-a", "recursive-doubling");
     assert!(refused(&odd).contains("power of two nodes, not 6"));
 }
 
 #[test]
 fn nobody_to_talk_to() {
-    for kind in ["alltoall-a", "alltoall-b", "ring", "recursive-doubling", "broadcast", "gather"] {
-        let yaml = TABLE2_A.replace("nodes: 32", "nodes: 1").replace("alltoall-a", kind);
+    for kind in [
+        "alltoall-a",
+        "alltoall-b",
+        "ring",
+        "recursive-doubling",
+        "broadcast",
+        "gather",
+    ] {
+        let yaml = TABLE2_A
+            .replace("nodes: 32", "nodes: 1")
+            .replace("alltoall-a", kind);
         let prediction = predict(&parse(&yaml)).unwrap();
-        assert_eq!((prediction.total_us, prediction.plogp_us), (0.0, Some(0.0)), "{kind}");
+        assert_eq!(
+            (prediction.total_us, prediction.plogp_us),
+            (0.0, Some(0.0)),
+            "{kind}"
+        );
     }
 }
 

@@ -6,7 +6,7 @@
 //! Checkpoints are taken as often as the work done pays for a copy of the state, so that both the
 //! copies and the repeated work stay in proportion.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use super::network::Network;
 use super::simulation::{OpTimes, Timeouts, same_instant};
@@ -27,7 +27,12 @@ impl Condition {
         Self {
             different: heights
                 .clone()
-                .map(|one| heights.clone().map(|other| network.different_switches(one, other)).collect())
+                .map(|one| {
+                    heights
+                        .clone()
+                        .map(|other| network.different_switches(one, other))
+                        .collect()
+                })
                 .collect(),
             buffer: heights.map(|height| network.buffer_share(height)).collect(),
         }
@@ -38,8 +43,7 @@ impl Condition {
     }
 
     fn holds(&self, one: (usize, f64), other: (usize, f64)) -> bool {
-        self.different[one.0 - 1][other.0 - 1]
-            && one.1.min(other.1) > self.buffer[one.0.min(other.0) - 1]
+        self.different[one.0 - 1][other.0 - 1] && one.1.min(other.1) > self.buffer[one.0.min(other.0) - 1]
     }
 }
 
@@ -47,7 +51,7 @@ impl Condition {
 #[derive(Clone, Debug)]
 struct Pending {
     finish: f64,
-    ops: Vec<u32>,
+    ops: BTreeSet<u32>,
 }
 
 /// A state to return to.
@@ -120,11 +124,21 @@ impl TimeoutRule {
         let destination = flow.destination as usize;
         let own = (flow.height, flow.volume);
         let recent = &mut state.ended[destination];
-        while recent.front().is_some_and(|ended| ended.finish + self.jitter < now) {
+        while recent
+            .front()
+            .is_some_and(|ended| ended.finish + self.jitter < now)
+        {
             recent.pop_front();
         }
-        let ended = Ended { op: flow.op, finish: now, height: flow.height, volume: flow.volume };
-        let met = recent.iter().any(|other| self.condition.holds(own, (other.height, other.volume)))
+        let ended = Ended {
+            op: flow.op,
+            finish: now,
+            height: flow.height,
+            volume: flow.volume,
+        };
+        let met = recent
+            .iter()
+            .any(|other| self.condition.holds(own, (other.height, other.volume)))
             || state.to[destination].iter().any(|&slot| {
                 let other = &state.flows[slot as usize];
                 other.op != flow.op && self.condition.holds(own, (other.height, other.volume))
@@ -140,7 +154,9 @@ impl TimeoutRule {
         for ended in &state.ended[flow.destination as usize] {
             // Abutting transfers do not meet without jitter.
             if now < ended.finish + self.jitter
-                && self.condition.holds((ended.height, ended.volume), (flow.height, flow.volume))
+                && self
+                    .condition
+                    .holds((ended.height, ended.volume), (flow.height, flow.volume))
             {
                 self.qualifies(ended.op, ended.finish);
             }
@@ -148,17 +164,23 @@ impl TimeoutRule {
     }
 
     fn qualifies(&mut self, op: u32, finish: f64) {
-        if self.decided.is_some_and(|decided| finish <= decided || same_instant(finish, decided)) {
+        if self
+            .decided
+            .is_some_and(|decided| finish <= decided || same_instant(finish, decided))
+        {
             return;
         }
         match &mut self.pending {
             Some(pending) if same_instant(pending.finish, finish) => {
-                if !pending.ops.contains(&op) {
-                    pending.ops.push(op);
-                }
+                pending.ops.insert(op);
             }
             Some(pending) if pending.finish < finish => {}
-            _ => self.pending = Some(Pending { finish, ops: vec![op] }),
+            _ => {
+                self.pending = Some(Pending {
+                    finish,
+                    ops: BTreeSet::from([op]),
+                });
+            }
         }
     }
 
@@ -190,7 +212,11 @@ impl TimeoutRule {
             Some(pending) => pending.finish.min(time - self.jitter),
             None => time - self.jitter,
         };
-        while self.checkpoints.get(1).is_some_and(|second| earlier(second.time, safe)) {
+        while self
+            .checkpoints
+            .get(1)
+            .is_some_and(|second| earlier(second.time, safe))
+        {
             self.checkpoints.pop_front();
         }
         if let Some(first) = self.checkpoints.front() {
@@ -207,20 +233,22 @@ impl TimeoutRule {
 
     /// Makes the pending decision and returns to the last checkpoint before it matters.
     fn decide(&mut self, state: &mut State, times: &mut [OpTimes]) {
-        let Some(mut pending) = self.pending.take() else {
+        let Some(pending) = self.pending.take() else {
             return;
         };
-        pending.ops.sort_unstable();
         match &mut self.draw {
             None => self.delayed.extend(pending.ops),
             Some(draw) => {
                 let chosen = draw.below(pending.ops.len() as u64) as usize;
-                self.delayed.insert(pending.ops[chosen]);
+                self.delayed.extend(pending.ops.iter().nth(chosen));
             }
         }
         self.decided = Some(pending.finish);
         while self.checkpoints.len() > 1
-            && self.checkpoints.back().is_some_and(|last| !earlier(last.time, pending.finish))
+            && self
+                .checkpoints
+                .back()
+                .is_some_and(|last| !earlier(last.time, pending.finish))
         {
             self.checkpoints.pop_back();
         }

@@ -21,7 +21,13 @@ pub(super) fn ranks(nodes: u32, messages: &[(u32, u32, usize, bool)]) -> Vec<Vec
         let size = ByteSize(SIZES[size]);
         for (rank, op) in [
             (from, OpInput::Isend(Send { to, size })),
-            (to, OpInput::Irecv(Receive { from, size: Some(size) })),
+            (
+                to,
+                OpInput::Irecv(Receive {
+                    from,
+                    size: Some(size),
+                }),
+            ),
         ] {
             let list = &mut ranks[rank as usize];
             let index = list.len() as u32;
@@ -67,7 +73,10 @@ pub(super) fn simulate(network: &Network, program: &Program, timeouts: Timeouts)
             return times;
         };
         delayed.extend(
-            found.iter().filter(|transfer| same_instant(transfer.finish, first)).map(|transfer| transfer.op),
+            found
+                .iter()
+                .filter(|transfer| same_instant(transfer.finish, first))
+                .map(|transfer| transfer.op),
         );
         decided = first;
     }
@@ -97,9 +106,16 @@ fn path(transfer: &Transfer) -> Vec<(bool, usize, u32)> {
 }
 
 fn run(network: &Network, program: &Program, delayed: &HashSet<usize>) -> (Vec<OpTimes>, Vec<Transfer>) {
-    let unknown = OpTimes { enter: f64::NAN, finish: f64::NAN, path: 0, timed_out: false };
+    let unknown = OpTimes {
+        enter: f64::NAN,
+        finish: f64::NAN,
+        path: 0,
+        timed_out: false,
+    };
     let mut times = vec![unknown; program.ops().len()];
-    let mut next: Vec<usize> = (0..program.ranks()).map(|rank| program.range(rank).start).collect();
+    let mut next: Vec<usize> = (0..program.ranks())
+        .map(|rank| program.range(rank).start)
+        .collect();
     let mut active: Vec<(Transfer, f64)> = Vec::new();
     let mut ended = Vec::new();
     let mut now = 0.0;
@@ -150,10 +166,14 @@ fn run(network: &Network, program: &Program, delayed: &HashSet<usize>) -> (Vec<O
                     .fold(f64::INFINITY, f64::min)
             })
             .collect();
-        let ends = active.iter().zip(&rates).map(|((_, left), rate)| now + left / rate);
-        let arrivals = times.iter().map(|times| times.finish).filter(|finish| {
-            *finish > now && !same_instant(*finish, now)
-        });
+        let ends = active
+            .iter()
+            .zip(&rates)
+            .map(|((_, left), rate)| now + left / rate);
+        let arrivals = times
+            .iter()
+            .map(|times| times.finish)
+            .filter(|finish| *finish > now && !same_instant(*finish, now));
         let Some(then) = ends.chain(arrivals).reduce(f64::min) else {
             return (times, ended);
         };
