@@ -1,19 +1,16 @@
-//! The guest's first process: makes the copy-on-write view, runs the command, reports.
+//! The guest's first process: runs the command, passes its streams and signals, reports its end.
 //!
-//! Model: the kernel starts this executable on hostfs, that is, on the host's own root directory, with the
-//! host user's rights. A tmpfs over hostfs (overlay) becomes the root: everything can be read, whatever is
-//! written stays in the guest's memory, except below the directories that were asked to be writable, which
-//! are mounted through. Kernel interfaces (proc, sys, dev, bpf, tracing, cgroup) are the guest's own.
-//! It lacks: a network device besides `lo`, persistent devices, users other than root.
+//! Model: one thread per stream, one that obeys the host, and the main thread, which reaps every process that
+//! ends, as a first process must. All of them send frames; a lock keeps frames whole.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read as _, Write},
+    ffi::OsStr,
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Write as _},
     os::{
-        fd::{AsRawFd as _, OwnedFd},
+        fd::OwnedFd,
         unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _, process::CommandExt as _},
     },
-    path::Path,
     process::{self, Command, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
@@ -22,20 +19,18 @@ use std::{
 use nix::{
     errno::Errno,
     libc,
-    mount::{MntFlags, MsFlags, mount, umount2},
     sys::{
-        resource::{Resource, setrlimit},
         signal::{Signal, kill},
-        stat::{Mode, SFlag, makedev, mknod},
         termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr},
         wait::waitpid,
     },
-    unistd::{Pid, chdir, mkdir, pivot_root, sethostname, sync},
+    unistd::{Pid, sync},
 };
 
 use crate::{
     terminal,
-    wire::{CHUNK, Decoder, Frame as _, Request, ToGuest, ToHost},
+    view::{self, Step as _, StepError},
+    wire::{CHUNK, Decoder, Frame as _, LINE_WINDOW, Request, ToGuest, ToHost},
 };
 
 /// The argument by which the kernel tells this executable that it is the first process of a sandbox.
@@ -43,9 +38,6 @@ pub(crate) const INIT_ARGUMENT: &str = "perturb-sandbox-init";
 
 /// The guest's end of the serial line.
 const LINE: &str = "/dev/ttyS0";
-/// A tmpfs here holds what the guest writes; hostfs's own /tmp comes back with the new root.
-const STAGE: &str = "/tmp";
-
 /// Becomes the sandbox's first process when this executable was started as such; else does nothing.
 ///
 /// Every executable that calls [`crate::Sandbox::run`] must call this first in `main`, before any thread
@@ -66,29 +58,8 @@ pub fn init_hook() {
     }
 }
 
-/// A step of the set-up that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{step}: {source}")]
-struct StepError {
-    step: String,
-    source: io::Error,
-}
-
-trait Step<T> {
-    fn step(self, step: impl FnOnce() -> String) -> Result<T, StepError>;
-}
-
-impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
-    fn step(self, step: impl FnOnce() -> String) -> Result<T, StepError> {
-        self.map_err(|source| StepError {
-            step: step(),
-            source: source.into(),
-        })
-    }
-}
-
 fn serve() -> Result<(), StepError> {
-    let mut line = OpenOptions::new()
+    let line = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NOCTTY)
@@ -102,16 +73,21 @@ fn serve() -> Result<(), StepError> {
     )));
     sender.send(&ToHost::Hello).step(|| "greet the host".into())?;
 
-    let mut decoder = Decoder::default();
+    let decoder = Decoder::default();
+    let mut incoming = Incoming {
+        line,
+        decoder,
+        sender: sender.clone(),
+    };
     let request = loop {
-        match receive(&mut line, &mut decoder).step(|| "read the request".into())? {
+        match incoming.receive().step(|| "read the request".into())? {
             Some(ToGuest::Start(request)) => break *request,
             Some(_) => {}
             None => return Ok(()),
         }
     };
-    match prepare(&request).and_then(|()| spawn(&request)) {
-        Ok(child) => run(child, line, decoder, &sender),
+    match view::prepare(&request).and_then(|()| spawn(&request)) {
+        Ok(child) => run(child, incoming, &sender),
         Err(error) => {
             let failed = ToHost::Failed {
                 step: error.step,
@@ -119,176 +95,6 @@ fn serve() -> Result<(), StepError> {
             };
             sender.send(&failed).step(|| "report a failure".into())
         }
-    }
-}
-
-/// Makes the root the command will see.
-fn prepare(request: &Request) -> Result<(), StepError> {
-    let none = None::<&str>;
-    mount_at(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    mount_at(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none)?;
-    let through = request
-        .writable
-        .iter()
-        .map(|path| {
-            let directory = OpenOptions::new()
-                .read(true)
-                .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-                .open(path);
-            Ok((path, directory.step(|| format!("open {}", path.display()))?))
-        })
-        .collect::<Result<Vec<_>, StepError>>()?;
-
-    mount_at(
-        Some("tmpfs"),
-        STAGE,
-        Some("tmpfs"),
-        MsFlags::empty(),
-        Some("mode=0755"),
-    )?;
-    let stage = Path::new(STAGE);
-    for directory in ["modprobe/lib", "modprobe/usr/lib", "upper", "work", "root"] {
-        create(&stage.join(directory))?;
-    }
-    // kmod looks for modules below the prefix it is given, in lib or, since version 32, in usr/lib.
-    for link in ["modprobe/lib/modules", "modprobe/usr/lib/modules"] {
-        std::os::unix::fs::symlink(&request.modules, stage.join(link)).step(|| format!("link {link}"))?;
-    }
-    let loaded = Command::new(&request.modprobe)
-        .arg("-d")
-        .arg(stage.join("modprobe"))
-        .arg("overlay")
-        .status();
-    let loaded = loaded.step(|| format!("start {}", request.modprobe.display()))?;
-    if !loaded.success() {
-        return Err(io::Error::other(loaded.to_string())).step(|| "load the guest's module `overlay`".into());
-    }
-    let layers = format!("lowerdir=/,upperdir={STAGE}/upper,workdir={STAGE}/work,redirect_dir=on");
-    let root = stage.join("root");
-    mount_at(
-        Some("overlay"),
-        &root,
-        Some("overlay"),
-        MsFlags::empty(),
-        Some(&layers),
-    )?;
-
-    pivot_root(&root, &root).step(|| "change the root".into())?;
-    chdir("/").step(|| "enter the new root".into())?;
-    mount_at(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none)?;
-    for (path, directory) in &through {
-        let source = format!("/proc/self/fd/{}", directory.as_raw_fd());
-        mount_at(Some(&source), path, none, MsFlags::MS_BIND, none)?;
-    }
-    drop(through);
-    umount2("/", MntFlags::MNT_DETACH).step(|| "leave the old root".into())?;
-
-    mount_kernel_interfaces()?;
-    create(Path::new("/lib/modules"))?;
-    mount_at(
-        Some(&request.modules),
-        "/lib/modules",
-        none,
-        MsFlags::MS_BIND,
-        none,
-    )?;
-    fs::write(
-        "/proc/sys/kernel/modprobe",
-        request.modprobe.as_os_str().as_bytes(),
-    )
-    .step(|| "tell the kernel its modprobe".into())?;
-    // The only protocol family that is not loaded by its first user but decides what interfaces get at birth.
-    Command::new(&request.modprobe)
-        .arg("ipv6")
-        .status()
-        .step(|| "load the guest's module `ipv6`".into())?;
-    sethostname(&request.hostname).step(|| "set the host name".into())?;
-    setrlimit(Resource::RLIMIT_MEMLOCK, libc::RLIM_INFINITY, libc::RLIM_INFINITY)
-        .step(|| "lift the limit on locked memory".into())?;
-    setrlimit(Resource::RLIMIT_NOFILE, 1 << 16, 1 << 20).step(|| "raise the limit on open files".into())?;
-    loopback_up().step(|| "bring up lo".into())
-}
-
-fn mount_kernel_interfaces() -> Result<(), StepError> {
-    let none = None::<&str>;
-    let plain = MsFlags::empty();
-    mount_at(Some("sysfs"), "/sys", Some("sysfs"), plain, none)?;
-    mount_at(Some("bpf"), "/sys/fs/bpf", Some("bpf"), plain, none)?;
-    mount_at(Some("cgroup2"), "/sys/fs/cgroup", Some("cgroup2"), plain, none)?;
-    // Debian's 6.1 user-mode kernel has no tracing; where one has, programs may expect it here.
-    if Path::new("/sys/kernel/tracing").is_dir() {
-        mount_at(
-            Some("tracefs"),
-            "/sys/kernel/tracing",
-            Some("tracefs"),
-            plain,
-            none,
-        )?;
-    }
-    mount_at(Some("devtmpfs"), "/dev", Some("devtmpfs"), plain, none)?;
-    create(Path::new("/dev/pts"))?;
-    create(Path::new("/dev/shm"))?;
-    create(Path::new("/dev/net"))?;
-    mount_at(
-        Some("devpts"),
-        "/dev/pts",
-        Some("devpts"),
-        plain,
-        Some("ptmxmode=0666,mode=0620"),
-    )?;
-    mount_at(Some("tmpfs"), "/dev/shm", Some("tmpfs"), plain, Some("mode=1777"))?;
-    for (link, target) in [
-        ("fd", "/proc/self/fd"),
-        ("stdin", "/proc/self/fd/0"),
-        ("stdout", "/proc/self/fd/1"),
-        ("stderr", "/proc/self/fd/2"),
-    ] {
-        std::os::unix::fs::symlink(target, Path::new("/dev").join(link))
-            .step(|| format!("link /dev/{link}"))?;
-    }
-    // Opening the node loads the module; without the node nothing would.
-    let read_write = Mode::from_bits_truncate(0o666);
-    match mknod("/dev/net/tun", SFlag::S_IFCHR, read_write, makedev(10, 200)) {
-        Ok(()) | Err(Errno::EEXIST) => {}
-        Err(error) => return Err(error).step(|| "make /dev/net/tun".into()),
-    }
-    // The host's sockets, locks and named network namespaces mean nothing to this kernel.
-    mount_at(Some("tmpfs"), "/run", Some("tmpfs"), plain, Some("mode=0755"))?;
-    mkdir("/run/lock", Mode::from_bits_truncate(0o1777)).step(|| "make /run/lock".into())
-}
-
-fn mount_at(
-    source: Option<impl AsRef<Path>>,
-    target: impl AsRef<Path>,
-    kind: Option<&str>,
-    flags: MsFlags,
-    data: Option<&str>,
-) -> Result<(), StepError> {
-    let (source, target) = (source.as_ref().map(AsRef::as_ref), target.as_ref());
-    mount(source, target, kind, flags, data).step(|| {
-        let what = source.unwrap_or(target).display();
-        format!("mount {what} on {}", target.display())
-    })
-}
-
-fn create(directory: &Path) -> Result<(), StepError> {
-    fs::create_dir_all(directory).step(|| format!("make {}", directory.display()))
-}
-
-fn loopback_up() -> io::Result<()> {
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
-    // SAFETY: an ifreq is plain data, for which all zeroes is a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_name[0] = b'l'.cast_signed();
-    request.ifr_name[1] = b'o'.cast_signed();
-    // libc declares the field as c_short, the flag as c_int; IFF_UP is 1.
-    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
-    // SAFETY: SIOCSIFFLAGS reads one ifreq, which outlives the call.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
     }
 }
 
@@ -313,10 +119,7 @@ fn spawn(request: &Request) -> Result<Child, StepError> {
         let bytes = pair.as_bytes();
         if let Some(equals) = bytes.iter().position(|byte| *byte == b'=') {
             let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
-            command.env(
-                std::ffi::OsStr::from_bytes(name),
-                std::ffi::OsStr::from_bytes(value),
-            );
+            command.env(OsStr::from_bytes(name), OsStr::from_bytes(value));
         }
     }
     let step = || format!("start {}", program.display());
@@ -357,7 +160,7 @@ fn spawn(request: &Request) -> Result<Child, StepError> {
 }
 
 /// Passes streams and signals until the command ends, then its remains are killed and its status reported.
-fn run(child: Child, line: File, decoder: Decoder, sender: &Sender) -> Result<(), StepError> {
+fn run(child: Child, incoming: Incoming, sender: &Sender) -> Result<(), StepError> {
     sender.send(&ToHost::Started).step(|| "report the start".into())?;
     let resize = child.stdout.try_clone().ok().filter(|_| child.stderr.is_none());
     let outputs: Vec<_> = [
@@ -375,7 +178,7 @@ fn run(child: Child, line: File, decoder: Decoder, sender: &Sender) -> Result<()
     let credits = sender.clone();
     thread::spawn(move || pass_input(child.stdin, &chunks, &credits));
     let pid = child.pid;
-    thread::spawn(move || obey(line, decoder, pid, input, resize));
+    thread::spawn(move || obey(incoming, pid, input, resize.as_ref()));
 
     let status = loop {
         let mut status = 0;
@@ -443,15 +246,9 @@ fn pass_input(mut stdin: File, chunks: &mpsc::Receiver<Vec<u8>>, sender: &Sender
     }
 }
 
-fn obey(
-    mut line: File,
-    mut decoder: Decoder,
-    pid: Pid,
-    input: mpsc::Sender<Vec<u8>>,
-    terminal: Option<File>,
-) {
+fn obey(mut incoming: Incoming, pid: Pid, input: mpsc::Sender<Vec<u8>>, terminal: Option<&File>) {
     let mut input = Some(input);
-    while let Ok(Some(frame)) = receive(&mut line, &mut decoder) {
+    while let Ok(Some(frame)) = incoming.receive() {
         match frame {
             ToGuest::Stdin(chunk) => {
                 if let Some(input) = &input {
@@ -467,7 +264,7 @@ fn obey(
                 }
             }
             ToGuest::Resize(size) => {
-                if let Some(terminal) = &terminal {
+                if let Some(terminal) = terminal {
                     // A terminal of the wrong size is still a terminal.
                     let _: io::Result<()> = terminal::resize(terminal, size);
                 }
@@ -477,18 +274,31 @@ fn obey(
     }
 }
 
-/// The next frame; `None` at the end of the line.
-fn receive(line: &mut File, decoder: &mut Decoder) -> io::Result<Option<ToGuest>> {
-    let mut buffer = [0; CHUNK];
-    loop {
-        if let Some(frame) = decoder.next().map_err(io::Error::other)? {
-            return Ok(Some(frame));
-        }
-        match line.read(&mut buffer) {
-            Ok(0) => return Ok(None),
-            Ok(length) => decoder.push(&buffer[..length]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+/// The line towards us.
+struct Incoming {
+    line: File,
+    decoder: Decoder,
+    sender: Sender,
+}
+
+impl Incoming {
+    /// The next frame; `None` at the end of the line.
+    fn receive(&mut self) -> io::Result<Option<ToGuest>> {
+        let mut buffer = [0; LINE_WINDOW];
+        loop {
+            if let Some(frame) = self.decoder.next().map_err(io::Error::other)? {
+                return Ok(Some(frame));
+            }
+            match self.line.read(&mut buffer) {
+                Ok(0) => return Ok(None),
+                Ok(length) => {
+                    self.decoder.push(&buffer[..length]);
+                    self.sender
+                        .send(&ToHost::Read(u32::try_from(length).unwrap_or(u32::MAX)))?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 }

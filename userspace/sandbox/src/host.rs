@@ -26,7 +26,7 @@ use crate::{
     kernel::{Channels, Kernel},
     signals::Watch,
     terminal::{self, Raw},
-    wire::{CHUNK, Decoder, Frame as _, Request, STDIN_WINDOW, ToGuest, ToHost, WindowSize},
+    wire::{CHUNK, Decoder, Frame as _, LINE_WINDOW, Request, STDIN_WINDOW, ToGuest, ToHost, WindowSize},
 };
 
 /// From the kernel's start to its first process: 1.5 s on an idle machine.
@@ -67,6 +67,8 @@ pub(crate) fn run(sandbox: &Sandbox, task: &Task, init: &Path) -> Result<ExitSta
         signals,
         decoder: Decoder::default(),
         console: VecDeque::with_capacity(CONSOLE_TAIL),
+        outgoing: VecDeque::new(),
+        unread: 0,
         window: STDIN_WINDOW,
         input: Input::Open,
         terminal,
@@ -131,6 +133,9 @@ struct Session<'task> {
     signals: Watch,
     decoder: Decoder,
     console: VecDeque<u8>,
+    outgoing: VecDeque<u8>,
+    /// Bytes on the line that the guest has not read.
+    unread: usize,
     /// Bytes of input the guest would still take.
     window: usize,
     input: Input,
@@ -154,6 +159,10 @@ impl Session<'_> {
                     ToHost::Started => self.started(),
                     ToHost::Stdout(data) => self.print(&data, io::stdout().as_fd())?,
                     ToHost::Stderr(data) => self.print(&data, io::stderr().as_fd())?,
+                    ToHost::Read(bytes) => {
+                        self.unread = self.unread.saturating_sub(bytes as usize);
+                        self.flush()?;
+                    }
                     ToHost::Credit(bytes) => self.window += bytes as usize,
                     ToHost::StdinClosed => self.input = Input::Ended,
                     ToHost::Exit(status) => return Ok(ExitStatus::from_raw(status)),
@@ -342,11 +351,20 @@ impl Session<'_> {
     }
 
     fn send(&mut self, frame: &ToGuest) -> Result<(), SandboxError> {
-        let bytes = frame.encode();
-        let mut rest = bytes.as_slice();
-        while !rest.is_empty() {
-            match self.channels.line.write(rest) {
-                Ok(length) => rest = &rest[length..],
+        self.outgoing.extend(frame.encode());
+        self.flush()
+    }
+
+    /// Writes as much as the guest has room for, which by the line's window never blocks.
+    fn flush(&mut self) -> Result<(), SandboxError> {
+        while self.unread < LINE_WINDOW && !self.outgoing.is_empty() {
+            let (front, _) = self.outgoing.as_slices();
+            let length = front.len().min(LINE_WINDOW - self.unread);
+            match self.channels.line.write(&front[..length]) {
+                Ok(length) => {
+                    self.outgoing.drain(..length);
+                    self.unread += length;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The line's end is noticed, and explained, where it is read.
                 Err(error)

@@ -19,7 +19,6 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use nix::{
@@ -32,9 +31,6 @@ use nix::{
 };
 
 use crate::{Sandbox, SandboxError, Task, error::Context as _, guest::INIT_ARGUMENT};
-
-/// A guest that does not take its input for this long is not going to.
-const LINE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running kernel. Dropping it kills all of it.
 #[derive(Debug)]
@@ -60,8 +56,6 @@ impl Kernel {
         init: &Path,
     ) -> Result<(Self, Channels), SandboxError> {
         let (line, guest_line) = UnixStream::pair().context("make a socket pair")?;
-        line.set_write_timeout(Some(LINE_PATIENCE))
-            .context("set a time limit")?;
         let (console, guest_console) = io::pipe().context("make a pipe")?;
         let also_console = guest_console.try_clone().context("share a pipe")?;
         let memory_directory = memory_directory(task.memory_mib);
@@ -90,7 +84,11 @@ impl Kernel {
             scratch,
         };
         let watcher = Command::new("/bin/sh")
-            .args(["-c", "read -r _; kill -KILL -- -$0", &booted.group().to_string()])
+            .args([
+                "-c",
+                "read -r _; kill -s KILL -- -$0",
+                &booted.group().to_string(),
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -17,6 +17,7 @@ mod host;
 mod kernel;
 mod signals;
 mod terminal;
+mod view;
 mod wire;
 
 use std::{

@@ -1,8 +1,10 @@
 //! Frames between host and guest, over the guest's first serial line.
 //!
 //! Model: a reliable, ordered byte stream each way; a frame is `kind: u8, length: u32 LE, payload`.
-//! Standard input is windowed: the host sends at most [`STDIN_WINDOW`] bytes more than the guest has
-//! credited, so that a command which does not read cannot block signals behind its input.
+//! Two windows towards the guest. At most [`LINE_WINDOW`] bytes are on the line unread: the user-mode kernel's
+//! serial driver (6.1, `line_unthrottle`) does not come back once its 4 KiB receive buffer has been full. And at
+//! most [`STDIN_WINDOW`] bytes of standard input are ahead of the command, so that one which does not read
+//! cannot block signals behind its input.
 //! There is no version and no checksum: both ends are the same executable, the line is a socket pair.
 
 use std::{
@@ -13,6 +15,8 @@ use std::{
 
 use crate::error::WireError;
 
+/// Bytes that may be on the line before the guest has read them, well below the driver's throttle at 3968.
+pub(crate) const LINE_WINDOW: usize = 2048;
 /// Bytes of standard input that may be under way to the command.
 pub(crate) const STDIN_WINDOW: usize = 32 * 1024;
 /// Bytes of data in one frame: what a pipe that polls writable takes without blocking.
@@ -62,6 +66,8 @@ pub(crate) enum ToHost {
     Started,
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
+    /// So many bytes were read off the line.
+    Read(u32),
     /// So many bytes of input were taken by the command.
     Credit(u32),
     /// The command closed its input.
@@ -137,6 +143,7 @@ impl Frame for ToHost {
             Self::StdinClosed => 70,
             Self::Exit(_) => 71,
             Self::Failed { .. } => 72,
+            Self::Read(_) => 73,
         }
     }
 
@@ -144,7 +151,7 @@ impl Frame for ToHost {
         match self {
             Self::Hello | Self::Started | Self::StdinClosed => Vec::new(),
             Self::Stdout(data) | Self::Stderr(data) => data.clone(),
-            Self::Credit(bytes) => bytes.to_le_bytes().to_vec(),
+            Self::Credit(bytes) | Self::Read(bytes) => bytes.to_le_bytes().to_vec(),
             Self::Exit(status) => status.to_le_bytes().to_vec(),
             Self::Failed { step, reason } => {
                 let mut out = Vec::new();
@@ -169,6 +176,7 @@ impl Frame for ToHost {
                 step: String::from_utf8_lossy(fields.bytes()?).into_owned(),
                 reason: String::from_utf8_lossy(fields.bytes()?).into_owned(),
             }),
+            73 => Ok(Self::Read(u32::from_le_bytes(fields.array()?))),
             kind => Err(WireError::UnknownKind { kind }),
         }
     }
