@@ -14,10 +14,9 @@ use clap::{Args, ValueEnum};
 use perturb_models::locality::cost::{Network, NetworkError};
 use perturb_models::locality::experiment;
 use perturb_models::locality::sequence::Interner;
-use perturb_models::locality::{
-    Document, Method, NotationError, PartitionError, Partitioning, Sequence, parse,
-};
+use perturb_models::locality::{Document, Method, PartitionError, Partitioning, Sequence, parse};
 
+use crate::predict::InputError;
 use capture::{CaptureError, Skipped};
 use output::{Answer, Costs};
 
@@ -66,75 +65,39 @@ pub enum Format {
     JsonLines,
 }
 
-/// An input that cannot be used.
+/// What is wrong with a file of requests.
 #[derive(Debug, thiserror::Error)]
-pub enum LocalityError {
-    /// It cannot be read.
-    #[error("{name}: {source}")]
-    Read {
-        /// Which file.
-        name: String,
-        /// Why.
-        source: std::io::Error,
-    },
+enum RequestError {
     /// It is not UTF-8.
-    #[error("{name}: not a text in UTF-8 at byte {offset}, nor a capture")]
+    #[error("not a text in UTF-8 at byte {offset}, nor a capture")]
     NotText {
-        /// Which file.
-        name: String,
         /// Where.
         offset: usize,
     },
-    /// The notation is wrong.
-    #[error("{name}: {source}")]
-    Notation {
-        /// Which file.
-        name: String,
-        /// Where and why.
-        source: NotationError,
-    },
-    /// The capture is wrong.
-    #[error("{name}: {source}")]
-    Capture {
-        /// Which file.
-        name: String,
-        /// Why.
-        source: CaptureError,
-    },
     /// A line is not JSON.
-    #[error("{name}: line {line}: {source}")]
+    #[error("line {line}: {source}")]
     Json {
-        /// Which file.
-        name: String,
         /// Which line, from 1.
         line: usize,
         /// Why.
         source: serde_json::Error,
     },
     /// A line has no addresses.
-    #[error("{name}: line {line}: `{key}` is missing; give `source` and `destination` in every line")]
+    #[error("line {line}: `{key}` is missing; give `source` and `destination` in every line")]
     NoAddress {
-        /// Which file.
-        name: String,
         /// Which line, from 1.
         line: usize,
         /// What is missing.
         key: &'static str,
     },
-    /// The method cannot be applied.
-    #[error("{name}: {source}")]
-    Partition {
-        /// Which file.
-        name: String,
-        /// Why.
-        source: PartitionError,
-    },
     /// No method.
-    #[error("{name}: no partitioning is named; add a line `partition: natural` or give --partition")]
-    NoMethod {
-        /// Which file.
-        name: String,
-    },
+    #[error("no partitioning is named; add a line `partition: natural` or give --partition")]
+    NoMethod,
+}
+
+/// Options that cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionError {
     /// --partition is no method.
     #[error("--partition: {0}")]
     Method(PartitionError),
@@ -154,14 +117,20 @@ pub enum LocalityError {
     Experiment,
 }
 
+/// Whether an error of [`run`] is the input's fault: exit code 2 instead of 1.
+#[must_use]
+pub fn is_invalid_input(error: &anyhow::Error) -> bool {
+    error.is::<InputError>() || error.is::<OptionError>()
+}
+
 /// Runs the command.
 ///
 /// # Errors
-/// [`LocalityError`] for an invalid input; otherwise what went wrong while printing.
+/// An error for which [`is_invalid_input`] holds, or what went wrong while printing.
 pub fn run(args: &LocalityArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let network = args.network.as_deref().map(network).transpose()?;
     if let (Some(programs), Some(network)) = (args.experiment, &network) {
-        let found = experiment::run(network, programs, args.seed).ok_or(LocalityError::Experiment)?;
+        let found = experiment::run(network, programs, args.seed).ok_or(OptionError::Experiment)?;
         return output::experiment(&found, args.json, out);
     }
     let Some(path) = &args.file else { return Ok(()) };
@@ -170,16 +139,14 @@ pub fn run(args: &LocalityArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         .as_deref()
         .map(Method::from_str)
         .transpose()
-        .map_err(LocalityError::Method)?;
-    let name = path.display().to_string();
-    let Requests { document, captured } = requests(path, &name, args.format)?;
+        .map_err(OptionError::Method)?;
+    let Requests { document, captured } = requests(path, args.format)?;
     // What is captured has no line that could name a method.
     let natural = captured.is_some().then_some(Method::Natural);
     let Some(method) = given.or(document.method).or(natural) else {
-        return Err(LocalityError::NoMethod { name }.into());
+        return Err(InputError::model(path, RequestError::NoMethod).into());
     };
-    let partitioning =
-        Partitioning::by(method, &document).map_err(|source| LocalityError::Partition { name, source })?;
+    let partitioning = Partitioning::by(method, &document).map_err(|error| InputError::model(path, error))?;
     let costs = network.map(|network| Costs::of(&network, &document, &partitioning));
     let answer = Answer::of(
         &document,
@@ -198,8 +165,8 @@ pub fn run(args: &LocalityArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn network(text: &str) -> Result<Network, LocalityError> {
-    let form = || LocalityError::NetworkForm {
+fn network(text: &str) -> Result<Network, OptionError> {
+    let form = || OptionError::NetworkForm {
         text: text.to_owned(),
     };
     let fields: Vec<&str> = text.split(',').map(str::trim).collect();
@@ -208,7 +175,7 @@ fn network(text: &str) -> Result<Network, LocalityError> {
     };
     let number = |text: &str| text.parse::<f64>().map_err(|_| form());
     let slots = slots.parse().map_err(|_| form())?;
-    Network::new(number(load)?, number(establish)?, number(slot)?, slots).map_err(LocalityError::Network)
+    Network::new(number(load)?, number(establish)?, number(slot)?, slots).map_err(OptionError::Network)
 }
 
 /// The requests of a file.
@@ -218,9 +185,9 @@ struct Requests {
     captured: Option<Skipped>,
 }
 
-fn requests(path: &Path, name: &str, format: Format) -> Result<Requests, LocalityError> {
-    let read = |source| LocalityError::Read {
-        name: name.to_owned(),
+fn requests(path: &Path, format: Format) -> Result<Requests, InputError> {
+    let read = |source| InputError::Read {
+        file: path.display().to_string(),
         source,
     };
     let mut input: Box<dyn Read> = if path == Path::new("-") {
@@ -231,48 +198,33 @@ fn requests(path: &Path, name: &str, format: Format) -> Result<Requests, Localit
     let mut start = Vec::new();
     input.by_ref().take(4).read_to_end(&mut start).map_err(read)?;
     let is_capture = capture::is_capture(&start);
-    let whole = BufReader::with_capacity(1 << 20, std::io::Cursor::new(start).chain(input));
+    let mut whole = BufReader::with_capacity(1 << 20, std::io::Cursor::new(start).chain(input));
     if format == Format::Capture || (format == Format::Auto && is_capture) {
-        return captured(whole, name);
+        return captured(whole).map_err(|error| InputError::model(path, error));
     }
     let mut bytes = Vec::new();
-    let mut whole = whole;
     whole.read_to_end(&mut bytes).map_err(read)?;
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
             let offset = error.utf8_error().valid_up_to();
-            return Err(LocalityError::NotText {
-                name: name.to_owned(),
-                offset,
-            });
+            return Err(InputError::model(path, RequestError::NotText { offset }));
         }
     };
     if format == Format::JsonLines || (format == Format::Auto && text.trim_start().starts_with('{')) {
-        return json_lines(&text, name);
+        return json_lines(&text).map_err(|error| InputError::model(path, error));
     }
-    match parse(&text) {
-        Ok(document) => Ok(Requests {
-            document,
-            captured: None,
-        }),
-        Err(source) => Err(LocalityError::Notation {
-            name: name.to_owned(),
-            source,
-        }),
-    }
+    let document = parse(&text).map_err(|error| InputError::model(path, error))?;
+    Ok(Requests {
+        document,
+        captured: None,
+    })
 }
 
-fn captured(input: impl Read, name: &str) -> Result<Requests, LocalityError> {
+fn captured(input: impl Read) -> Result<Requests, CaptureError> {
     let mut interner: Interner<(IpAddr, IpAddr)> = Interner::default();
     let mut requests = Vec::new();
-    let skipped =
-        capture::read(input, |from, to| requests.push(interner.index(&(from, to)))).map_err(|source| {
-            LocalityError::Capture {
-                name: name.to_owned(),
-                source,
-            }
-        })?;
+    let skipped = capture::read(input, |from, to| requests.push(interner.index(&(from, to))))?;
     let labels = interner
         .into_labels()
         .iter()
@@ -288,31 +240,21 @@ fn captured(input: impl Read, name: &str) -> Result<Requests, LocalityError> {
     })
 }
 
-fn json_lines(text: &str, name: &str) -> Result<Requests, LocalityError> {
+fn json_lines(text: &str) -> Result<Requests, RequestError> {
     let mut interner: Interner<(String, String)> = Interner::default();
     let mut requests = Vec::new();
-    for (index, line) in text
+    for (index, text) in text
         .lines()
         .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
+        .filter(|(_, text)| !text.trim().is_empty())
     {
-        let line_number = index + 1;
-        let value: serde_json::Value = serde_json::from_str(line).map_err(|source| LocalityError::Json {
-            name: name.to_owned(),
-            line: line_number,
-            source,
-        })?;
-        let address = |key: &'static str, short: &str| {
-            let found = value.get(key).or_else(|| value.get(short));
-            match found {
-                Some(serde_json::Value::String(text)) => Ok(text.clone()),
-                Some(serde_json::Value::Number(number)) => Ok(number.to_string()),
-                _ => Err(LocalityError::NoAddress {
-                    name: name.to_owned(),
-                    line: line_number,
-                    key,
-                }),
-            }
+        let line = index + 1;
+        let value: serde_json::Value =
+            serde_json::from_str(text).map_err(|source| RequestError::Json { line, source })?;
+        let address = |key: &'static str, short: &str| match value.get(key).or_else(|| value.get(short)) {
+            Some(serde_json::Value::String(text)) => Ok(text.clone()),
+            Some(serde_json::Value::Number(number)) => Ok(number.to_string()),
+            _ => Err(RequestError::NoAddress { line, key }),
         };
         let pair = (address("source", "src")?, address("destination", "dst")?);
         requests.push(interner.index(&pair));

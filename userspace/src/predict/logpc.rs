@@ -1,14 +1,16 @@
 //! `perturb predict logpc`: LoGPC's answer for one input, and the exact simulation beside it.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use perturb_models::logpc::application::{self, ApplicationTime};
-use perturb_models::logpc::{Input, InputError, Kind, Parameters, Prediction, predict};
+use perturb_models::logpc::{Input, Kind, Parameters, Prediction, predict};
 use perturb_models::mesh::simulation::{Seen, Settings, Traffic, simulate};
 use perturb_models::mesh::{Mesh, MeshError};
 use serde::Serialize;
+
+use super::input::{InputError, read};
 
 /// Head's time from one channel to the next in the simulation, in cycles.
 const HOP: f64 = 1.0;
@@ -33,47 +35,15 @@ pub struct LogpcArgs {
     pub seed: u64,
 }
 
-/// An input that cannot be used.
+/// Why nothing can be simulated.
 #[derive(Debug, thiserror::Error)]
-pub enum LogpcError {
-    /// It cannot be read.
-    #[error("{file}: {source}")]
-    Read {
-        /// Which file.
-        file: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// It is not of the form.
-    #[error("{file}: {source}")]
-    Form {
-        /// Which file.
-        file: String,
-        /// Where and why.
-        source: Box<serde_saphyr::Error>,
-    },
-    /// A value is out of range.
-    #[error("{file}: {source}")]
-    Value {
-        /// Which file.
-        file: String,
-        /// Which value.
-        source: InputError,
-    },
-    /// Nothing to simulate.
-    #[error("{file}: --simulate needs `network.shape`, e.g. `shape: [4, 8]`: a mean distance names no mesh")]
-    NoShape {
-        /// Which file.
-        file: String,
-    },
+enum SimulationError {
+    /// A mean distance names no mesh.
+    #[error("--simulate needs `network.shape`, e.g. `shape: [4, 8]`: a mean distance names no mesh")]
+    NoShape,
     /// The mesh is too large.
-    #[error("{file}: network.{source}")]
-    Mesh {
-        /// Which file.
-        file: String,
-        /// Why.
-        source: MeshError,
-    },
+    #[error("network.{0}")]
+    Mesh(MeshError),
 }
 
 /// What is printed.
@@ -87,38 +57,13 @@ struct Answer {
     simulation: Option<Seen>,
 }
 
-/// Reads and checks an input.
-///
-/// # Errors
-/// When the file cannot be read or is not a valid input.
-pub fn load(path: &Path) -> Result<Parameters, LogpcError> {
-    let file = path.display().to_string();
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(source) => return Err(LogpcError::Read { file, source }),
-    };
-    let input: Input = match serde_saphyr::from_str(&text) {
-        Ok(input) => input,
-        Err(source) => {
-            return Err(LogpcError::Form {
-                file,
-                source: Box::new(source),
-            });
-        }
-    };
-    input
+pub(super) fn run(args: &LogpcArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let input: Input = read(&args.file)?;
+    let parameters = input
         .parameters()
-        .map_err(|source| LogpcError::Value { file, source })
-}
-
-/// Runs the command.
-///
-/// # Errors
-/// [`LogpcError`] for an invalid input; otherwise what went wrong while printing.
-pub fn run(args: &LogpcArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let parameters = load(&args.file)?;
+        .map_err(|error| InputError::model(&args.file, error))?;
     let simulation = if args.simulate {
-        Some(simulated(args, &parameters)?)
+        Some(simulated(args, &parameters).map_err(|error| InputError::model(&args.file, error))?)
     } else {
         None
     };
@@ -137,15 +82,9 @@ pub fn run(args: &LogpcArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn simulated(args: &LogpcArgs, parameters: &Parameters) -> Result<Seen, LogpcError> {
-    let file = args.file.display().to_string();
-    let Some(shape) = &parameters.shape else {
-        return Err(LogpcError::NoShape { file });
-    };
-    let mesh = match Mesh::new(shape, parameters.network.wiring) {
-        Ok(mesh) => mesh,
-        Err(source) => return Err(LogpcError::Mesh { file, source }),
-    };
+fn simulated(args: &LogpcArgs, parameters: &Parameters) -> Result<Seen, SimulationError> {
+    let shape = parameters.shape.as_ref().ok_or(SimulationError::NoShape)?;
+    let mesh = Mesh::new(shape, parameters.network.wiring).map_err(SimulationError::Mesh)?;
     let work = parameters.pattern.work;
     let message = parameters.message;
     let traffic = match parameters.pattern.kind {

@@ -4,6 +4,7 @@
 mod events;
 mod output;
 
+use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,8 +12,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use perturb_models::whatif::input::Input;
 use perturb_models::whatif::suggest::{SuggestError, Task, suggest};
-use perturb_models::whatif::{LineError, LineReader, PredictionError, Predictor, Scenario, ScenarioError};
+use perturb_models::whatif::{LineReader, Predictor, Scenario};
 
+use super::input::{InputError, read};
 use events::{Events, Line};
 use output::{Row, Suggestions, Summary, Trigger};
 
@@ -30,8 +32,8 @@ pub struct WhatifArgs {
     #[arg(long, conflicts_with_all = ["rows", "suggest"])]
     pub follow: bool,
     /// With --follow: print at most this often, in seconds.
-    #[arg(long, default_value_t = 1.0, requires = "follow", value_name = "SECONDS")]
-    pub every: f64,
+    #[arg(long, default_value = "1", requires = "follow", value_name = "SECONDS", value_parser = interval)]
+    pub every: Duration,
     /// Print the state after each step, as fig. 5 of the paper does.
     #[arg(long, conflicts_with = "suggest")]
     pub rows: bool,
@@ -55,74 +57,12 @@ pub struct WhatifArgs {
     pub json: bool,
 }
 
-/// An input that cannot be used.
+/// What the options and the input do not fit in.
 #[derive(Debug, thiserror::Error)]
-pub enum WhatifError {
-    /// A file or socket cannot be read.
-    #[error("{name}: {source}")]
-    Read {
-        /// Which.
-        name: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The YAML is not of the form.
-    #[error("{file}: {source}")]
-    Form {
-        /// Which file.
-        file: String,
-        /// Where and why.
-        source: Box<serde_saphyr::Error>,
-    },
-    /// A value of the YAML is out of range.
-    #[error("{file}: {source}")]
-    Value {
-        /// Which file.
-        file: String,
-        /// Which value.
-        source: ScenarioError,
-    },
+enum OptionError {
     /// No events named.
-    #[error("{file}: `events` is missing; name the event file there or with --events")]
-    NoEvents {
-        /// Which file.
-        file: String,
-    },
-    /// A bad event.
-    #[error("{name}: {source}")]
-    Event {
-        /// Where it came from.
-        name: String,
-        /// Where and why.
-        source: LineError,
-    },
-    /// A line that does not end.
-    #[error(
-        "{name}: line {line} is longer than {} bytes; an event is one short JSON object per line",
-        events::LONGEST_LINE
-    )]
-    LongLine {
-        /// Where it came from.
-        name: String,
-        /// Which line.
-        line: u64,
-    },
-    /// Events that do not fit together.
-    #[error("{name}: {source}")]
-    Prediction {
-        /// Where they came from.
-        name: String,
-        /// Where and why.
-        source: PredictionError,
-    },
-    /// Nothing can be suggested.
-    #[error("{file}: {source}")]
-    Suggest {
-        /// Which input.
-        file: String,
-        /// Why.
-        source: SuggestError,
-    },
+    #[error("`events` is missing; name the event file there or with --events")]
+    NoEvents,
     /// Speeds and processors differ.
     #[error("--speeds: {speeds} given for {processors} processors; give one for each")]
     Speeds {
@@ -131,12 +71,16 @@ pub enum WhatifError {
         /// How many processors.
         processors: u32,
     },
-    /// The interval is no time.
-    #[error("--every: {seconds} s; must be at least 0 and at most a day")]
-    Every {
-        /// As given.
-        seconds: f64,
-    },
+}
+
+/// An interval as --every takes it.
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    if (0.0..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("must be from 0 to 86400 seconds".to_owned())
+    }
 }
 
 /// A checked input and where its events are.
@@ -145,43 +89,23 @@ struct Loaded {
     source: String,
 }
 
-fn load(args: &WhatifArgs) -> Result<Loaded, WhatifError> {
-    let file = args.file.display().to_string();
-    let text = match std::fs::read_to_string(&args.file) {
-        Ok(text) => text,
-        Err(source) => return Err(WhatifError::Read { name: file, source }),
-    };
-    let input: Input = match serde_saphyr::from_str(&text) {
-        Ok(input) => input,
-        Err(source) => {
-            return Err(WhatifError::Form {
-                file,
-                source: Box::new(source),
-            });
-        }
-    };
+fn load(args: &WhatifArgs) -> Result<Loaded, InputError> {
+    let input: Input = read(&args.file)?;
     let source = match (&args.events, &input.events) {
         (Some(source), _) => source.clone(),
         (None, Some(events)) => {
             let folder = args.file.parent().unwrap_or(Path::new(""));
             folder.join(events).display().to_string()
         }
-        (None, None) => return Err(WhatifError::NoEvents { file }),
+        (None, None) => return Err(InputError::model(&args.file, OptionError::NoEvents)),
     };
-    match input.scenario() {
-        Ok(scenario) => Ok(Loaded { scenario, source }),
-        Err(source) => Err(WhatifError::Value { file, source }),
-    }
+    let scenario = input
+        .scenario()
+        .map_err(|error| InputError::model(&args.file, error))?;
+    Ok(Loaded { scenario, source })
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// [`WhatifError`] for an invalid input; otherwise what went wrong while printing.
-pub fn run(args: &WhatifArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    if !(0.0..=86_400.0).contains(&args.every) {
-        return Err(WhatifError::Every { seconds: args.every }.into());
-    }
+pub(super) fn run(args: &WhatifArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let loaded = load(args)?;
     if let Some(processors) = args.suggest {
         return suggestions(args, &loaded, processors, out);
@@ -230,27 +154,18 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn prediction_error(&self, source: PredictionError) -> WhatifError {
-        WhatifError::Prediction {
-            name: self.name.clone(),
-            source,
-        }
+    /// What is wrong with the events.
+    fn invalid(&self, error: impl Error + Send + Sync + 'static) -> InputError {
+        InputError::model(Path::new(&self.name), error)
     }
 
-    fn line(&mut self, line: &[u8]) -> Result<(), WhatifError> {
+    fn line(&mut self, line: &[u8]) -> Result<(), InputError> {
         let event = match self.reader.read(line, self.predictor.placement()) {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(()),
-            Err(source) => {
-                return Err(WhatifError::Event {
-                    name: self.name.clone(),
-                    source,
-                });
-            }
+            Err(error) => return Err(self.invalid(error)),
         };
-        self.predictor
-            .push(event)
-            .map_err(|source| self.prediction_error(source))?;
+        self.predictor.push(event).map_err(|error| self.invalid(error))?;
         if self.args.rows {
             self.row(Trigger::Arriving(event));
         }
@@ -258,7 +173,7 @@ impl Run<'_> {
         // Found at once, not at the end of a stream that may have none.
         self.predictor
             .deadlock()
-            .map_or(Ok(()), |source| Err(self.prediction_error(source)))
+            .map_or(Ok(()), |error| Err(self.invalid(error)))
     }
 
     fn advance(&mut self) {
@@ -277,7 +192,7 @@ impl Run<'_> {
     /// Shows the prediction so far, if the interval is over and there is anything new.
     fn show(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
         let events = self.predictor.counters().reported;
-        if events == self.shown_events || self.shown.elapsed().as_secs_f64() < self.args.every {
+        if events == self.shown_events || self.shown.elapsed() < self.args.every {
             return Ok(());
         }
         (self.shown, self.shown_events) = (Instant::now(), events);
@@ -295,9 +210,7 @@ impl Run<'_> {
     fn finish(mut self, out: &mut dyn Write) -> anyhow::Result<()> {
         self.predictor.end_of_events();
         self.advance();
-        self.predictor
-            .finish()
-            .map_err(|source| self.prediction_error(source))?;
+        self.predictor.finish().map_err(|error| self.invalid(error))?;
         let mut summary = Summary::of(&self.predictor, self.args.follow.then_some(true));
         if self.args.json {
             summary.rows = self.args.rows.then_some(self.rows);
@@ -328,23 +241,16 @@ fn suggestions(
         .clone()
         .unwrap_or_else(|| vec![1.0; processors as usize]);
     if speeds.len() != processors as usize {
-        return Err(WhatifError::Speeds {
-            speeds: speeds.len(),
-            processors,
-        }
-        .into());
+        let speeds = speeds.len();
+        return Err(InputError::model(&args.file, OptionError::Speeds { speeds, processors }).into());
     }
+    let source = Path::new(&loaded.source);
     let mut reader = LineReader::new();
     let mut all = Vec::new();
     let mut events = Events::open(&loaded.source, false)?;
     while let Line::Whole(line) = events.next()? {
-        let event = reader
-            .read(line, &loaded.scenario.placement)
-            .map_err(|source| WhatifError::Event {
-                name: loaded.source.clone(),
-                source,
-            })?;
-        all.extend(event);
+        let event = reader.read(line, &loaded.scenario.placement);
+        all.extend(event.map_err(|error| InputError::model(source, error))?);
     }
     let task = Task {
         speeds,
@@ -354,20 +260,8 @@ fn suggestions(
     };
     let found = match suggest(&loaded.scenario, &all, &task) {
         Ok(found) => found,
-        Err(SuggestError::Prediction(source)) => {
-            return Err(WhatifError::Prediction {
-                name: loaded.source.clone(),
-                source,
-            }
-            .into());
-        }
-        Err(source) => {
-            return Err(WhatifError::Suggest {
-                file: args.file.display().to_string(),
-                source,
-            }
-            .into());
-        }
+        Err(SuggestError::Prediction(error)) => return Err(InputError::model(source, error).into()),
+        Err(error) => return Err(InputError::model(&args.file, error).into()),
     };
     let suggestions = Suggestions::of(&found, &loaded.scenario.placement, processors);
     if args.json {

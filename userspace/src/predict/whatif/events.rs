@@ -5,11 +5,19 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
-use super::WhatifError;
+use super::super::input::InputError;
 
 /// A longer line is no event.
-pub(super) const LONGEST_LINE: usize = 1 << 20;
+const LONGEST_LINE: usize = 1 << 20;
+
+/// A line that does not end.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line} is longer than {LONGEST_LINE} bytes; an event is one short JSON object per line")]
+struct LongLine {
+    line: u64,
+}
 
 /// What the source has next.
 pub(super) enum Line<'a> {
@@ -35,7 +43,7 @@ pub(super) struct Events {
 
 impl Events {
     /// Opens a source; see the command's help for its forms.
-    pub(super) fn open(source: &str, follow: bool) -> Result<Self, WhatifError> {
+    pub(super) fn open(source: &str, follow: bool) -> Result<Self, InputError> {
         let mut grows = false;
         let opened: std::io::Result<Box<dyn Read>> = if source == "-" {
             Ok(Box::new(std::io::stdin()))
@@ -62,15 +70,15 @@ impl Events {
                 taken: false,
                 count: 0,
             }),
-            Err(error) => Err(WhatifError::Read {
-                name: source.to_owned(),
+            Err(error) => Err(InputError::Read {
+                file: source.to_owned(),
                 source: error,
             }),
         }
     }
 
     /// The next line. One without its end counts only where no more can come.
-    pub(super) fn next(&mut self) -> Result<Line<'_>, WhatifError> {
+    pub(super) fn next(&mut self) -> Result<Line<'_>, InputError> {
         if std::mem::take(&mut self.taken) {
             self.line.clear();
         }
@@ -79,8 +87,8 @@ impl Events {
                 Ok(chunk) => chunk,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(source) => {
-                    return Err(WhatifError::Read {
-                        name: self.name.clone(),
+                    return Err(InputError::Read {
+                        file: self.name.clone(),
                         source,
                     });
                 }
@@ -99,10 +107,10 @@ impl Events {
             let end = chunk.iter().position(|byte| *byte == b'\n');
             let used = end.unwrap_or(chunk.len());
             if self.line.len() + used > LONGEST_LINE {
-                return Err(WhatifError::LongLine {
-                    name: self.name.clone(),
-                    line: self.count + 1,
-                });
+                return Err(InputError::model(
+                    Path::new(&self.name),
+                    LongLine { line: self.count + 1 },
+                ));
             }
             self.line.extend_from_slice(&chunk[..used]);
             self.input.consume(used + usize::from(end.is_some()));
