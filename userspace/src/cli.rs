@@ -7,11 +7,11 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use perturb_dataplane::{
-    emulation::EmulationError, hold::HoldError, netlink::NetlinkError, programs::Pacer,
+    emulation::EmulationError, hold::HoldError, netlink::NetlinkError, programs::Pacer, user::SpinBudget,
 };
 
 use crate::{
-    controller::setup::{PacerChoice, ProfileError},
+    controller::setup::{PacerChoice, Pacing, ProfileError},
     lab::{MAX_HOSTS, inside},
 };
 
@@ -100,9 +100,8 @@ struct Apply {
     /// The interface; several share the profile's servers.
     #[arg(long = "iface", value_name = "IF", required = true)]
     interfaces: Vec<String>,
-    /// What keeps the time.
-    #[arg(long, value_enum, default_value_t = PacerName::Auto)]
-    pacer: PacerName,
+    #[command(flatten)]
+    pacing: PacingArgs,
     /// End after this time, e.g. 30s.
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
@@ -147,9 +146,8 @@ struct Run {
     /// How many hosts: h1, h2, …; the command runs on h1.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
     hosts: u32,
-    /// What keeps the time.
-    #[arg(long, value_enum, default_value_t = PacerName::Auto)]
-    pacer: PacerName,
+    #[command(flatten)]
+    pacing: PacingArgs,
     /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
     #[arg(long)]
     sandbox: bool,
@@ -159,6 +157,25 @@ struct Run {
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+struct PacingArgs {
+    /// What keeps the time.
+    #[arg(long, value_enum, default_value_t = PacerName::Auto)]
+    pacer: PacerName,
+    /// User pacer: poll this long before each departure instead of sleeping; costs processor time, e.g. 100us.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    spin: Option<Duration>,
+}
+
+impl From<PacingArgs> for Pacing {
+    fn from(args: PacingArgs) -> Self {
+        Self {
+            choice: args.pacer.into(),
+            spin: SpinBudget(args.spin.unwrap_or_default()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -185,7 +202,11 @@ impl From<PacerName> for PacerChoice {
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed: perturb_profile::Duration = text.parse().map_err(|error| format!("{error}"))?;
     let duration = Duration::from_nanos(parsed.nanos());
-    if duration.is_zero() { Err("must be longer than 0".into()) } else { Ok(duration) }
+    if duration.is_zero() {
+        Err("must be longer than 0".into())
+    } else {
+        Ok(duration)
+    }
 }
 
 /// Runs the command line of this process.
@@ -252,8 +273,12 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         );
     }
     let denied = error.chain().any(|cause| {
-        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
-            || cause.downcast_ref::<NetlinkError>().is_some_and(|error| error.is(libc::EPERM))
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+            || cause
+                .downcast_ref::<NetlinkError>()
+                .is_some_and(|error| error.is(libc::EPERM))
     });
     if denied && !nix::unistd::geteuid().is_root() {
         return Some("perturb needs root for this; `perturb run --sandbox` does not");

@@ -51,9 +51,7 @@ impl Lease {
     /// Renews it.
     pub fn renew(self, running: &mut Running) -> Result<(), LoaderError> {
         let until = match self {
-            Self::For(length) => {
-                monotonic().saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX))
-            }
+            Self::For(length) => monotonic().saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX)),
             Self::Never => u64::MAX,
         };
         running.emulation.loader().set_lease(until)

@@ -30,7 +30,10 @@ pub fn at_home<T: Send>(work: impl FnOnce() -> T + Send) -> T {
             let _ = go_home();
             work()
         };
-        scope.spawn(at_home).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        scope
+            .spawn(at_home)
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -46,7 +49,13 @@ pub fn prepare() -> io::Result<()> {
     fs::create_dir_all(RECORDS)?;
     let root = Path::new("/sys/fs/bpf");
     if statfs(root)?.filesystem_type() != BPF_FS_MAGIC {
-        mount(Some("bpf"), root, Some("bpf"), MsFlags::empty(), Some("mode=0700"))?;
+        mount(
+            Some("bpf"),
+            root,
+            Some("bpf"),
+            MsFlags::empty(),
+            Some("mode=0700"),
+        )?;
     }
     fs::create_dir_all(PINS)
 }

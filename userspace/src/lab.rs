@@ -87,7 +87,10 @@ pub fn name(number: u32) -> String {
 #[must_use]
 pub fn addresses(number: u32) -> (Ipv4Addr, Ipv6Addr) {
     let low = number as u16;
-    (Ipv4Addr::new(10, 77, (low >> 8) as u8, low as u8), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, low))
+    (
+        Ipv4Addr::new(10, 77, (low >> 8) as u8, low as u8),
+        Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, low),
+    )
 }
 
 fn hardware_address(number: u32) -> [u8; 6] {
@@ -108,9 +111,15 @@ pub struct Lab {
 impl Lab {
     /// Makes `count` hosts.
     pub fn new(count: u32) -> Result<Self, LabError> {
-        let create = |host: String| Namespace::create().map_err(|source| LabError::Namespace { host, source });
+        let create =
+            |host: String| Namespace::create().map_err(|source| LabError::Namespace { host, source });
         let hosts = (1..=count)
-            .map(|number| Ok(Host { number, namespace: create(name(number))? }))
+            .map(|number| {
+                Ok(Host {
+                    number,
+                    namespace: create(name(number))?,
+                })
+            })
             .collect::<Result<Vec<_>, LabError>>()?;
         let switch = if let [first, second] = hosts.as_slice() {
             wire(first, second)?;
@@ -123,7 +132,10 @@ impl Lab {
         for host in &hosts {
             configure(host, count)?;
         }
-        Ok(Self { hosts, _switch: switch })
+        Ok(Self {
+            hosts,
+            _switch: switch,
+        })
     }
 }
 
@@ -140,68 +152,80 @@ fn inside<T: Send>(
 }
 
 fn wire(first: &Host, second: &Host) -> Result<(), LabError> {
-    inside(|| first.name(), &first.namespace, |netlink| {
-        netlink.add_veth(&VethPair {
-            near: INTERFACE,
-            far: INTERFACE,
-            far_namespace: Some(std::os::fd::AsFd::as_fd(&second.namespace)),
-            indices: (first.index(), second.index()),
-            mtu: MTU,
-            near_gso_max_segs: None,
-            alias: None,
-        })
-    })
-}
-
-fn join(hosts: &[Host], switch: &Namespace) -> Result<(), LabError> {
-    inside(|| "the switch".into(), switch, |netlink| {
-        const BRIDGE: &str = "switch";
-        netlink.add_bridge(BRIDGE, MTU)?;
-        netlink.set_quiet(BRIDGE)?;
-        netlink.set_up(BRIDGE)?;
-        let bridge = netlink.link(BRIDGE)?.map_or(0, |link| link.index);
-        for host in hosts {
-            let port = format!("port{}", host.number);
+    inside(
+        || first.name(),
+        &first.namespace,
+        |netlink| {
             netlink.add_veth(&VethPair {
-                near: &port,
+                near: INTERFACE,
                 far: INTERFACE,
-                far_namespace: Some(std::os::fd::AsFd::as_fd(&host.namespace)),
-                indices: (0, host.index()),
+                far_namespace: Some(std::os::fd::AsFd::as_fd(&second.namespace)),
+                indices: (first.index(), second.index()),
                 mtu: MTU,
                 near_gso_max_segs: None,
                 alias: None,
-            })?;
-            netlink.set_quiet(&port)?;
-            netlink.set_controller(&port, bridge)?;
-            netlink.set_up(&port)?;
-        }
-        Ok(())
-    })
+            })
+        },
+    )
+}
+
+fn join(hosts: &[Host], switch: &Namespace) -> Result<(), LabError> {
+    inside(
+        || "the switch".into(),
+        switch,
+        |netlink| {
+            const BRIDGE: &str = "switch";
+            netlink.add_bridge(BRIDGE, MTU)?;
+            netlink.set_quiet(BRIDGE)?;
+            netlink.set_up(BRIDGE)?;
+            let bridge = netlink.link(BRIDGE)?.map_or(0, |link| link.index);
+            for host in hosts {
+                let port = format!("port{}", host.number);
+                netlink.add_veth(&VethPair {
+                    near: &port,
+                    far: INTERFACE,
+                    far_namespace: Some(std::os::fd::AsFd::as_fd(&host.namespace)),
+                    indices: (0, host.index()),
+                    mtu: MTU,
+                    near_gso_max_segs: None,
+                    alias: None,
+                })?;
+                netlink.set_quiet(&port)?;
+                netlink.set_controller(&port, bridge)?;
+                netlink.set_up(&port)?;
+            }
+            Ok(())
+        },
+    )
 }
 
 fn configure(host: &Host, count: u32) -> Result<(), LabError> {
-    inside(|| host.name(), &host.namespace, |netlink| {
-        netlink.set_up("lo")?;
-        netlink.set_quiet(INTERFACE)?;
-        netlink.set_hardware_address(INTERFACE, hardware_address(host.number))?;
-        netlink.set_up(INTERFACE)?;
-        let (v4, v6) = addresses(host.number);
-        netlink.add_address(host.index(), IpAddr::V4(v4), PREFIXES.0)?;
-        match netlink.add_address(host.index(), IpAddr::V6(v6), PREFIXES.1) {
-            // Without IPv6 the hosts have IPv4 only.
-            Err(error) if error.is(libc::EOPNOTSUPP) || error.is(libc::EAFNOSUPPORT) => {}
-            other => other?,
-        }
-        for other in (1..=count).filter(|&other| other != host.number) {
-            let (v4, v6) = addresses(other);
-            netlink.add_neighbor(host.index(), IpAddr::V4(v4), hardware_address(other))?;
-            match netlink.add_neighbor(host.index(), IpAddr::V6(v6), hardware_address(other)) {
+    inside(
+        || host.name(),
+        &host.namespace,
+        |netlink| {
+            netlink.set_up("lo")?;
+            netlink.set_quiet(INTERFACE)?;
+            netlink.set_hardware_address(INTERFACE, hardware_address(host.number))?;
+            netlink.set_up(INTERFACE)?;
+            let (v4, v6) = addresses(host.number);
+            netlink.add_address(host.index(), IpAddr::V4(v4), PREFIXES.0)?;
+            match netlink.add_address(host.index(), IpAddr::V6(v6), PREFIXES.1) {
+                // Without IPv6 the hosts have IPv4 only.
                 Err(error) if error.is(libc::EOPNOTSUPP) || error.is(libc::EAFNOSUPPORT) => {}
-                done => done?,
+                other => other?,
             }
-        }
-        Ok(())
-    })
+            for other in (1..=count).filter(|&other| other != host.number) {
+                let (v4, v6) = addresses(other);
+                netlink.add_neighbor(host.index(), IpAddr::V4(v4), hardware_address(other))?;
+                match netlink.add_neighbor(host.index(), IpAddr::V6(v6), hardware_address(other)) {
+                    Err(error) if error.is(libc::EOPNOTSUPP) || error.is(libc::EAFNOSUPPORT) => {}
+                    done => done?,
+                }
+            }
+            Ok(())
+        },
+    )
 }
 
 /// Lines for a hosts file.

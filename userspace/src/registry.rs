@@ -35,7 +35,9 @@ pub enum RegistryError {
         source: io::Error,
     },
     /// A record that cannot be read.
-    #[error("the record {path} is damaged ({source}); `perturb clear --all` removes what it finds, then delete the file")]
+    #[error(
+        "the record {path} is damaged ({source}); `perturb clear --all` removes what it finds, then delete the file"
+    )]
     Damaged {
         /// Which.
         path: PathBuf,
@@ -47,7 +49,11 @@ pub enum RegistryError {
 type Result<T> = std::result::Result<T, RegistryError>;
 
 fn file<T>(action: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
-    result.map_err(|source| RegistryError::File { action, path: path.into(), source })
+    result.map_err(|source| RegistryError::File {
+        action,
+        path: path.into(),
+        source,
+    })
 }
 
 /// An interface of an emulation.
@@ -117,8 +123,10 @@ impl Record {
         file("making", &directory, fs::create_dir_all(&directory))?;
         let path = directory.join("record.json");
         let fresh = directory.join("record.json.new");
-        let text = serde_json::to_vec_pretty(self)
-            .map_err(|source| RegistryError::Damaged { path: path.clone(), source })?;
+        let text = serde_json::to_vec_pretty(self).map_err(|source| RegistryError::Damaged {
+            path: path.clone(),
+            source,
+        })?;
         let write = || {
             let mut out = File::create(&fresh)?;
             out.write_all(&text)?;
@@ -169,7 +177,11 @@ impl Record {
 
 /// Locks a file, made if need be; `None` if it is taken and the request does not wait.
 fn lock(path: &Path, how: FlockArg) -> Result<Option<Flock<File>>> {
-    let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let open = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path);
     let opened = file("opening", path, open)?;
     match Flock::lock(opened, how) {
         Ok(lock) => Ok(Some(lock)),

@@ -163,9 +163,13 @@ impl Report {
     pub fn of(record: &Record) -> anyhow::Result<Self> {
         let maps = Maps::pinned(&record.pins())?;
         let lease = maps.control.get(&CONTROL_LEASE, 0).context("reading the lease")?;
-        let slots: Vec<u32> =
-            record.servers.iter().map(|name| record.slots.of(name).unwrap_or_default()).collect();
-        let counters = Counters::read(&maps, record.classes.len() as u32, &slots).context("reading counters")?;
+        let slots: Vec<u32> = record
+            .servers
+            .iter()
+            .map(|name| record.slots.of(name).unwrap_or_default())
+            .collect();
+        let counters =
+            Counters::read(&maps, record.classes.len() as u32, &slots).context("reading counters")?;
         let state = match (record.detached, record.has_owner()?) {
             (true, _) => "detached",
             (false, true) => "running",
@@ -176,7 +180,11 @@ impl Report {
         let servers = record.servers.iter().zip(&counters.servers);
         Ok(Self {
             id: record.id.clone(),
-            interfaces: record.interfaces.iter().map(|interface| interface.name.clone()).collect(),
+            interfaces: record
+                .interfaces
+                .iter()
+                .map(|interface| interface.name.clone())
+                .collect(),
             pacer: record.pacer.clone(),
             pid: record.pid,
             state,
@@ -190,7 +198,9 @@ impl Report {
                     ingress: flow(ingress),
                 })
                 .collect(),
-            servers: servers.map(|(name, server)| server_report(name, server)).collect(),
+            servers: servers
+                .map(|(name, server)| server_report(name, server))
+                .collect(),
             drops: Drops {
                 tail_drop: count(Event::TailDrop),
                 packet_limit: count(Event::PacketLimit),
@@ -267,7 +277,11 @@ fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize]) -> Option<Lateness> {
         }
         f64::INFINITY
     };
-    Some(Lateness { p50_us: bound(0.5), p99_us: bound(0.99), max_us: bound(1.0) })
+    Some(Lateness {
+        p50_us: bound(0.5),
+        p99_us: bound(0.99),
+        max_us: bound(1.0),
+    })
 }
 
 /// A line on standard error that shows the running totals, if that is a terminal.
@@ -279,7 +293,9 @@ impl LiveLine {
     /// Nothing is shown if `quiet`.
     #[must_use]
     pub fn new(quiet: bool) -> Self {
-        Self { on: !quiet && std::io::stderr().is_terminal() }
+        Self {
+            on: !quiet && std::io::stderr().is_terminal(),
+        }
     }
 
     /// Shows the totals now.
@@ -291,7 +307,11 @@ impl LiveLine {
         let record = at_home(|| Record::read(&running.record.id))?.unwrap_or_else(|| running.record.clone());
         let report = at_home(|| Report::of(&record))?;
         let total = |pick: fn(&Flow) -> u64| -> u64 {
-            report.classes.iter().map(|class| pick(&class.egress) + pick(&class.ingress)).sum()
+            report
+                .classes
+                .iter()
+                .map(|class| pick(&class.egress) + pick(&class.ingress))
+                .sum()
         };
         let mut line = format!(
             "{} packets, {:.1} MB, {} dropped",
@@ -337,11 +357,18 @@ pub fn warn_of_unintended_drops(running: &Running) -> anyhow::Result<()> {
 
 /// Passes the programs' messages on to standard error until the handle is dropped.
 pub fn follow_logs(programs: &mut Programs) -> anyhow::Result<LogFollower> {
-    let logger = programs.log_reader(&STDERR).context("reading the programs' messages")?;
+    let logger = programs
+        .log_reader(&STDERR)
+        .context("reading the programs' messages")?;
     let task = tokio::task::spawn(async move {
-        let Ok(mut ready) = AsyncFd::register(logger) else { return };
+        // SAFETY: the reader owns its descriptor, and is not dropped before the registration.
+        let Ok(mut ready) = (unsafe { AsyncFd::register(logger) }) else {
+            return;
+        };
         loop {
-            let Ok(mut guard) = ready.readable_mut().await else { return };
+            let Ok(mut guard) = ready.readable_mut().await else {
+                return;
+            };
             guard.get_inner_mut().flush();
             guard.clear_ready();
         }

@@ -6,12 +6,12 @@ use std::{
 };
 
 use aya::{
+    pin::PinError,
     programs::{
         ProgramError, SchedClassifier, TcAttachType,
         links::{FdLink, Link as _, LinkError, LinkOrder, PinnedLink},
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle},
     },
-    pin::PinError,
     util::KernelVersion,
 };
 
@@ -115,15 +115,20 @@ impl Attached {
                 interface: interface.into(),
                 source,
             })?;
-        Ok(Self { program, link: Some(link) })
+        Ok(Self {
+            program,
+            link: Some(link),
+        })
     }
 
     /// Detaches and says whether that worked.
     pub fn detach(mut self) -> Result<(), AttachError> {
         match self.link.take() {
-            Some(link) => link
-                .detach()
-                .map_err(|source| AttachError::Attach { program: self.program.name(), interface: String::new(), source }),
+            Some(link) => link.detach().map_err(|source| AttachError::Attach {
+                program: self.program.name(),
+                interface: String::new(),
+                source,
+            }),
             None => Ok(()),
         }
     }
@@ -131,16 +136,22 @@ impl Attached {
     /// Makes the attachment outlive this process: a TCX link is pinned at `path`; a clsact filter
     /// stays by itself.
     pub fn persist(mut self, path: &Path) -> Result<(), AttachError> {
-        let Some(link) = self.link.take() else { return Ok(()) };
+        let Some(link) = self.link.take() else {
+            return Ok(());
+        };
         let program = self.program.name();
         if !has_tcx() {
             std::mem::forget(link);
             return Ok(());
         }
-        let link: FdLink = link.try_into().map_err(|source| AttachError::Link { program, source })?;
-        link.pin(path)
-            .map(drop)
-            .map_err(|source| AttachError::Pin { program, path: path.into(), source })
+        let link: FdLink = link
+            .try_into()
+            .map_err(|source| AttachError::Link { program, source })?;
+        link.pin(path).map(drop).map_err(|source| AttachError::Pin {
+            program,
+            path: path.into(),
+            source,
+        })
     }
 }
 
@@ -192,9 +203,10 @@ impl Clsact {
 /// Removes perturb's clsact filters from an interface; none is no error.
 pub fn remove_filters(interface: &str) -> Result<(), AttachError> {
     use aya::programs::tc::{TcError, qdisc_detach_program};
-    for (program, side) in
-        [(Program::Egress, TcAttachType::Egress), (Program::Ingress, TcAttachType::Ingress)]
-    {
+    for (program, side) in [
+        (Program::Egress, TcAttachType::Egress),
+        (Program::Ingress, TcAttachType::Ingress),
+    ] {
         match qdisc_detach_program(interface, side, program.name()) {
             Ok(()) => {}
             Err(TcError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => {}
@@ -202,7 +214,11 @@ pub fn remove_filters(interface: &str) -> Result<(), AttachError> {
             Err(TcError::NetlinkError(_)) => {}
             Err(source) => {
                 let (program, interface) = (program.name(), interface.into());
-                return Err(AttachError::Attach { program, interface, source: source.into() });
+                return Err(AttachError::Attach {
+                    program,
+                    interface,
+                    source: source.into(),
+                });
             }
         }
     }

@@ -1,21 +1,21 @@
 //! One emulation: programs, tables, and the interfaces they are attached to.
 
-use std::path::{Path, PathBuf};
-
-use perturb_common::{
-    abi::Attachment,
-    tables::Tables,
-    units::Ticks,
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
 };
+
+use perturb_common::{abi::Attachment, tables::Tables, units::Ticks};
 
 use crate::{
     attach::{AttachError, Attached, Clsact, Side},
-    hold::{self, DeviceNames, HoldError, Pair},
+    hold::{self, DeviceNames, Hold, HoldError, Pair},
     loader::{Loader, LoaderError},
     maps::{Maps, MapsError, Wire},
     namespace::Namespace,
     netlink::{FqOptions, Link, Netlink, NetlinkError},
-    programs::{LoadError, LoadOptions, Program, Programs},
+    programs::{LoadError, LoadOptions, Pacer, Program, Programs},
+    user::{SpinBudget, UserPacer, UserPacerStats},
 };
 
 /// Why an emulation could not be set up, changed or taken down.
@@ -64,8 +64,8 @@ pub struct Interface {
     captures: Vec<Attached>,
     clsact: Option<Clsact>,
     // Dropped last: packets that were captured find their way out until then.
-    pairs: Vec<Pair>,
-    hold: u32,
+    hold: Option<Box<dyn Hold>>,
+    splitter: Option<Pair>,
 }
 
 impl Interface {
@@ -82,10 +82,10 @@ impl Interface {
     }
 
     /// Packets that wait in its hold device.
-    pub fn held(&self) -> Result<u32> {
-        let index = self.hold;
+    pub fn held(&self) -> Result<u64> {
+        let Some(hold) = &self.hold else { return Ok(0) };
         self.namespace
-            .enter(move || Ok(Netlink::open()?.root_qdisc(index)?.backlog))
+            .enter(|| Ok(hold.held()?))
             .map_err(EmulationError::Namespace)?
     }
 
@@ -117,8 +117,8 @@ impl Drop for Interface {
         if let Err(error) = self.detach() {
             eprintln!("perturb: {error}; `perturb clear` will try again");
         }
-        let pairs = std::mem::take(&mut self.pairs);
-        if let Err(error) = self.namespace.enter(move || drop(pairs)) {
+        let devices = (self.hold.take(), self.splitter.take());
+        if let Err(error) = self.namespace.enter(move || drop(devices)) {
             eprintln!("perturb: entering a network namespace: {error}; `perturb clear` will try again");
         }
     }
@@ -129,19 +129,65 @@ pub struct Emulation {
     interfaces: Vec<Interface>,
     loader: Loader,
     programs: Programs,
+    pacer: Option<Arc<UserPacer>>,
     horizon: Ticks,
+}
+
+/// What keeps the time of an emulation.
+#[derive(Clone, Copy, Debug)]
+pub enum Timekeeper {
+    /// sch_fq with these options.
+    Fq(FqOptions),
+    /// A thread of this process.
+    User {
+        /// How long before a departure it polls.
+        spin: SpinBudget,
+        /// Memory that held packets may take, bytes.
+        limit: u64,
+    },
+}
+
+impl Timekeeper {
+    fn pacer(&self) -> Pacer {
+        match self {
+            Self::Fq(_) => Pacer::Fq,
+            Self::User { .. } => Pacer::User,
+        }
+    }
 }
 
 impl Emulation {
     /// Loads programs and tables; nothing is emulated until interfaces are added and a lease is set.
-    pub fn new(options: LoadOptions, tables: &Tables) -> Result<Self> {
+    pub fn new(timekeeper: &Timekeeper, verbose: bool, tables: &Tables) -> Result<Self> {
+        let options = LoadOptions {
+            pacer: timekeeper.pacer(),
+            flows: tables.flows,
+            verbose,
+        };
+        let pacer = match *timekeeper {
+            Timekeeper::Fq(_) => None,
+            Timekeeper::User { spin, limit } => {
+                Some(Arc::new(UserPacer::start(spin, limit).map_err(HoldError::from)?))
+            }
+        };
         let mut programs = Programs::load(options)?;
-        for program in [Program::Egress, Program::Ingress, Program::Release, Program::Stamp] {
+        for program in [
+            Program::Egress,
+            Program::Ingress,
+            Program::Release,
+            Program::Stamp,
+        ] {
             programs.program(program)?;
         }
         let mut loader = Loader::new(Maps::of(&programs)?)?;
         loader.load(tables)?;
-        Ok(Self { interfaces: Vec::new(), loader, programs, horizon: tables.horizon })
+        Ok(Self {
+            interfaces: Vec::new(),
+            loader,
+            programs,
+            pacer,
+            horizon: tables.horizon,
+        })
     }
 
     /// The tables.
@@ -160,40 +206,66 @@ impl Emulation {
         &self.interfaces
     }
 
-    /// Puts an interface of a namespace under emulation, with sch_fq as pacer. `rank`: see
-    /// [`Attachment::rank`].
-    pub fn add_fq(
+    /// Puts an interface of a namespace under emulation. `rank`: see [`Attachment::rank`].
+    pub fn add(
         &mut self,
+        timekeeper: &Timekeeper,
         namespace: Namespace,
         link: Link,
         rank: u32,
         names: &DeviceNames,
-        fq: FqOptions,
     ) -> Result<()> {
-        let Self { programs, loader, .. } = self;
+        let Self {
+            programs,
+            loader,
+            pacer,
+            ..
+        } = self;
         let attachments = &mut loader.maps_mut().attachments;
         let interface = namespace
             .enter(|| {
                 let mut netlink = Netlink::open()?;
                 let splitter = hold::splitter(programs, &mut netlink, names)?;
-                let hold = hold::fq(programs, &mut netlink, names, fq)?;
-                let attachment =
-                    Attachment { target: link.index, hold: hold.near, split: splitter.near, rank };
-                for index in [link.index, hold.far, splitter.far] {
+                let hold = match (timekeeper, &*pacer) {
+                    (Timekeeper::User { .. }, Some(pacer)) => {
+                        hold::user(programs, &mut netlink, names, pacer)?
+                    }
+                    (Timekeeper::Fq(options), _) => hold::fq(programs, &mut netlink, names, *options)?,
+                    (Timekeeper::User { .. }, None) => return Err(HoldError::NeedsProcess.into()),
+                };
+                let attachment = Attachment {
+                    target: link.index,
+                    hold: hold.entrance(),
+                    split: splitter.near,
+                    rank,
+                };
+                for index in [link.index, hold.exit(), splitter.far] {
                     attachments.insert(index, Wire(attachment), 0)?;
                 }
                 let clsact = Clsact::ensure(&mut netlink, link.index)?;
-                let near = hold.near;
                 let mut captures = Vec::new();
                 for (program, side) in [(Program::Egress, Side::Egress), (Program::Ingress, Side::Ingress)] {
                     captures.push(Attached::new(programs, program, &link.name, side)?);
                 }
-                Ok::<_, EmulationError>((captures, clsact, vec![hold, splitter], near))
+                Ok::<_, EmulationError>((captures, clsact, hold, splitter))
             })
             .map_err(EmulationError::Namespace)?;
-        let (captures, clsact, pairs, hold) = interface?;
-        self.interfaces.push(Interface { namespace, link, captures, clsact: Some(clsact), pairs, hold });
+        let (captures, clsact, hold, splitter) = interface?;
+        self.interfaces.push(Interface {
+            namespace,
+            link,
+            captures,
+            clsact: Some(clsact),
+            hold: Some(hold),
+            splitter: Some(splitter),
+        });
         Ok(())
+    }
+
+    /// The user pacer's figures, if it is the pacer.
+    #[must_use]
+    pub fn pacer_stats(&self) -> Option<UserPacerStats> {
+        self.pacer.as_ref().map(|pacer| pacer.stats())
     }
 
     /// Puts another profile in force, without touching what is held.
@@ -208,16 +280,23 @@ impl Emulation {
     pub fn persist(mut self, directory: &Path) -> Result<()> {
         for interface in &mut self.interfaces {
             let links = directory.join(format!("links-{}", interface.link.index));
-            std::fs::create_dir_all(&links)
-                .map_err(|source| EmulationError::Directory { path: links.clone(), source })?;
+            std::fs::create_dir_all(&links).map_err(|source| EmulationError::Directory {
+                path: links.clone(),
+                source,
+            })?;
             let mut number = 0;
             let mut keep = |attached: Attached| {
                 number += 1;
                 attached.persist(&links.join(number.to_string()))
             };
-            std::mem::take(&mut interface.captures).into_iter().try_for_each(&mut keep)?;
-            for pair in std::mem::take(&mut interface.pairs) {
-                pair.persist(&mut keep)?;
+            std::mem::take(&mut interface.captures)
+                .into_iter()
+                .try_for_each(&mut keep)?;
+            if let Some(hold) = interface.hold.take() {
+                hold.persist(&mut keep)?;
+            }
+            if let Some(splitter) = interface.splitter.take() {
+                splitter.persist(&mut keep)?;
             }
             if let Some(clsact) = interface.clsact.take() {
                 clsact.forget();

@@ -25,7 +25,10 @@ pub fn set(interface: &str, offload: Offload, on: bool) -> io::Result<()> {
         command: u32,
         data: u32,
     }
-    let mut value = Value { command: offload as u32, data: u32::from(on) };
+    let mut value = Value {
+        command: offload as u32,
+        data: u32::from(on),
+    };
     // SAFETY: all-zero bytes are a valid ifreq.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if interface.len() >= request.ifr_name.len() {

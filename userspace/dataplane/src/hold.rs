@@ -2,14 +2,18 @@
 //!
 //! ```text
 //! fq       near (sch_fq, perturb_stamp at egress) ═══ far (perturb_release at ingress)
+//! user     TAP (a thread reads, waits, and writes back; perturb_release at ingress)
 //! splitter near (no offloads: the kernel cuts and checksums) ═══ far (perturb_release at ingress)
 //! ```
+
+use std::sync::Arc;
 
 use crate::{
     attach::{AttachError, Attached, Clsact, Side},
     ethtool::{self, Offload},
     netlink::{FqOptions, Netlink, NetlinkError, VethPair},
     programs::{Program, Programs},
+    user::{Tap, TapError, UserPacer, UserPacerError},
 };
 
 /// Largest MTU of a veth: super-packets pass whole whatever the interface's own MTU.
@@ -24,6 +28,12 @@ pub enum HoldError {
     /// A program.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// A TAP.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// The pacer's thread.
+    #[error(transparent)]
+    Pacer(#[from] UserPacerError),
     /// The kernel has no sch_fq.
     #[error("this kernel has no sch_fq (CONFIG_NET_SCH_FQ; module sch_fq)")]
     NoFq,
@@ -37,9 +47,31 @@ pub enum HoldError {
         /// Why.
         source: std::io::Error,
     },
+    /// A hold device that only lives with its process.
+    #[error("the user pacer keeps packets in this process; it cannot leave them to the kernel")]
+    NeedsProcess,
     /// A device vanished while it was set up.
     #[error("{0} has vanished while it was set up")]
     Vanished(String),
+}
+
+/// Keeps the packets of one interface until their departures. Dropping it removes its device, and with
+/// it what it holds.
+pub trait Hold: Send + Sync {
+    /// Where captured packets are sent to: an interface index.
+    fn entrance(&self) -> u32;
+
+    /// Where they come out: the interface that carries `perturb_release`.
+    fn exit(&self) -> u32;
+
+    /// How many packets it holds. Call it in its namespace.
+    fn held(&self) -> Result<u64, NetlinkError>;
+
+    /// Leaves it in place when this process ends; `keep` makes its programs stay.
+    fn persist(
+        self: Box<Self>,
+        keep: &mut dyn FnMut(Attached) -> Result<(), AttachError>,
+    ) -> Result<(), HoldError>;
 }
 
 /// Names and interface indices of the devices that one emulated interface gets.
@@ -81,24 +113,110 @@ impl Pair {
             None => Err(HoldError::Vanished(name.into())),
         };
         let near = index(netlink, pair.near)?;
-        let mut made = Self { near, far: 0, attached: Vec::new(), owned: true };
+        let mut made = Self {
+            near,
+            far: 0,
+            attached: Vec::new(),
+            owned: true,
+        };
         made.far = index(netlink, pair.far)?;
         netlink.set_quiet(pair.near)?;
         netlink.set_quiet(pair.far)?;
         Clsact::ensure(netlink, made.far)?.forget();
-        made.attached.push(Attached::new(programs, Program::Release, pair.far, Side::Ingress)?);
+        made.attached.push(Attached::new(
+            programs,
+            Program::Release,
+            pair.far,
+            Side::Ingress,
+        )?);
         Ok(made)
     }
 
-    /// Leaves device and programs in place when this process ends. The programs' links live as long
-    /// as `keep` says they are pinned or the device exists.
+    /// Leaves device and programs in place when this process ends; `keep` makes the programs stay.
     pub fn persist(
         mut self,
-        mut keep: impl FnMut(Attached) -> Result<(), AttachError>,
+        keep: &mut dyn FnMut(Attached) -> Result<(), AttachError>,
     ) -> Result<(), AttachError> {
         self.owned = false;
-        std::mem::take(&mut self.attached).into_iter().try_for_each(&mut keep)
+        std::mem::take(&mut self.attached).into_iter().try_for_each(keep)
     }
+}
+
+impl Hold for Pair {
+    fn entrance(&self) -> u32 {
+        self.near
+    }
+
+    fn exit(&self) -> u32 {
+        self.far
+    }
+
+    fn held(&self) -> Result<u64, NetlinkError> {
+        Ok(Netlink::open()?.root_qdisc(self.near)?.backlog.into())
+    }
+
+    fn persist(
+        self: Box<Self>,
+        keep: &mut dyn FnMut(Attached) -> Result<(), AttachError>,
+    ) -> Result<(), HoldError> {
+        Ok((*self).persist(keep)?)
+    }
+}
+
+/// A TAP that the user pacer serves.
+struct TapHold {
+    pacer: Arc<UserPacer>,
+    index: u32,
+    release: Option<Attached>,
+}
+
+impl Hold for TapHold {
+    fn entrance(&self) -> u32 {
+        self.index
+    }
+
+    fn exit(&self) -> u32 {
+        self.index
+    }
+
+    fn held(&self) -> Result<u64, NetlinkError> {
+        Ok(self.pacer.stats().held_packets)
+    }
+
+    fn persist(
+        self: Box<Self>,
+        _keep: &mut dyn FnMut(Attached) -> Result<(), AttachError>,
+    ) -> Result<(), HoldError> {
+        Err(HoldError::NeedsProcess)
+    }
+}
+
+impl Drop for TapHold {
+    fn drop(&mut self) {
+        drop(self.release.take());
+        self.pacer.remove(self.index);
+    }
+}
+
+/// A TAP under the user pacer.
+pub fn user(
+    programs: &mut Programs,
+    netlink: &mut Netlink,
+    names: &DeviceNames,
+    pacer: &Arc<UserPacer>,
+) -> Result<Box<dyn Hold>, HoldError> {
+    let name = &names.hold[0];
+    let tap = Tap::new(netlink, name, names.indices[0], &names.alias)?;
+    let index = tap.index();
+    Clsact::ensure(netlink, index)?.forget();
+    let release = Attached::new(programs, Program::Release, name, Side::Ingress)?;
+    netlink.set_up(name)?;
+    pacer.add(tap);
+    Ok(Box::new(TapHold {
+        pacer: Arc::clone(pacer),
+        index,
+        release: Some(release),
+    }))
 }
 
 impl Drop for Pair {
@@ -120,7 +238,7 @@ pub fn fq(
     netlink: &mut Netlink,
     names: &DeviceNames,
     options: FqOptions,
-) -> Result<Pair, HoldError> {
+) -> Result<Box<dyn Hold>, HoldError> {
     let [near, far] = &names.hold;
     let mut pair = Pair::new(
         programs,
@@ -137,10 +255,11 @@ pub fn fq(
     )?;
     set_fq(netlink, pair.near, options)?;
     Clsact::ensure(netlink, pair.near)?.forget();
-    pair.attached.push(Attached::new(programs, Program::Stamp, near, Side::Egress)?);
+    pair.attached
+        .push(Attached::new(programs, Program::Stamp, near, Side::Egress)?);
     netlink.set_up(far)?;
     netlink.set_up(near)?;
-    Ok(pair)
+    Ok(Box::new(pair))
 }
 
 /// Sets the options of a hold device's sch_fq, also while it holds packets.
@@ -172,9 +291,16 @@ pub fn splitter(
             alias: Some(&names.alias),
         },
     )?;
-    for offload in [Offload::TcpSegmentation, Offload::Segmentation, Offload::TransmitChecksum] {
-        ethtool::set(near, offload, false)
-            .map_err(|source| HoldError::Offload { device: near.clone(), offload, source })?;
+    for offload in [
+        Offload::TcpSegmentation,
+        Offload::Segmentation,
+        Offload::TransmitChecksum,
+    ] {
+        ethtool::set(near, offload, false).map_err(|source| HoldError::Offload {
+            device: near.clone(),
+            offload,
+            source,
+        })?;
     }
     netlink.set_up(far)?;
     netlink.set_up(near)?;
@@ -196,8 +322,14 @@ pub fn has_fq() -> std::io::Result<bool> {
                 near_gso_max_segs: None,
                 alias: None,
             })?;
-            let Some(link) = netlink.link("probe")? else { return Ok(false) };
-            let options = FqOptions { limit: 100, buckets_log: 10, horizon_us: 1_000_000 };
+            let Some(link) = netlink.link("probe")? else {
+                return Ok(false);
+            };
+            let options = FqOptions {
+                limit: 100,
+                buckets_log: 10,
+                horizon_us: 1_000_000,
+            };
             match netlink.set_fq(link.index, options) {
                 Ok(()) => Ok(true),
                 Err(error) if error.is(libc::ENOENT) => Ok(false),

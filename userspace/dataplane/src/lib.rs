@@ -13,3 +13,4 @@ pub mod maps;
 pub mod namespace;
 pub mod netlink;
 pub mod programs;
+pub mod user;

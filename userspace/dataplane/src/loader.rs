@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use aya::maps::MapError;
 use perturb_common::{
     abi::{
-        ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_LEASE, CONTROL_VERSION, Class, DIMENSIONS, MAX_BOUNDS,
-        MAX_CLASSES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS, NONE,
-        NthKey, RULE_WORDS, RuleVector, Span,
+        ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_LEASE, CONTROL_VERSION, Class, DIMENSIONS,
+        MAX_BOUNDS, MAX_CLASSES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS,
+        MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, Span,
     },
     tables::{Classifier, Tables},
 };
@@ -38,7 +38,9 @@ pub enum LoaderError {
         limit: u32,
     },
     /// The programs in the kernel are another version's.
-    #[error("the emulation that runs has ABI version {found}, this perturb has {ABI_VERSION}; clear it with the perturb that made it")]
+    #[error(
+        "the emulation that runs has ABI version {found}, this perturb has {ABI_VERSION}; clear it with the perturb that made it"
+    )]
     Version {
         /// What the maps say.
         found: u64,
@@ -116,14 +118,22 @@ fn write<T>(map: &'static str, result: Result<T, MapError>) -> Result<T, LoaderE
 }
 
 fn fits(what: &'static str, count: usize, limit: u32) -> Result<(), LoaderError> {
-    if count > limit as usize { Err(LoaderError::TooLarge { what, count, limit }) } else { Ok(()) }
+    if count > limit as usize {
+        Err(LoaderError::TooLarge { what, count, limit })
+    } else {
+        Ok(())
+    }
 }
 
 impl Loader {
     /// For fresh maps.
     pub fn new(mut maps: Maps) -> Result<Self, LoaderError> {
         write("CONTROL", maps.control.set(CONTROL_VERSION, ABI_VERSION, 0))?;
-        Ok(Self { maps, slots: Slots::default(), generation: 0 })
+        Ok(Self {
+            maps,
+            slots: Slots::default(),
+            generation: 0,
+        })
     }
 
     /// For maps in use, with the slots that were assigned there.
@@ -133,7 +143,11 @@ impl Loader {
             return Err(LoaderError::Version { found });
         }
         let generation = write("CONTROL", maps.control.get(&CONTROL_GENERATION, 0))?;
-        Ok(Self { maps, slots, generation })
+        Ok(Self {
+            maps,
+            slots,
+            generation,
+        })
     }
 
     /// The slots in force.
@@ -185,7 +199,10 @@ impl Loader {
             *words = classifier.rules.len().div_ceil(64) as u32;
         }
         write("SETTINGS", self.maps.settings.set(half, Wire(settings), 0))?;
-        write("CONTROL", self.maps.control.set(CONTROL_GENERATION, generation, 0))?;
+        write(
+            "CONTROL",
+            self.maps.control.set(CONTROL_GENERATION, generation, 0),
+        )?;
         self.generation = generation;
         self.slots = slots;
         Ok(())
@@ -205,7 +222,11 @@ impl Loader {
                 server.jitter_table += half * MAX_JITTER_TABLES;
             }
             if server.ring_len != 0 {
-                let total: u64 = tables.servers.iter().map(|server| u64::from(server.ring_len)).sum();
+                let total: u64 = tables
+                    .servers
+                    .iter()
+                    .map(|server| u64::from(server.ring_len))
+                    .sum();
                 let (start, fresh) = slots.ring(name, server.ring_len).ok_or(LoaderError::TooLarge {
                     what: "packets in packet-limited buffers",
                     count: total as usize,
@@ -236,7 +257,10 @@ impl Loader {
             write("NTH", self.maps.nth.remove(&key))?;
         }
         for key in &tables.nth {
-            let key = NthKey { server: key.server + here.start, ..*key };
+            let key = NthKey {
+                server: key.server + here.start,
+                ..*key
+            };
             write("NTH", self.maps.nth.insert(Wire(key), 1, 0))?;
         }
         Ok(())
@@ -246,24 +270,35 @@ impl Loader {
         let mut bound = half * MAX_BOUNDS;
         let mut vector = half * MAX_VECTORS;
         // The half's first vector matches every rule.
-        let all = RuleVector { words: [u64::MAX; RULE_WORDS] };
+        let all = RuleVector {
+            words: [u64::MAX; RULE_WORDS],
+        };
         write("VECTORS", self.maps.vectors.set(vector, Wire(all), 0))?;
         vector += 1;
         let bounds: usize = classifiers.iter().map(|classifier| classifier.bounds.len()).sum();
         fits("boundaries in its matches", bounds, MAX_BOUNDS)?;
-        let vectors: usize = classifiers.iter().map(|classifier| classifier.vectors.len()).sum();
+        let vectors: usize = classifiers
+            .iter()
+            .map(|classifier| classifier.vectors.len())
+            .sum();
         fits("distinct sets of rules in its matches", vectors + 1, MAX_VECTORS)?;
         for (classifier, table) in classifiers.iter().zip(half * 2..) {
             fits("rules", classifier.rules.len(), MAX_RULES)?;
             for (span, index) in classifier.spans.iter().zip(table * DIMENSIONS..) {
-                let span = Span { start: span.start + bound, len: span.len };
+                let span = Span {
+                    start: span.start + bound,
+                    len: span.len,
+                };
                 write("SPANS", self.maps.spans.set(index, Wire(span), 0))?;
             }
             for (rule, index) in classifier.rules.iter().zip(table * MAX_RULES..) {
                 write("RULES", self.maps.rules.set(index, *rule, 0))?;
             }
             for (place, index) in classifier.bounds.iter().zip(bound..) {
-                let place = Bound { vector: place.vector + vector, ..*place };
+                let place = Bound {
+                    vector: place.vector + vector,
+                    ..*place
+                };
                 write("BOUNDS", self.maps.bounds.set(index, Wire(place), 0))?;
             }
             for (rules, index) in classifier.vectors.iter().zip(vector..) {

@@ -11,8 +11,8 @@ use aya::{
     pin::PinError,
 };
 use perturb_common::abi::{
-    Attachment, Bound, Class, ClassCounters, JitterTable, NthKey, Path as ServerPath, RuleVector, ServerConfig,
-    ServerCounters, ServerState, Settings, Span,
+    Attachment, Bound, Class, ClassCounters, JitterTable, NthKey, Path as ServerPath, RuleVector,
+    ServerConfig, ServerCounters, ServerState, Settings, Span,
 };
 
 use crate::programs::Programs;
@@ -102,7 +102,11 @@ impl Maps {
             let map = programs.raw_map(name).ok_or(MapsError::Missing(name))?;
             let data = data(map).ok_or(MapsError::Missing(name))?;
             let failed = |source| MapsError::Map { name, source };
-            let fd = data.fd().as_fd().try_clone_to_owned().map_err(|error| failed(error.into()))?;
+            let fd = data
+                .fd()
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(|error| failed(error.into()))?;
             MapData::from_fd(fd).map_err(failed)
         })
     }
@@ -119,7 +123,8 @@ impl Maps {
         for &name in Self::NAMES {
             let map = programs.raw_map(name).ok_or(MapsError::Missing(name))?;
             let path = directory.join(name);
-            map.pin(&path).map_err(|source| MapsError::Pin { name, path, source })?;
+            map.pin(&path)
+                .map_err(|source| MapsError::Pin { name, path, source })?;
         }
         Ok(())
     }

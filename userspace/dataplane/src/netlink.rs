@@ -7,8 +7,8 @@ use std::{
 };
 
 use netlink_packet_core::{
-    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
-    NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
@@ -123,7 +123,10 @@ impl Netlink {
         };
         open()
             .map(|socket| Self { socket, sequence: 0 })
-            .map_err(|source| NetlinkError { action: "open a netlink socket".into(), source })
+            .map_err(|source| NetlinkError {
+                action: "open a netlink socket".into(),
+                source,
+            })
     }
 
     /// The interface of a name.
@@ -151,7 +154,8 @@ impl Netlink {
         peer.attributes.push(LinkAttribute::IfName(pair.far.into()));
         peer.attributes.push(LinkAttribute::Mtu(pair.mtu));
         if let Some(namespace) = pair.far_namespace {
-            peer.attributes.push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
+            peer.attributes
+                .push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
         }
         let mut link = LinkMessage::default();
         link.header.index = pair.indices.0;
@@ -182,15 +186,20 @@ impl Netlink {
         let mut link = LinkMessage::default();
         link.attributes.push(LinkAttribute::IfName(name.into()));
         link.attributes.push(LinkAttribute::Mtu(mtu));
-        link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
+        link.attributes
+            .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
         let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
-        self.request(RouteNetlinkMessage::NewLink(link), flags, || format!("make the bridge {name}"))?;
+        self.request(RouteNetlinkMessage::NewLink(link), flags, || {
+            format!("make the bridge {name}")
+        })?;
         Ok(())
     }
 
     /// Sets an alias.
     pub fn set_alias(&mut self, name: &str, alias: &str) -> Result<()> {
-        self.set(name, vec![LinkAttribute::IfAlias(alias.into())], || format!("name the owner of {name}"))
+        self.set(name, vec![LinkAttribute::IfAlias(alias.into())], || {
+            format!("name the owner of {name}")
+        })
     }
 
     /// Brings an interface up.
@@ -199,18 +208,24 @@ impl Netlink {
         link.attributes.push(LinkAttribute::IfName(name.into()));
         link.header.flags = LinkFlags::Up;
         link.header.change_mask = LinkFlags::Up;
-        self.request(RouteNetlinkMessage::SetLink(link), NLM_F_ACK, || format!("bring {name} up"))?;
+        self.request(RouteNetlinkMessage::SetLink(link), NLM_F_ACK, || {
+            format!("bring {name} up")
+        })?;
         Ok(())
     }
 
     /// Puts an interface under a bridge.
     pub fn set_controller(&mut self, name: &str, bridge: u32) -> Result<()> {
-        self.set(name, vec![LinkAttribute::Controller(bridge)], || format!("put {name} under a bridge"))
+        self.set(name, vec![LinkAttribute::Controller(bridge)], || {
+            format!("put {name} under a bridge")
+        })
     }
 
     /// Sets the length of the transmit queue, packets.
     pub fn set_queue_len(&mut self, name: &str, packets: u32) -> Result<()> {
-        self.set(name, vec![LinkAttribute::TxQueueLen(packets)], || format!("set the queue length of {name}"))
+        self.set(name, vec![LinkAttribute::TxQueueLen(packets)], || {
+            format!("set the queue length of {name}")
+        })
     }
 
     /// Sets the hardware address.
@@ -223,12 +238,20 @@ impl Netlink {
     /// Adds a permanent neighbor.
     pub fn add_neighbor(&mut self, index: u32, address: IpAddr, hardware: [u8; 6]) -> Result<()> {
         let mut message = NeighbourMessage::default();
-        message.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.family = if address.is_ipv4() {
+            AddressFamily::Inet
+        } else {
+            AddressFamily::Inet6
+        };
         message.header.ifindex = index;
         message.header.state = NeighbourState::Permanent;
         message.header.kind = RouteType::Unicast;
-        message.attributes.push(NeighbourAttribute::Destination(address.into()));
-        message.attributes.push(NeighbourAttribute::LinkLayerAddress(hardware.to_vec()));
+        message
+            .attributes
+            .push(NeighbourAttribute::Destination(address.into()));
+        message
+            .attributes
+            .push(NeighbourAttribute::LinkLayerAddress(hardware.to_vec()));
         let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
         self.request(RouteNetlinkMessage::NewNeighbour(message), flags, || {
             format!("add the neighbor {address}")
@@ -238,13 +261,17 @@ impl Netlink {
 
     /// Sets the MTU.
     pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<()> {
-        self.set(name, vec![LinkAttribute::Mtu(mtu)], || format!("set the MTU of {name}"))
+        self.set(name, vec![LinkAttribute::Mtu(mtu)], || {
+            format!("set the MTU of {name}")
+        })
     }
 
     /// Keeps IPv6 from giving an interface an address, so that it says nothing by itself.
     pub fn set_quiet(&mut self, name: &str) -> Result<()> {
         let spec = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
-        match self.set(name, vec![LinkAttribute::AfSpecUnspec(vec![spec])], || format!("keep {name} quiet")) {
+        match self.set(name, vec![LinkAttribute::AfSpecUnspec(vec![spec])], || {
+            format!("keep {name} quiet")
+        }) {
             // A kernel without IPv6 is quiet enough.
             Err(error) if error.is(libc::EAFNOSUPPORT) => Ok(()),
             other => other,
@@ -280,7 +307,11 @@ impl Netlink {
     /// Gives an interface an address, ready at once (no duplicate address detection).
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<()> {
         let mut message = AddressMessage::default();
-        message.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.family = if address.is_ipv4() {
+            AddressFamily::Inet
+        } else {
+            AddressFamily::Inet6
+        };
         message.header.prefix_len = prefix;
         message.header.index = index;
         if address.is_ipv6() {
@@ -289,14 +320,17 @@ impl Netlink {
         message.attributes.push(AddressAttribute::Address(address));
         message.attributes.push(AddressAttribute::Local(address));
         let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
-        self.request(RouteNetlinkMessage::NewAddress(message), flags, || format!("add the address {address}"))?;
+        self.request(RouteNetlinkMessage::NewAddress(message), flags, || {
+            format!("add the address {address}")
+        })?;
         Ok(())
     }
 
     /// Makes sch_fq the root qdisc of one of perturb's own devices, or changes its options.
     /// ENOENT: this kernel has no sch_fq.
     pub fn set_fq(&mut self, index: u32, options: FqOptions) -> Result<()> {
-        let word = |kind: u16, value: u32| TcOption::Other(DefaultNla::new(kind, value.to_ne_bytes().to_vec()));
+        let word =
+            |kind: u16, value: u32| TcOption::Other(DefaultNla::new(kind, value.to_ne_bytes().to_vec()));
         let mut message = TcMessage::with_index(index.cast_signed());
         message.header.parent = TcHandle::ROOT;
         message.header.handle = TcHandle { major: 1, minor: 0 };
@@ -305,15 +339,17 @@ impl Netlink {
         message.attributes.push(TcAttribute::Options(vec![
             word(1, options.limit),
             word(2, options.limit),
-            word(5, 0),                  // no pacing of its own
+            word(5, 0), // no pacing of its own
             word(8, options.buckets_log),
-            word(10, u32::MAX),          // a flow for every hash of a packet without socket
-            word(13, 0),                 // no timer slack
+            word(10, u32::MAX), // a flow for every hash of a packet without socket
+            word(13, 0),        // no timer slack
             word(14, options.horizon_us),
             TcOption::Other(DefaultNla::new(15, vec![1])),
         ]));
         let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
-        self.request(RouteNetlinkMessage::NewQueueDiscipline(message), flags, || "set up sch_fq".into())?;
+        self.request(RouteNetlinkMessage::NewQueueDiscipline(message), flags, || {
+            "set up sch_fq".into()
+        })?;
         Ok(())
     }
 
@@ -321,18 +357,22 @@ impl Netlink {
     pub fn delete_root_qdisc(&mut self, index: u32) -> Result<()> {
         let mut message = TcMessage::with_index(index.cast_signed());
         message.header.parent = TcHandle::ROOT;
-        self.request(RouteNetlinkMessage::DelQueueDiscipline(message), NLM_F_ACK, || {
-            "remove a qdisc".into()
-        })?;
+        self.request(
+            RouteNetlinkMessage::DelQueueDiscipline(message),
+            NLM_F_ACK,
+            || "remove a qdisc".into(),
+        )?;
         Ok(())
     }
 
     /// Adds the clsact qdisc; `false` if there was one.
     pub fn add_clsact(&mut self, index: u32) -> Result<bool> {
         let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
-        match self.request(RouteNetlinkMessage::NewQueueDiscipline(clsact(index)), flags, || {
-            "add the clsact qdisc".into()
-        }) {
+        match self.request(
+            RouteNetlinkMessage::NewQueueDiscipline(clsact(index)),
+            flags,
+            || "add the clsact qdisc".into(),
+        ) {
             Ok(_) => Ok(true),
             Err(error) if error.is(libc::EEXIST) => Ok(false),
             Err(error) => Err(error),
@@ -341,9 +381,11 @@ impl Netlink {
 
     /// Removes the clsact qdisc.
     pub fn delete_clsact(&mut self, index: u32) -> Result<()> {
-        self.request(RouteNetlinkMessage::DelQueueDiscipline(clsact(index)), NLM_F_ACK, || {
-            "remove the clsact qdisc".into()
-        })?;
+        self.request(
+            RouteNetlinkMessage::DelQueueDiscipline(clsact(index)),
+            NLM_F_ACK,
+            || "remove the clsact qdisc".into(),
+        )?;
         Ok(())
     }
 
@@ -354,7 +396,9 @@ impl Netlink {
             let mut message = TcMessage::with_index(index.cast_signed());
             message.header.parent = TcHandle { major: 0xffff, minor };
             count += self
-                .request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP, || "list filters".into())?
+                .request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP, || {
+                    "list filters".into()
+                })?
                 .len();
         }
         Ok(count)
@@ -365,13 +409,18 @@ impl Netlink {
         let message = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index.cast_signed()));
         let replies = self.request(message, NLM_F_DUMP, || "read qdisc counters".into())?;
         for reply in replies {
-            let RouteNetlinkMessage::NewQueueDiscipline(qdisc) = reply else { continue };
+            let RouteNetlinkMessage::NewQueueDiscipline(qdisc) = reply else {
+                continue;
+            };
             if qdisc.header.index != index.cast_signed() || qdisc.header.parent != TcHandle::ROOT {
                 continue;
             }
             for attribute in &qdisc.attributes {
                 if let TcAttribute::Stats(stats) = attribute {
-                    return Ok(QdiscStats { backlog: stats.qlen, drops: stats.drops });
+                    return Ok(QdiscStats {
+                        backlog: stats.qlen,
+                        drops: stats.drops,
+                    });
                 }
             }
         }
@@ -384,7 +433,10 @@ impl Netlink {
         flags: u16,
         action: impl FnOnce() -> String,
     ) -> Result<Vec<RouteNetlinkMessage>> {
-        self.exchange(payload, flags).map_err(|source| NetlinkError { action: action(), source })
+        self.exchange(payload, flags).map_err(|source| NetlinkError {
+            action: action(),
+            source,
+        })
     }
 
     fn exchange(&mut self, payload: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
@@ -417,7 +469,11 @@ impl Netlink {
                 match message.payload {
                     NetlinkPayload::Done(_) => return Ok(replies),
                     NetlinkPayload::Error(error) => {
-                        return if error.code.is_none() { Ok(replies) } else { Err(error.to_io()) };
+                        return if error.code.is_none() {
+                            Ok(replies)
+                        } else {
+                            Err(error.to_io())
+                        };
                     }
                     NetlinkPayload::InnerMessage(inner) => replies.push(inner),
                     _ => {}
@@ -429,8 +485,14 @@ impl Netlink {
 
 fn clsact(index: u32) -> TcMessage {
     let mut message = TcMessage::with_index(index.cast_signed());
-    message.header.parent = TcHandle { major: 0xffff, minor: 0xfff1 };
-    message.header.handle = TcHandle { major: 0xffff, minor: 0 };
+    message.header.parent = TcHandle {
+        major: 0xffff,
+        minor: 0xfff1,
+    };
+    message.header.handle = TcHandle {
+        major: 0xffff,
+        minor: 0,
+    };
     message.attributes.push(TcAttribute::Kind("clsact".into()));
     message
 }
@@ -441,7 +503,10 @@ fn describe(message: LinkMessage) -> Link {
         name: String::new(),
         alias: None,
         mtu: 0,
-        ethernet: matches!(message.header.link_layer_type, LinkLayerType::Ether | LinkLayerType::Loopback),
+        ethernet: matches!(
+            message.header.link_layer_type,
+            LinkLayerType::Ether | LinkLayerType::Loopback
+        ),
         loopback: message.header.link_layer_type == LinkLayerType::Loopback,
         up: message.header.flags.contains(LinkFlags::Up),
         qdisc: None,

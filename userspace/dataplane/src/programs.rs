@@ -120,7 +120,9 @@ impl Programs {
             .try_into()
             .map_err(|source| LoadError::Program { name, source })?;
         if loaded.fd().is_err() {
-            loaded.load().map_err(|source| LoadError::Program { name, source })?;
+            loaded
+                .load()
+                .map_err(|source| LoadError::Program { name, source })?;
         }
         Ok(loaded)
     }

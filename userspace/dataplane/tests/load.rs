@@ -4,12 +4,34 @@ use perturb_dataplane::programs::{LoadOptions, Pacer, Program, Programs};
 #[test]
 fn every_program_loads_for_both_pacers() {
     for pacer in [Pacer::Fq, Pacer::User] {
-        let mut programs = Programs::load(LoadOptions { pacer, flows: 1024, verbose: true }).unwrap();
-        for program in [Program::Idle, Program::Stamp, Program::Egress, Program::Ingress, Program::Release] {
+        let mut programs = Programs::load(LoadOptions {
+            pacer,
+            flows: 1024,
+            verbose: true,
+        })
+        .unwrap();
+        for program in [
+            Program::Idle,
+            Program::Stamp,
+            Program::Egress,
+            Program::Ingress,
+            Program::Release,
+        ] {
             let start = std::time::Instant::now();
             match programs.program(program) {
-                Ok(p) => eprintln!("{pacer:?} {program:?}: {:?} insns verified, {:?}", p.info().unwrap().verified_instruction_count(), start.elapsed()),
-                Err(e) => { let s = format!("{e:?}"); let n = s.len(); panic!("{program:?}: {}", &s[n.saturating_sub(6000)..].replace("\\n", "\n")) }
+                Ok(p) => eprintln!(
+                    "{pacer:?} {program:?}: {:?} insns verified, {:?}",
+                    p.info().unwrap().verified_instruction_count(),
+                    start.elapsed()
+                ),
+                Err(e) => {
+                    let s = format!("{e:?}");
+                    let n = s.len();
+                    panic!(
+                        "{program:?}: {}",
+                        &s[n.saturating_sub(6000)..].replace("\\n", "\n")
+                    )
+                }
             }
         }
     }

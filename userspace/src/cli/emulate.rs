@@ -22,7 +22,10 @@ use crate::{
 /// A runtime on this thread: children die with the thread that made them (PR_SET_PDEATHSIG), so it
 /// must be the main one.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")
 }
 
 pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
@@ -38,7 +41,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     let request = apply::Request {
         prepared,
         interfaces: args.interfaces.clone(),
-        pacer: args.pacer.into(),
+        pacing: args.pacing.into(),
         lease: Lease::For(args.lease),
         detach: args.detach,
         duration: args.duration,
@@ -49,11 +52,16 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     match runtime()?.block_on(apply::apply(request))? {
         Outcome::Updated(record) if record.detached => eprintln!("changed the profile on {interfaces}"),
         Outcome::Updated(record) => {
-            eprintln!("changed the profile on {interfaces}, which process {} emulates until it ends", record.pid);
+            eprintln!(
+                "changed the profile on {interfaces}, which process {} emulates until it ends",
+                record.pid
+            );
         }
         Outcome::Detached(_) => eprintln!("emulating on {interfaces} until `perturb clear`"),
         Outcome::Ended(0) => eprintln!("cleared {interfaces}"),
-        Outcome::Ended(lost) => eprintln!("cleared {interfaces}; {lost} packets that were still held are lost"),
+        Outcome::Ended(lost) => {
+            eprintln!("cleared {interfaces}; {lost} packets that were still held are lost")
+        }
     }
     Ok(DONE)
 }
@@ -68,16 +76,19 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
         eprintln!("nothing to clear");
     }
     for record in cleared {
-        let names: Vec<&str> = record.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+        let names: Vec<&str> = record
+            .interfaces
+            .iter()
+            .map(|interface| interface.name.as_str())
+            .collect();
         eprintln!("cleared {}", names.join(", "));
     }
     Ok(DONE)
 }
 
 pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
-    let reports = at_home(|| -> anyhow::Result<Vec<Report>> {
-        registry::records()?.iter().map(Report::of).collect()
-    })?;
+    let reports =
+        at_home(|| -> anyhow::Result<Vec<Report>> { registry::records()?.iter().map(Report::of).collect() })?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&reports)?);
         return Ok(DONE);
@@ -99,7 +110,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     let request = lab::run::Request {
         prepared,
         hosts: args.hosts,
-        pacer: args.pacer.into(),
+        pacing: args.pacing.into(),
         verbose: args.verbose,
         command: args.command,
     };
@@ -111,7 +122,7 @@ fn sandboxed(args: Run) -> anyhow::Result<u8> {
     // Errors in the profile need no kernel.
     Prepared::load(&args.profile)?;
     let sandbox = Sandbox::find().map_err(|error| Lacking(error.to_string()))?;
-    let pacer = match args.pacer {
+    let pacer = match args.pacing.pacer {
         PacerName::User => Pacer::User,
         PacerName::Auto | PacerName::Fq => Pacer::Fq,
     };

@@ -36,7 +36,11 @@ pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
     };
     let explanation = explain(&prepared.profile);
     if args.json {
-        let checked = Checked { valid: true, profile: prepared.profile.to_string(), explanation };
+        let checked = Checked {
+            valid: true,
+            profile: prepared.profile.to_string(),
+            explanation,
+        };
         println!("{}", serde_json::to_string_pretty(&checked)?);
         return Ok(DONE);
     }

@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     controller::{
         Lease, enter,
-        setup::{PacerChoice, Prepared, Target, pacer_name, set_up},
+        setup::{PacerChoice, Pacing, Prepared, Target, pacer_name, set_up},
     },
     home::at_home,
     registry::{Record, Registry},
@@ -31,8 +31,8 @@ pub struct Request {
     pub prepared: Prepared,
     /// Interfaces of this namespace.
     pub interfaces: Vec<String>,
-    /// Which pacer.
-    pub pacer: PacerChoice,
+    /// How the time is kept.
+    pub pacing: Pacing,
     /// How long the programs go on without this process.
     pub lease: Lease,
     /// Return at once, leave the emulation.
@@ -52,7 +52,7 @@ pub enum Outcome {
     /// The emulation lives without this process.
     Detached(Record),
     /// The emulation has ended; this many packets were still held.
-    Ended(u32),
+    Ended(u64),
 }
 
 /// Applies a profile.
@@ -73,22 +73,33 @@ pub async fn apply(request: Request) -> anyhow::Result<Outcome> {
         [record] => update(&registry, record, &request).map(Outcome::Updated),
         several => {
             let ids: Vec<&str> = several.iter().map(|record| record.id.as_str()).collect();
-            bail!("the interfaces belong to {} emulations ({}); clear them first", several.len(), ids.join(", "))
+            bail!(
+                "the interfaces belong to {} emulations ({}); clear them first",
+                several.len(),
+                ids.join(", ")
+            )
         }
     }
 }
 
 /// Changes the profile of a running emulation.
 fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::Result<Record> {
-    let applied: Vec<&str> = record.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    let applied: Vec<&str> = record
+        .interfaces
+        .iter()
+        .map(|interface| interface.name.as_str())
+        .collect();
     ensure!(
         applied.len() == request.interfaces.len()
-            && request.interfaces.iter().all(|name| applied.contains(&name.as_str())),
+            && request
+                .interfaces
+                .iter()
+                .all(|name| applied.contains(&name.as_str())),
         "{} is applied to {}; name the same interfaces to change its profile, or clear it first",
         record.id,
         applied.join(", ")
     );
-    if let PacerChoice::Only(pacer) = request.pacer {
+    if let PacerChoice::Only(pacer) = request.pacing.choice {
         ensure!(
             pacer_name(pacer) == record.pacer,
             "the pacer of a running emulation ({}) cannot be changed; clear it first",
@@ -123,7 +134,6 @@ fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::R
 }
 
 async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> {
-    let pacer = request.pacer.decide()?;
     let targets = targets(&request.interfaces)?;
     // Handlers first: a signal during the set-up waits until the guards exist.
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -131,21 +141,37 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
     let mut hangup = signal(SignalKind::hangup())?;
     let first = targets.first().context("no interface named")?;
     let id = format!("{}-{}", first.namespace.inode()?, first.link.index);
-    let mut running = set_up(&registry, &id, &request.prepared, targets, pacer, request.verbose)?;
-    let lease = if request.detach { Lease::Never } else { request.lease };
+    let mut running = set_up(
+        &registry,
+        &id,
+        &request.prepared,
+        targets,
+        request.pacing,
+        request.verbose,
+    )?;
+    let lease = if request.detach {
+        Lease::Never
+    } else {
+        request.lease
+    };
     lease.renew(&mut running)?;
     if request.detach {
         return running.detach().map(Outcome::Detached);
     }
     drop(registry);
 
-    let logs = request.verbose.then(|| crate::report::follow_logs(running.emulation.programs())).transpose()?;
+    let logs = request
+        .verbose
+        .then(|| crate::report::follow_logs(running.emulation.programs()))
+        .transpose()?;
     let mut line = LiveLine::new(request.quiet);
     let mut renewals = interval(lease.period());
     renewals.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let started = Instant::now();
     loop {
-        let left = request.duration.map(|duration| duration.saturating_sub(started.elapsed()));
+        let left = request
+            .duration
+            .map(|duration| duration.saturating_sub(started.elapsed()));
         if left == Some(Duration::ZERO) {
             break;
         }
@@ -173,14 +199,22 @@ fn targets(names: &[String]) -> anyhow::Result<Vec<Target>> {
         .map(|name| {
             let Some(link) = links.iter().find(|link| link.name == *name) else {
                 let known: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-                bail!("there is no interface {name} here; there are {}", known.join(", "));
+                bail!(
+                    "there is no interface {name} here; there are {}",
+                    known.join(", ")
+                );
             };
             ensure!(
                 link.ethernet,
                 "{name} has no Ethernet header; perturb emulates Ethernet-like interfaces (and lo) only"
             );
             refuse_taken(name, link, &links)?;
-            Ok(Target { namespace: Namespace::current()?, link: link.clone(), rank: 0, indices: [0; 4] })
+            Ok(Target {
+                namespace: Namespace::current()?,
+                link: link.clone(),
+                rank: 0,
+                indices: [0; 4],
+            })
         })
         .collect()
 }
@@ -188,7 +222,10 @@ fn targets(names: &[String]) -> anyhow::Result<Vec<Target>> {
 /// perturb's devices must not be put under emulation themselves.
 fn refuse_taken(name: &str, link: &Link, links: &[Link]) -> anyhow::Result<()> {
     ensure!(
-        !link.alias.as_deref().is_some_and(|alias| alias.starts_with("perturb ")),
+        !link
+            .alias
+            .as_deref()
+            .is_some_and(|alias| alias.starts_with("perturb ")),
         "{name} is one of perturb's own devices"
     );
     for prefix in ["pthold", "ptout", "ptsplit", "ptcut"] {

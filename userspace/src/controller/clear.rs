@@ -68,7 +68,11 @@ fn stop_owner(record: &Record) -> anyhow::Result<()> {
         }
         match kill(pid, signal) {
             Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
-            Err(errno) => bail!("stopping the controller of {} (pid {}): {errno}", record.id, record.pid),
+            Err(errno) => bail!(
+                "stopping the controller of {} (pid {}): {errno}",
+                record.id,
+                record.pid
+            ),
         }
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -78,5 +82,9 @@ fn stop_owner(record: &Record) -> anyhow::Result<()> {
             thread::sleep(Duration::from_millis(10));
         }
     }
-    bail!("the controller of {} (pid {}) does not end", record.id, record.pid)
+    bail!(
+        "the controller of {} (pid {}) does not end",
+        record.id,
+        record.pid
+    )
 }

@@ -3,11 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::Context as _;
-use perturb_dataplane::{
-    attach,
-    namespace::Namespace,
-    netlink::Netlink,
-};
+use perturb_dataplane::{attach, namespace::Namespace, netlink::Netlink};
 
 use crate::{
     home::{PINS, RECORDS},
@@ -19,7 +15,10 @@ use crate::{
 pub fn recover(registry: &Registry) -> anyhow::Result<()> {
     for record in registry.records()? {
         if !record.detached && !record.has_owner()? {
-            eprintln!("perturb: removing what {} (pid {}) left behind", record.id, record.pid);
+            eprintln!(
+                "perturb: removing what {} (pid {}) left behind",
+                record.id, record.pid
+            );
             remove(&record)?;
         }
     }
@@ -92,10 +91,20 @@ fn find_namespace(inode: u64) -> anyhow::Result<Option<Namespace>> {
     if current.inode()? == inode {
         return Ok(Some(current));
     }
-    let named = fs::read_dir("/run/netns").into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let named = fs::read_dir("/run/netns")
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
     let processes = fs::read_dir("/proc")?
         .filter_map(Result::ok)
-        .filter(|entry| entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()))
+        .filter(|entry| {
+            entry
+                .file_name()
+                .to_string_lossy()
+                .bytes()
+                .all(|byte| byte.is_ascii_digit())
+        })
         .map(|entry| entry.path().join("ns/net"));
     for path in named.chain(processes) {
         if matches(&path, inode) {

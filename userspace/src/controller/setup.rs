@@ -11,11 +11,12 @@ use anyhow::Context as _;
 use nix::fcntl::Flock;
 use perturb_common::tables::Tables;
 use perturb_dataplane::{
-    emulation::Emulation,
+    emulation::{Emulation, Timekeeper},
     hold::{self, DeviceNames},
     namespace::Namespace,
     netlink::{FqOptions, Link},
-    programs::{LoadOptions, Pacer},
+    programs::Pacer,
+    user::SpinBudget,
 };
 use perturb_profile::{Loaded, Profile};
 
@@ -78,12 +79,28 @@ impl Prepared {
         let horizon = Duration::from_nanos(self.tables.horizon.nanos().0) + HORIZON_MARGIN;
         let limit = match self.tables.held {
             0 => DEFAULT_HELD_PACKETS,
-            bytes => u32::try_from(bytes / PACKET_MEMORY).unwrap_or(u32::MAX).clamp(10_000, 4_000_000),
+            bytes => u32::try_from(bytes / PACKET_MEMORY)
+                .unwrap_or(u32::MAX)
+                .clamp(10_000, 4_000_000),
         };
         FqOptions {
             limit,
             buckets_log: 16,
             horizon_us: u32::try_from(horizon.as_micros()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl Prepared {
+    /// How a pacer keeps its time.
+    #[must_use]
+    pub fn timekeeper(&self, pacer: Pacer, spin: SpinBudget) -> Timekeeper {
+        match pacer {
+            Pacer::Fq => Timekeeper::Fq(self.fq_options()),
+            Pacer::User => {
+                let limit = perturb_profile::held(&self.profile).bytes();
+                Timekeeper::User { spin, limit }
+            }
         }
     }
 }
@@ -95,6 +112,15 @@ pub struct Running {
     /// Its record, as this process last wrote it.
     pub record: Record,
     _owner: Flock<File>,
+}
+
+/// How the time is to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// By whom.
+    pub choice: PacerChoice,
+    /// For the user pacer.
+    pub spin: SpinBudget,
 }
 
 /// Which pacer is asked for.
@@ -125,9 +151,10 @@ pub fn set_up(
     id: &str,
     prepared: &Prepared,
     targets: Vec<Target>,
-    pacer: Pacer,
+    pacing: Pacing,
     verbose: bool,
 ) -> anyhow::Result<Running> {
+    let pacer = pacing.choice.decide()?;
     let names: Vec<DeviceNames> = targets.iter().map(|target| device_names(id, target)).collect();
     let interfaces = targets.iter().zip(&names).map(|(target, names)| {
         Ok(InterfaceRecord {
@@ -148,7 +175,9 @@ pub fn set_up(
         classes: prepared.tables.class_names.clone(),
         servers: prepared.tables.server_names.clone(),
         slots: perturb_dataplane::loader::Slots::default(),
-        since: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        since: SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |time| time.as_secs()),
         updates: 0,
     };
     let owner = at_home(|| -> anyhow::Result<_> {
@@ -156,8 +185,20 @@ pub fn set_up(
         let owner = record.own()?.context("another process owns this emulation")?;
         Ok(owner)
     })?;
-    match attach(&mut record, prepared, targets, &names, pacer, verbose) {
-        Ok(emulation) => Ok(Running { emulation, record, _owner: owner }),
+    match attach(
+        &mut record,
+        prepared,
+        targets,
+        &names,
+        pacer,
+        pacing.spin,
+        verbose,
+    ) {
+        Ok(emulation) => Ok(Running {
+            emulation,
+            record,
+            _owner: owner,
+        }),
         Err(error) => {
             // The devices are gone: their guards ran.
             at_home(|| record.remove())?;
@@ -172,17 +213,18 @@ fn attach(
     targets: Vec<Target>,
     names: &[DeviceNames],
     pacer: Pacer,
+    spin: SpinBudget,
     verbose: bool,
 ) -> anyhow::Result<Emulation> {
-    let options = LoadOptions { pacer, flows: prepared.tables.flows, verbose };
-    let mut emulation = Emulation::new(options, &prepared.tables)?;
+    let timekeeper = prepared.timekeeper(pacer, spin);
+    let mut emulation = Emulation::new(&timekeeper, verbose, &prepared.tables)?;
     at_home(|| -> anyhow::Result<()> {
         fs::create_dir_all(record.pins()).with_context(|| format!("making {}", record.pins().display()))?;
         Ok(emulation.pin_maps(&record.pins())?)
     })?;
     record.slots = emulation.loader().slots().clone();
     for (target, names) in targets.into_iter().zip(names) {
-        emulation.add_fq(target.namespace, target.link, target.rank, names, prepared.fq_options())?;
+        emulation.add(&timekeeper, target.namespace, target.link, target.rank, names)?;
     }
     for (recorded, interface) in record.interfaces.iter_mut().zip(emulation.interfaces()) {
         recorded.made_clsact = interface.made_clsact();
@@ -215,7 +257,7 @@ pub fn pacer_name(pacer: Pacer) -> &'static str {
 impl Running {
     /// Takes the emulation down: captures first, then waits for what is held (at most 2 s), then
     /// removes devices and record. Says how many packets were lost with the devices.
-    pub fn take_down(mut self) -> anyhow::Result<u32> {
+    pub fn take_down(mut self) -> anyhow::Result<u64> {
         self.emulation.detach()?;
         let start = std::time::Instant::now();
         let lost = loop {
@@ -228,7 +270,9 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(2));
         };
-        let Self { emulation, record, .. } = self;
+        let Self {
+            emulation, record, ..
+        } = self;
         drop(emulation);
         at_home(|| record.remove())?;
         Ok(lost)
@@ -236,14 +280,20 @@ impl Running {
 
     /// Takes the emulation down without waiting for what is held.
     pub fn abandon(self) -> anyhow::Result<()> {
-        let Self { emulation, record, .. } = self;
+        let Self {
+            emulation, record, ..
+        } = self;
         drop(emulation);
         Ok(at_home(|| record.remove())?)
     }
 
     /// Lets the emulation live on without this process.
     pub fn detach(self) -> anyhow::Result<Record> {
-        let Self { emulation, mut record, .. } = self;
+        let Self {
+            emulation,
+            mut record,
+            ..
+        } = self;
         record.detached = true;
         at_home(|| -> anyhow::Result<()> {
             emulation.persist(&record.pins())?;

@@ -64,12 +64,17 @@ pub struct On {
 pub fn on(args: &On) -> anyhow::Result<std::convert::Infallible> {
     let path = Path::new(NAMES).join(&args.host);
     let namespace = fs::File::open(&path).with_context(|| {
-        format!("there is no private host {} (`perturb on` works inside `perturb run`)", args.host)
+        format!(
+            "there is no private host {} (`perturb on` works inside `perturb run`)",
+            args.host
+        )
     })?;
     setns(namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {}", args.host))?;
     unshare(CloneFlags::CLONE_NEWUTS)?;
     sethostname(&args.host)?;
-    let [program, arguments @ ..] = args.command.as_slice() else { bail!("no command") };
+    let [program, arguments @ ..] = args.command.as_slice() else {
+        bail!("no command")
+    };
     let error = Command::new(program).args(arguments).exec();
     Err(error).with_context(|| format!("running {}", program.display()))
 }
@@ -108,8 +113,14 @@ fn furnish(namespaces: &[RawFd]) -> anyhow::Result<()> {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).context("making mounts private")?;
     fs::create_dir_all(NAMES).with_context(|| format!("making {NAMES}"))?;
-    mount(Some("perturb"), NAMES, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))
-        .with_context(|| format!("mounting {NAMES}"))?;
+    mount(
+        Some("perturb"),
+        NAMES,
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some("mode=0755"),
+    )
+    .with_context(|| format!("mounting {NAMES}"))?;
     for (fd, number) in namespaces.iter().zip(1..) {
         let name = Path::new(NAMES).join(super::name(number));
         fs::write(&name, "")?;
@@ -125,7 +136,8 @@ fn furnish(namespaces: &[RawFd]) -> anyhow::Result<()> {
     if hosts.exists() {
         // Bound, then unlinked: the mount keeps it.
         let file = Path::new(NAMES).join("hosts");
-        let text = fs::read_to_string(hosts).unwrap_or_default() + &super::hosts_file(namespaces.len() as u32);
+        let text =
+            fs::read_to_string(hosts).unwrap_or_default() + &super::hosts_file(namespaces.len() as u32);
         fs::write(&file, text)?;
         mount(Some(&file), hosts, none, MsFlags::MS_BIND, none).context("binding /etc/hosts")?;
         fs::remove_file(&file)?;
@@ -140,7 +152,13 @@ fn furnish(namespaces: &[RawFd]) -> anyhow::Result<()> {
         use std::os::fd::AsRawFd as _;
         let source = PathBuf::from(format!("/proc/self/fd/{}", kept.as_raw_fd()));
         // Only job managers miss it.
-        let _ = mount(Some(&source), cgroups, none, MsFlags::MS_BIND | MsFlags::MS_REC, none);
+        let _ = mount(
+            Some(&source),
+            cgroups,
+            none,
+            MsFlags::MS_BIND | MsFlags::MS_REC,
+            none,
+        );
     }
     Ok(())
 }
@@ -159,7 +177,9 @@ fn init(command: &[CString], names: &[String]) -> anyhow::Result<u8> {
                 std::env::set_var("PERTURB_HOSTS", names.join(" "));
                 std::env::set_var("PERTURB_PEER", names.get(1).map_or("", String::as_str));
             }
-            let [program, ..] = command else { bail!("no command") };
+            let [program, ..] = command else {
+                bail!("no command")
+            };
             let Err(errno) = execvp(program, command);
             eprintln!("perturb: running {}: {}", program.to_string_lossy(), errno.desc());
             // As shells do.
@@ -215,9 +235,15 @@ fn forward_signals(child: Pid) -> nix::Result<()> {
 
 fn restore_signals() -> nix::Result<()> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    for signal in
-        [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGPIPE]
-    {
+    for signal in [
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGPIPE,
+    ] {
         // SAFETY: the default action runs no code of ours.
         unsafe { sigaction(signal, &default)? };
     }

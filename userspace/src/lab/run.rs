@@ -13,7 +13,7 @@ use nix::{
     fcntl::{FcntlArg, FdFlag, fcntl},
     sched::{CloneFlags, setns, unshare},
 };
-use perturb_dataplane::{netlink::Netlink, programs::Pacer};
+use perturb_dataplane::netlink::Netlink;
 use tokio::{
     process::Command,
     signal::unix::{SignalKind, signal},
@@ -23,7 +23,7 @@ use tokio::{
 use super::{Host, INTERFACE, Lab, inside::die_with_parent};
 use crate::controller::{
     Lease, enter,
-    setup::{PacerChoice, Prepared, Running, Target, set_up},
+    setup::{Pacing, Prepared, Running, Target, set_up},
 };
 
 /// What was asked for.
@@ -32,8 +32,8 @@ pub struct Request {
     pub prepared: Prepared,
     /// How many hosts.
     pub hosts: u32,
-    /// Which pacer.
-    pub pacer: PacerChoice,
+    /// How the time is kept.
+    pub pacing: Pacing,
     /// Show the programs' own messages.
     pub verbose: bool,
     /// The command and its arguments.
@@ -45,7 +45,6 @@ const LEASE: Lease = Lease::For(Duration::from_secs(60));
 
 /// Runs the command; its exit code.
 pub async fn run(request: Request) -> anyhow::Result<u8> {
-    let pacer = request.pacer.decide()?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
     // A terminal's Ctrl-C is the command's affair.
@@ -53,9 +52,12 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
     let _quit = signal(SignalKind::quit())?;
 
     let lab = Lab::new(request.hosts)?;
-    let mut running = emulate(&lab, &request, pacer)?;
+    let mut running = emulate(&lab, &request)?;
     LEASE.renew(&mut running)?;
-    let logs = request.verbose.then(|| crate::report::follow_logs(running.emulation.programs())).transpose()?;
+    let logs = request
+        .verbose
+        .then(|| crate::report::follow_logs(running.emulation.programs()))
+        .transpose()?;
     let mut child = spawn(&lab, &request.command)?;
     let pid = child.id().context("the command has ended before it began")?;
 
@@ -81,31 +83,58 @@ fn pass_on(pid: u32, signal: libc::c_int) {
     unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
-fn emulate(lab: &Lab, request: &Request, pacer: Pacer) -> anyhow::Result<Running> {
+fn emulate(lab: &Lab, request: &Request) -> anyhow::Result<Running> {
     let registry = enter()?;
     let targets = lab.hosts.iter().map(target).collect::<anyhow::Result<_>>()?;
     let id = format!("run-{}", process::id());
-    set_up(&registry, &id, &request.prepared, targets, pacer, request.verbose)
+    set_up(
+        &registry,
+        &id,
+        &request.prepared,
+        targets,
+        request.pacing,
+        request.verbose,
+    )
 }
 
 fn target(host: &Host) -> anyhow::Result<Target> {
     let namespace = host.namespace.try_clone()?;
     let link = namespace.enter(|| Netlink::open()?.link(INTERFACE))??;
-    let Some(link) = link else { bail!("{} has lost its interface", host.name()) };
-    Ok(Target { namespace, link, rank: host.number, indices: host.device_indices() })
+    let Some(link) = link else {
+        bail!("{} has lost its interface", host.name())
+    };
+    Ok(Target {
+        namespace,
+        link,
+        rank: host.number,
+        indices: host.device_indices(),
+    })
 }
 
 /// Starts the command's stage in the first host.
 fn spawn(lab: &Lab, command: &[OsString]) -> anyhow::Result<tokio::process::Child> {
-    let first: RawFd = lab.hosts.first().context("a lab without hosts")?.namespace.as_raw_fd();
+    let first: RawFd = lab
+        .hosts
+        .first()
+        .context("a lab without hosts")?
+        .namespace
+        .as_raw_fd();
     let fds: Vec<RawFd> = lab.hosts.iter().map(|host| host.namespace.as_raw_fd()).collect();
     let list: Vec<String> = fds.iter().map(ToString::to_string).collect();
     let mut stage = Command::new("/proc/self/exe");
-    stage.arg("stage").arg("--namespaces").arg(list.join(",")).arg("--").args(command);
+    stage
+        .arg("stage")
+        .arg("--namespaces")
+        .arg(list.join(","))
+        .arg("--")
+        .args(command);
     let enter = move || -> io::Result<()> {
         die_with_parent()?;
         // SAFETY: the namespaces' handles outlive the child's start.
-        setns(unsafe { std::os::fd::BorrowedFd::borrow_raw(first) }, CloneFlags::CLONE_NEWNET)?;
+        setns(
+            unsafe { std::os::fd::BorrowedFd::borrow_raw(first) },
+            CloneFlags::CLONE_NEWNET,
+        )?;
         unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWPID)?;
         for &fd in &fds {
             // SAFETY: as above. The stage binds names to them.

@@ -85,7 +85,13 @@ struct FlowRow<'a>(&'a Flow);
 
 impl fmt::Display for FlowRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Flow { packets, wire_packets, bytes, dropped, mean_delay_us } = self.0;
+        let Flow {
+            packets,
+            wire_packets,
+            bytes,
+            dropped,
+            mean_delay_us,
+        } = self.0;
         write!(f, "{packets:>10} {wire_packets:>10} {bytes:>14} {dropped:>9} ")?;
         match mean_delay_us {
             Some(delay) => write!(f, "{delay:>9.1} us"),

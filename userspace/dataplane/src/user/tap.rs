@@ -1,0 +1,146 @@
+//! A TAP device that passes super-packets whole (`drivers/net/tun.c`).
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, IoSlice, IoSliceMut, Read as _, Write as _},
+    os::{
+        fd::{AsFd, AsRawFd as _, BorrowedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
+};
+
+use crate::netlink::{Netlink, NetlinkError};
+
+/// `tun_net_init`: the largest MTU of a TAP.
+const MTU: u32 = 65_521;
+/// Packets that wait for the thread in the kernel.
+const QUEUE: u32 = 16_384;
+
+/// Why a TAP could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// The device node.
+    #[error("opening /dev/net/tun: {0} (CONFIG_TUN; module tun)")]
+    Open(io::Error),
+    /// An ioctl.
+    #[error("making the TAP {name} ({ioctl}): {source}")]
+    Ioctl {
+        /// The device.
+        name: String,
+        /// Which request.
+        ioctl: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// Its settings.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// It vanished while it was set up.
+    #[error("{0} has vanished while it was set up")]
+    Vanished(String),
+}
+
+/// A TAP; the device goes when it is dropped.
+#[derive(Debug)]
+pub struct Tap {
+    file: File,
+    index: u32,
+}
+
+impl Tap {
+    /// Makes one in the current namespace, down; `index` 0 lets the kernel choose.
+    pub fn new(netlink: &mut Netlink, name: &str, index: u32, alias: &str) -> Result<Self, TapError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open("/dev/net/tun")
+            .map_err(TapError::Open)?;
+        let failed = |ioctl| {
+            let name = name.to_string();
+            move |source| TapError::Ioctl { name, ioctl, source }
+        };
+        if index != 0 {
+            let index = index.cast_signed();
+            // SAFETY: the request reads an int.
+            ioctl(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFINDEX as _, &raw const index) })
+                .map_err(failed("TUNSETIFINDEX"))?;
+        }
+        // SAFETY: all-zero bytes are a valid ifreq.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
+            *to = from.cast_signed();
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
+        // SAFETY: the request reads and writes an ifreq.
+        ioctl(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) })
+            .map_err(failed("TUNSETIFF"))?;
+        offload(&file).map_err(failed("TUNSETOFFLOAD"))?;
+        netlink.set_alias(name, alias)?;
+        netlink.set_quiet(name)?;
+        netlink.set_mtu(name, MTU)?;
+        netlink.set_queue_len(name, QUEUE)?;
+        let link = netlink
+            .link(name)?
+            .ok_or_else(|| TapError::Vanished(name.into()))?;
+        Ok(Self {
+            file,
+            index: link.index,
+        })
+    }
+
+    /// Its interface index.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Reads a packet with its virtio_net header into two buffers, the second one's use beginning
+    /// where the first is full. `None` if there is none.
+    pub(super) fn receive(&self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
+        match (&self.file).read_vectored(&mut [IoSliceMut::new(head), IoSliceMut::new(tail)]) {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a packet with its virtio_net header: the stack receives it before this returns.
+    pub(super) fn send(&self, head: &[u8], tail: &[u8]) -> io::Result<()> {
+        (&self.file)
+            .write_vectored(&[IoSlice::new(head), IoSlice::new(tail)])
+            .map(drop)
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// All that this kernel takes: checksums and segmentation stay undone until the packet leaves.
+fn offload(file: &File) -> io::Result<()> {
+    const CSUM: u32 = 0x01;
+    const TSO: u32 = 0x02 | 0x04 | 0x08;
+    const USO: u32 = 0x20 | 0x40; // 6.2
+    let set = |flags: u32| {
+        // SAFETY: the request takes its argument by value.
+        ioctl(unsafe {
+            libc::ioctl(
+                file.as_raw_fd(),
+                libc::TUNSETOFFLOAD as _,
+                libc::c_ulong::from(flags),
+            )
+        })
+    };
+    set(CSUM | TSO | USO).or_else(|_| set(CSUM | TSO))
+}
+
+fn ioctl(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,386 @@
+//! The thread that keeps the time.
+//!
+//! It sleeps until shortly before the next departure (`ppoll`, absolute times recomputed each round),
+//! then polls for at most the spin budget. It reads packets as they come and writes those that are
+//! due; between any two packets it looks at the clock, so that neither side waits for a batch.
+
+use std::{
+    io,
+    os::fd::AsFd as _,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::{Builder, JoinHandle},
+    time::Duration,
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, ppoll},
+    sys::{
+        eventfd::{EfdFlags, EventFd},
+        prctl,
+        time::TimeSpec,
+    },
+    time::{ClockId, clock_gettime},
+};
+use perturb_common::abi::{SLOTS, Ticket};
+
+use super::{queue::DepartureQueue, tap::Tap};
+
+/// virtio_net header of a TAP (`TUNSETVNETHDRSZ`'s default).
+const HEADER: usize = 10;
+/// A packet of at most this size lies in one buffer of its own.
+const SMALL: usize = 2048;
+/// The rest of a packet of at most this size is copied into a buffer of its size.
+const MEDIUM: usize = 16 * 1024;
+/// The rest of the largest packet: IP's 64 KiB and headers.
+const LARGE: usize = 68 * 1024;
+/// Packets held at most: slots must not be used twice.
+const MAX_PACKETS: usize = SLOTS as usize - 4096;
+/// Packets read in a row at most before others get their turn.
+const BATCH: usize = 64;
+/// Large buffers kept for reuse.
+const SPARE_BUFFERS: usize = 256;
+/// Longest sleep: how soon the thread notices that it is to end.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+
+/// How long before a departure the thread stops sleeping and polls: processor time for accuracy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpinBudget(pub Duration);
+
+/// Why the pacer could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("starting the user pacer: {0}")]
+pub struct UserPacerError(#[from] io::Error);
+
+/// What the pacer has done, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserPacerStats {
+    /// Packets that wait now.
+    pub held_packets: u64,
+    /// Memory that they take, bytes.
+    pub held_bytes: u64,
+    /// Packets dropped because the limit was reached, or because the TAP would not take them back.
+    pub dropped: u64,
+    /// Whether the thread runs with real-time priority.
+    pub real_time: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    held_packets: AtomicU64,
+    held_bytes: AtomicU64,
+    dropped: AtomicU64,
+    real_time: AtomicBool,
+}
+
+enum Order {
+    Add(Arc<Tap>),
+    Remove(u32, mpsc::Sender<()>),
+    End,
+}
+
+/// The pacer: a thread that serves TAPs.
+pub struct UserPacer {
+    orders: Mutex<mpsc::Sender<Order>>,
+    wake: Arc<EventFd>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl UserPacer {
+    /// Starts the thread; `limit` is the memory that held packets may take, bytes.
+    pub fn start(spin: SpinBudget, limit: u64) -> Result<Self, UserPacerError> {
+        let (sender, receiver) = mpsc::channel();
+        let wake = Arc::new(
+            EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(io::Error::from)?,
+        );
+        let shared = Arc::new(Shared::default());
+        let spin = u64::try_from(spin.0.as_nanos()).unwrap_or(u64::MAX);
+        let mut worker = Worker {
+            orders: receiver,
+            wake: Arc::clone(&wake),
+            shared: Arc::clone(&shared),
+            spin,
+            limit,
+            taps: Vec::new(),
+            queue: DepartureQueue::default(),
+            bytes: 0,
+            scratch: vec![0; LARGE],
+            small: vec![0; SMALL],
+            spare: Vec::new(),
+        };
+        let thread = Builder::new()
+            .name("perturb-pacer".into())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            orders: Mutex::new(sender),
+            wake,
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Serves one more TAP.
+    pub fn add(&self, tap: Tap) -> u32 {
+        let index = tap.index();
+        self.order(Order::Add(Arc::new(tap)));
+        index
+    }
+
+    /// Lets go of a TAP and of what is held for it; the device is gone when this returns.
+    pub fn remove(&self, index: u32) {
+        let (done, wait) = mpsc::channel();
+        self.order(Order::Remove(index, done));
+        // An error means that the thread has ended, and the TAP with it.
+        let _ = wait.recv();
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> UserPacerStats {
+        UserPacerStats {
+            held_packets: self.shared.held_packets.load(Ordering::Relaxed),
+            held_bytes: self.shared.held_bytes.load(Ordering::Relaxed),
+            dropped: self.shared.dropped.load(Ordering::Relaxed),
+            real_time: self.shared.real_time.load(Ordering::Relaxed),
+        }
+    }
+
+    fn order(&self, order: Order) {
+        // The thread ends only on `End`; a send can fail only after that.
+        let _ = self
+            .orders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .send(order);
+        let _ = self.wake.write(1);
+    }
+}
+
+impl Drop for UserPacer {
+    fn drop(&mut self) {
+        self.order(Order::End);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            eprintln!("perturb: the pacer's thread has panicked");
+        }
+    }
+}
+
+struct Held {
+    tap: Arc<Tap>,
+    head: Box<[u8]>,
+    tail: Tail,
+}
+
+enum Tail {
+    None,
+    Exact(Box<[u8]>),
+    /// A reusable buffer and how much of it is used.
+    Pooled(Vec<u8>, usize),
+}
+
+impl Tail {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::None => &[],
+            Self::Exact(bytes) => bytes,
+            Self::Pooled(buffer, used) => &buffer[..*used],
+        }
+    }
+}
+
+impl Held {
+    fn memory(&self) -> u64 {
+        let tail = match &self.tail {
+            Tail::None => 0,
+            Tail::Exact(bytes) => bytes.len(),
+            Tail::Pooled(buffer, _) => buffer.len(),
+        };
+        (self.head.len() + tail + size_of::<Self>()) as u64
+    }
+}
+
+struct Worker {
+    orders: mpsc::Receiver<Order>,
+    wake: Arc<EventFd>,
+    shared: Arc<Shared>,
+    spin: u64,
+    limit: u64,
+    taps: Vec<Arc<Tap>>,
+    queue: DepartureQueue<Held>,
+    bytes: u64,
+    scratch: Vec<u8>,
+    small: Vec<u8>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Worker {
+    fn run(&mut self) {
+        self.shared.real_time.store(ask_for_priority(), Ordering::Relaxed);
+        loop {
+            let read = self.read_all();
+            self.write_due();
+            self.publish();
+            if !read && !self.wait() {
+                return;
+            }
+        }
+    }
+
+    /// Reads what is there, a batch from each TAP; whether there was anything.
+    fn read_all(&mut self) -> bool {
+        let mut any = false;
+        for at in 0..self.taps.len() {
+            for _ in 0..BATCH {
+                if !self.read_one(at) {
+                    break;
+                }
+                any = true;
+                self.write_due();
+            }
+        }
+        any
+    }
+
+    fn read_one(&mut self, at: usize) -> bool {
+        let tap = Arc::clone(&self.taps[at]);
+        // A TAP that is down or gone has nothing to read.
+        let Ok(Some(length)) = tap.receive(&mut self.small, &mut self.scratch) else {
+            return false;
+        };
+        let Some(departure) = departure(&self.small[..length.min(SMALL)]) else {
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            return true;
+        };
+        let rest = length.saturating_sub(SMALL);
+        if self.bytes + length as u64 > self.limit || self.queue.len() >= MAX_PACKETS {
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        let tail = if rest == 0 {
+            Tail::None
+        } else if rest <= MEDIUM {
+            Tail::Exact(self.scratch[..rest].into())
+        } else {
+            let next = self.spare.pop().unwrap_or_else(|| vec![0; LARGE]);
+            Tail::Pooled(std::mem::replace(&mut self.scratch, next), rest)
+        };
+        let held = Held {
+            tap,
+            head: self.small[..length.min(SMALL)].into(),
+            tail,
+        };
+        self.bytes += held.memory();
+        self.queue.push(departure, held);
+        true
+    }
+
+    /// Writes every packet whose time has come.
+    fn write_due(&mut self) {
+        while let Some(next) = self.queue.next_departure() {
+            if next > now() {
+                return;
+            }
+            let Some((_, held)) = self.queue.pop_due(next) else {
+                return;
+            };
+            self.bytes -= held.memory();
+            if held.tap.send(&held.head, held.tail.bytes()).is_err() {
+                // EIO while the device is down.
+                self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+            if let Tail::Pooled(buffer, _) = held.tail
+                && self.spare.len() < SPARE_BUFFERS
+            {
+                self.spare.push(buffer);
+            }
+        }
+    }
+
+    fn publish(&self) {
+        self.shared
+            .held_packets
+            .store(self.queue.len() as u64, Ordering::Relaxed);
+        self.shared.held_bytes.store(self.bytes, Ordering::Relaxed);
+    }
+
+    /// Sleeps until there is something to do; `false` if it is to end.
+    fn wait(&mut self) -> bool {
+        let sleep = match self.queue.next_departure() {
+            Some(next) => {
+                let left = next.saturating_sub(now());
+                if left <= self.spin {
+                    return true;
+                }
+                Duration::from_nanos(left - self.spin).min(LONGEST_SLEEP)
+            }
+            None => LONGEST_SLEEP,
+        };
+        let mut fds: Vec<PollFd<'_>> = self
+            .taps
+            .iter()
+            .map(|tap| PollFd::new(tap.as_fd(), PollFlags::POLLIN))
+            .collect();
+        fds.push(PollFd::new(self.wake.as_fd(), PollFlags::POLLIN));
+        // EINTR and the like: the next round looks again.
+        let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(sleep)), None);
+        let woken = fds.last().is_some_and(|fd| fd.any() == Some(true));
+        !woken || self.obey()
+    }
+
+    fn obey(&mut self) -> bool {
+        let _ = self.wake.read();
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                Order::Add(tap) => self.taps.push(tap),
+                Order::Remove(index, done) => {
+                    self.queue.retain(|held| held.tap.index() != index);
+                    self.bytes = self.queue.iter().map(Held::memory).sum();
+                    self.taps.retain(|tap| tap.index() != index);
+                    self.publish();
+                    drop(done);
+                }
+                Order::End => return false,
+            }
+        }
+        true
+    }
+}
+
+/// The departure time in a packet as it comes out of a TAP; `None` if it has none.
+fn departure(packet: &[u8]) -> Option<u64> {
+    let ticket = packet.get(HEADER..HEADER + 12)?;
+    let (departure, token) = ticket.split_at_checked(8)?;
+    let ticket = Ticket {
+        departure: u64::from_ne_bytes(departure.try_into().ok()?),
+        token: u32::from_ne_bytes(token.try_into().ok()?),
+    };
+    ticket.open().map(|_| ticket.departure)
+}
+
+/// CLOCK_MONOTONIC, as the programs read it.
+fn now() -> u64 {
+    // The clock exists on every Linux; 0 would only hold packets longer.
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+        time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned()
+    })
+}
+
+/// Real-time priority if this process may have it, and timers without slack.
+fn ask_for_priority() -> bool {
+    let _ = prctl::set_timerslack(1);
+    let parameter = libc::sched_param { sched_priority: 1 };
+    // SAFETY: 0 is the calling thread; the parameter outlives the call.
+    unsafe {
+        libc::sched_setscheduler(
+            0,
+            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
+            &raw const parameter,
+        ) == 0
+    }
+}

@@ -1,0 +1,126 @@
+//! `perturb nfs`: a SPECsfs-like load, an NFS server in memory, and the response-time curve.
+//!
+//! ```text
+//! load ──► perturb_workloads::nfs::load ─────────────► any NFSv3 server
+//! serve ─► perturb_workloads::nfs::server
+//! curve ─► measure (levels one by one, into a file) ──► load
+//!   └────► emulated: `perturb run PROFILE -- perturb nfs part …`, which measures on private hosts
+//! ```
+//!
+//! A curve under emulation is measured by another process of this program inside `perturb run`, so
+//! the workloads do not know that emulation is on; the two share a file of settings and one of results.
+
+mod curve;
+mod emulated;
+mod interrupt;
+mod load;
+mod measure;
+mod options;
+mod overlay;
+mod report;
+mod serve;
+mod table;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Done.
+const DONE: u8 = 0;
+/// Something failed, or ended early.
+const FAILED: u8 = 1;
+
+/// Arguments of `perturb nfs`.
+#[derive(Args, Debug)]
+pub struct Nfs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Put a SPECsfs-like load on an NFSv3 server, and report throughput and response time
+    Load(load::Load),
+    /// Serve NFSv3 from memory, with service times that you choose
+    Serve(serve::Serve),
+    /// Response time over throughput, up to saturation; also under emulation, and against the model
+    Curve(curve::Curve),
+    /// One end of a curve, on a private host
+    #[command(hide = true)]
+    Part(Part),
+}
+
+/// What the process inside `perturb run` is told.
+#[derive(Args, Debug)]
+struct Part {
+    /// Which end.
+    #[command(subcommand)]
+    end: End,
+}
+
+#[derive(Debug, Subcommand)]
+enum End {
+    /// Serve.
+    Server {
+        /// The settings.
+        settings: PathBuf,
+    },
+    /// Measure.
+    Client {
+        /// The settings.
+        settings: PathBuf,
+    },
+}
+
+/// The input is not valid.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidInput {
+    /// A file cannot be read.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path}: {source}")]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and reason.
+        source: Box<serde_saphyr::Error>,
+    },
+    /// A load is asked for that cannot be.
+    #[error(transparent)]
+    Load(#[from] perturb_workloads::nfs::load::LoadError),
+    /// No such mix.
+    #[error(transparent)]
+    Mix(#[from] perturb_workloads::nfs::mix::MixError),
+    /// A knob cannot be varied.
+    #[error("--vary {0}: write KNOB=LEVEL,LEVEL,… with KNOB one of latency, overhead, gap, bandwidth")]
+    Vary(String),
+    /// A model needs service times.
+    #[error("--model without a file takes its service times from the embedded server: give --cpu-service, or a file")]
+    NoModel,
+    /// Two networks would write the same file.
+    #[error("two networks are called `{0}`; rename one of the profiles")]
+    SameName(String),
+    /// A server outside cannot be reached from private hosts.
+    #[error(
+        "--over and --vary measure the embedded server on private hosts; for a server elsewhere, emulate on the \
+         interface (`perturb apply`) and measure without them"
+    )]
+    ServerElsewhere,
+}
+
+/// Runs a subcommand and returns the exit code.
+pub fn run(args: Nfs) -> anyhow::Result<u8> {
+    match args.command {
+        Command::Load(args) => load::run(args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Curve(args) => curve::run(args),
+        Command::Part(Part { end: End::Server { settings } }) => emulated::serve(&settings),
+        Command::Part(Part { end: End::Client { settings } }) => emulated::measure(&settings),
+    }
+}

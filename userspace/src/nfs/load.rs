@@ -1,0 +1,183 @@
+//! `perturb nfs load`.
+
+use std::io::IsTerminal as _;
+
+use clap::Args;
+use perturb_workloads::nfs::{
+    Stop,
+    client::Export,
+    load::{self, LoadError, Outcome, Progress},
+    record::{CutShort, Record},
+};
+
+use super::{
+    DONE, FAILED, InvalidInput,
+    interrupt::stop_on_signal,
+    options::{LoadOptions, PortOptions, rate},
+    table::{Table, number},
+};
+
+/// Arguments of `perturb nfs load`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  perturb nfs serve --listen 127.0.0.1:2049 &
+  perturb nfs load --server 127.0.0.1:/export --nfs-port 2049 --rate 500 --scale 0.1
+  perturb nfs load --server filer:/export --rate 1000 --mix sfs2008 --arrivals open --json")]
+pub(super) struct Load {
+    /// Server and exported path.
+    #[arg(long, value_name = "HOST:/EXPORT")]
+    server: Export,
+    #[command(flatten)]
+    ports: PortOptions,
+    /// RPCs per second.
+    #[arg(long, value_parser = rate, default_value = "100", value_name = "OPS")]
+    rate: f64,
+    /// Factor of the data set, which is 10 MB for each op/s, one tenth of it accessed.
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    scale: f64,
+    #[command(flatten)]
+    load: LoadOptions,
+    /// With --json: all response times, as a histogram.
+    #[arg(long, requires = "json")]
+    histogram: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// No live line.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub(super) fn run(args: Load) -> anyhow::Result<u8> {
+    let mut plan = args.load.plan(args.server, args.ports.ports(), args.rate, args.scale)?;
+    plan.histogram = args.histogram;
+    let stop = Stop::default();
+    stop_on_signal(stop.clone())?;
+    let line = Line::new(args.quiet, String::new());
+    let outcome = load::run(&plan, &stop, &|progress| line.show(progress));
+    line.clear();
+    let outcome = outcome.map_err(|error| match error {
+        LoadError::Setting { .. } => InvalidInput::Load(error).into(),
+        other => anyhow::Error::new(other),
+    })?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&outcome.record)?);
+    } else {
+        print!("{}", describe(&outcome.record));
+    }
+    Ok(warn(&outcome))
+}
+
+/// Says on stderr what the figures do not; the exit code.
+pub(super) fn warn(outcome: &Outcome) -> u8 {
+    let mut code = DONE;
+    for example in &outcome.examples {
+        eprintln!("perturb: warning: calls failed, for example {example}");
+    }
+    match outcome.record.cut_short {
+        Some(CutShort::Stopped) => {
+            eprintln!("perturb: stopped after {:.1} s of the run", outcome.record.duration_s);
+            code = FAILED;
+        }
+        Some(CutShort::ServerGone) => {
+            eprintln!(
+                "perturb: the server stopped answering; the figures are of the {:.1} s before that was clear",
+                outcome.record.duration_s
+            );
+            code = FAILED;
+        }
+        None => {}
+    }
+    if let Some(error) = &outcome.left_behind {
+        eprintln!("perturb: the data set could not be removed, and is removed by the next run with --reuse: {error}");
+        code = FAILED;
+    }
+    code
+}
+
+fn describe(record: &Record) -> String {
+    let mut text = format!(
+        "{}, {:?} arrivals, {:?}: {} op/s asked, {} delivered in {:.1} s ({} processes, {} connections)\n",
+        record.mix,
+        record.arrivals,
+        record.transport,
+        number(record.requested_op_s),
+        number(record.delivered_op_s),
+        record.duration_s,
+        record.processes,
+        record.connections
+    );
+    let interval = record
+        .mean_interval_ms
+        .map_or(String::new(), |[low, high]| format!(" ({} to {})", number(low), number(high)));
+    text.push_str(&format!(
+        "response time  mean {} ms{interval}, median {} ms, 99 % below {} ms\n",
+        number(record.mean_ms),
+        number(record.p50_ms),
+        number(record.p99_ms)
+    ));
+    text.push_str(&format!(
+        "data set       {:.1} MB in {} files, {:.1} MB in {} files accessed (scale {})\n",
+        record.data_set.bytes as f64 / 1e6,
+        record.data_set.files,
+        record.data_set.accessed_bytes as f64 / 1e6,
+        record.data_set.accessed_files,
+        record.scale
+    ));
+    text.push_str(&format!(
+        "errors {}   sent again {}   without a reply at the end {}\n\n",
+        record.errors, record.retransmissions, record.unanswered
+    ));
+    for (kind, count) in &record.errors_by_kind {
+        text.push_str(&format!("  {count} x {kind}\n"));
+    }
+    let mut table = Table::new(&["operation", "count", "percent", "mean ms", "99 % ms"]);
+    let mut operations: Vec<_> = record.operations.iter().collect();
+    operations.sort_by(|left, right| right.1.percent.total_cmp(&left.1.percent));
+    for (procedure, operation) in operations {
+        table.row(vec![
+            procedure.to_string(),
+            operation.count.to_string(),
+            format!("{:.2}", operation.percent),
+            number(operation.mean_ms),
+            number(operation.p99_ms),
+        ]);
+    }
+    text + &table.to_string()
+}
+
+/// The live line on a terminal's stderr.
+pub(super) struct Line {
+    shown: bool,
+    prefix: String,
+}
+
+impl Line {
+    pub(super) fn new(quiet: bool, prefix: String) -> Self {
+        Self { shown: !quiet && std::io::stderr().is_terminal(), prefix }
+    }
+
+    pub(super) fn show(&self, progress: Progress) {
+        if !self.shown {
+            return;
+        }
+        let text = match progress {
+            Progress::Making { done, of } => format!("making files: {done} of {of}"),
+            Progress::Running { elapsed, of, answered, failed } => {
+                let part = elapsed.as_secs_f64() / of.as_secs_f64();
+                let bar: String = (0..20).map(|cell| if part * 20.0 > f64::from(cell) { '█' } else { '░' }).collect();
+                let left = of.saturating_sub(elapsed).as_secs();
+                format!("{bar} {answered} answered, {failed} failed, {left} s left")
+            }
+            Progress::Removing => "removing files".into(),
+        };
+        eprint!("\r\x1b[K{}{text}", self.prefix);
+    }
+
+    pub(super) fn clear(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Options that `load`, `serve` and `curve` share.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use perturb_workloads::nfs::{
+    client::{Export, Options, Ports, Transport},
+    load::Plan,
+    mix::{self, Mix},
+    record::Arrivals,
+    server::{Cache, Config, Disks, Distribution, Service, ServiceModel},
+};
+
+use super::InvalidInput;
+
+/// What load, apart from its rate.
+#[derive(Args, Clone, Debug)]
+pub(super) struct LoadOptions {
+    /// sfs2-v3, sfs2-v2, sfs2008, or a YAML file: `name: mine` and `percent: { getattr: 90, read: 10 }`.
+    #[arg(long, default_value = "sfs2-v3", value_name = "NAME|FILE")]
+    mix: String,
+    /// How requests arrive: a fixed number of processes that think between calls, or Poisson.
+    #[arg(long, value_enum, default_value_t = ArrivalsName::Closed)]
+    arrivals: ArrivalsName,
+    /// Time under load before the run.
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    warmup: Duration,
+    /// Time of the run.
+    #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]
+    duration: Duration,
+    /// Processes of a closed load [default: one for 20 op/s, 4 to 256].
+    #[arg(long, value_name = "N")]
+    processes: Option<usize>,
+    /// Connections [default: one for each process, at most 32].
+    #[arg(long, value_name = "N")]
+    connections: Option<usize>,
+    /// Threads [default: one for each processor, at most 4].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// What carries the calls.
+    #[arg(long, value_enum, default_value_t = TransportName::Tcp)]
+    transport: TransportName,
+    /// When a call is given up; when nothing is answered for so long, the run ends.
+    #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
+    timeout: Duration,
+    /// UDP: when a call is sent again, then after twice that, and so on.
+    #[arg(long, default_value = "1.1s", value_parser = duration, value_name = "TIME")]
+    retransmit_after: Duration,
+    /// Call from ports below 1024, as servers that export `secure` ask (needs root).
+    #[arg(long)]
+    reserved_ports: bool,
+    /// Directory of the export to work in; must be empty or missing.
+    #[arg(long, default_value = "perturb-nfs-load", value_name = "NAME")]
+    directory: String,
+    /// Work in the directory although an earlier run left its files there, which are removed.
+    #[arg(long)]
+    reuse: bool,
+    /// Seed of all that is drawn at random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Where NFS is served.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct PortOptions {
+    /// Port of NFS; without it the port mapper is asked.
+    #[arg(long, value_name = "PORT")]
+    nfs_port: Option<u16>,
+    /// Port of mount; without it the NFS port is tried, then the port mapper asked.
+    #[arg(long, value_name = "PORT")]
+    mount_port: Option<u16>,
+}
+
+/// What requests cost the embedded server.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ServerOptions {
+    /// Mean processor time of a request; one processor serves all in turn.
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(super) cpu_service: Option<Duration>,
+    /// How it is spread.
+    #[arg(long, value_enum, default_value_t = DistributionName::Exponential)]
+    cpu_distribution: DistributionName,
+    /// Mean time of a disk for a request that the cache cannot serve.
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    disk_service: Option<Duration>,
+    /// How it is spread.
+    #[arg(long, value_enum, default_value_t = DistributionName::Exponential)]
+    disk_distribution: DistributionName,
+    /// Disks, with one queue before them.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    disks: usize,
+    /// Cache before the disks: the latest 8 KiB blocks, so many bytes of them.
+    #[arg(long, value_parser = size, value_name = "SIZE", conflicts_with = "hit_ratio")]
+    cache: Option<u64>,
+    /// Cache before the disks: a request is a hit with this probability [default: 0].
+    #[arg(long, value_parser = fraction, value_name = "FRACTION")]
+    hit_ratio: Option<f64>,
+    /// Time that every request takes besides, without a queue.
+    #[arg(long, value_parser = duration_or_zero, default_value = "0s", value_name = "TIME")]
+    fixed_delay: Duration,
+    /// Memory for files.
+    #[arg(long, value_parser = size, default_value = "4GiB", value_name = "SIZE")]
+    capacity: u64,
+    /// Path that may be mounted.
+    #[arg(long, default_value = "/export", value_name = "PATH")]
+    pub(super) export: String,
+    /// Refuse every change.
+    #[arg(long)]
+    read_only: bool,
+    /// Seed of the service times.
+    #[arg(long, default_value_t = 1, value_name = "SEED")]
+    service_seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ArrivalsName {
+    /// Processes wait for their replies and think (SFS).
+    Closed,
+    /// A Poisson process, whatever the server does.
+    Open,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TransportName {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DistributionName {
+    /// Always the mean.
+    Fixed,
+    /// Exponential.
+    Exponential,
+}
+
+impl LoadOptions {
+    /// The plan of a load of this rate and scale.
+    pub(super) fn plan(
+        &self,
+        export: Export,
+        ports: Ports,
+        rate: f64,
+        scale: f64,
+    ) -> Result<Plan, InvalidInput> {
+        Ok(Plan {
+            export,
+            ports,
+            options: Options {
+                transport: match self.transport {
+                    TransportName::Tcp => Transport::Tcp,
+                    TransportName::Udp => Transport::Udp,
+                },
+                timeout: self.timeout,
+                retransmit_after: self.retransmit_after,
+                reserved_ports: self.reserved_ports,
+                ..Options::default()
+            },
+            mix: read_mix(&self.mix)?,
+            rate,
+            arrivals: match self.arrivals {
+                ArrivalsName::Closed => Arrivals::Closed,
+                ArrivalsName::Open => Arrivals::Open,
+            },
+            warmup: self.warmup,
+            duration: self.duration,
+            scale,
+            processes: self.processes,
+            connections: self.connections,
+            threads: self.threads,
+            directory: self.directory.clone(),
+            reuse: self.reuse,
+            seed: self.seed,
+            histogram: false,
+        })
+    }
+}
+
+impl PortOptions {
+    pub(super) fn ports(self) -> Ports {
+        Ports { nfs: self.nfs_port, mount: self.mount_port }
+    }
+}
+
+impl ServerOptions {
+    pub(super) fn config(&self, listen: SocketAddr) -> Config {
+        let service = |mean, distribution| Service {
+            mean,
+            distribution: match distribution {
+                DistributionName::Fixed => Distribution::Fixed,
+                DistributionName::Exponential => Distribution::Exponential,
+            },
+        };
+        let cache = match (self.cache, self.hit_ratio) {
+            (Some(bytes), _) => Cache::Bytes(bytes),
+            (None, ratio) => Cache::HitRatio(ratio.unwrap_or(0.0)),
+        };
+        Config {
+            listen,
+            export: self.export.clone(),
+            capacity: self.capacity,
+            read_only: self.read_only,
+            service: ServiceModel {
+                fixed_delay: self.fixed_delay,
+                cpu: self.cpu_service.map(|mean| service(mean, self.cpu_distribution)),
+                disks: self.disk_service.map(|mean| Disks {
+                    count: self.disks.max(1),
+                    service: service(mean, self.disk_distribution),
+                    cache,
+                }),
+                seed: self.service_seed,
+            },
+        }
+    }
+}
+
+fn read_mix(text: &str) -> Result<Mix, InvalidInput> {
+    if mix::NAMES.contains(&text) || !(text.contains(['.', '/']) || Path::new(text).exists()) {
+        return Mix::named(text).map_err(InvalidInput::Mix);
+    }
+    read_yaml(Path::new(text))
+}
+
+/// Reads a YAML file.
+pub(super) fn read_yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, InvalidInput> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| InvalidInput::Unreadable { path: path.to_owned(), source })?;
+    serde_saphyr::from_str(&text)
+        .map_err(|source| InvalidInput::Yaml { path: path.to_owned(), source: Box::new(source) })
+}
+
+/// A time as profiles write it, longer than 0.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let duration = duration_or_zero(text)?;
+    if duration.is_zero() { Err("must be longer than 0".into()) } else { Ok(duration) }
+}
+
+fn duration_or_zero(text: &str) -> Result<Duration, String> {
+    let parsed: perturb_profile::Duration = text.parse().map_err(|error| format!("{error}, such as 20ms"))?;
+    Ok(Duration::from_nanos(parsed.nanos()))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let parsed: perturb_profile::Size = text.parse().map_err(|error| format!("{error}, such as 64MiB"))?;
+    Ok(parsed.bytes())
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    let (number, divisor) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
+    match number.trim().parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&(value / divisor)) => Ok(value / divisor),
+        _ => Err("must lie between 0 and 1, or 0% and 100%".into()),
+    }
+}
+
+/// Operations per second: 500 or 500op/s.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    let number = text.trim().strip_suffix("op/s").unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err("must be operations per second, greater than 0, such as 500".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_carry_units() {
+        assert_eq!(duration("200us"), Ok(Duration::from_micros(200)));
+        assert!(duration("200").is_err() && duration("0s").is_err());
+        assert_eq!(size("64KiB"), Ok(65_536));
+        assert_eq!((fraction("0.9"), fraction("90%")), (Ok(0.9), Ok(0.9)));
+        assert!(fraction("90").is_err());
+        assert_eq!((rate("500"), rate("500op/s")), (Ok(500.0), Ok(500.0)));
+        assert!(rate("0").is_err() && rate("fast").is_err());
+    }
+
+    #[test]
+    fn a_mix_is_a_name_or_a_file() {
+        assert_eq!(read_mix("sfs2-v2").unwrap().name(), "sfs2-v2");
+        assert!(read_mix("sfs3").unwrap_err().to_string().contains("no mix is called"));
+        assert!(read_mix("./missing.yaml").unwrap_err().to_string().contains("missing.yaml"));
+    }
+}
