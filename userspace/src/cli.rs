@@ -13,6 +13,7 @@ use perturb_dataplane::{
 use crate::{
     controller::setup::{PacerChoice, Pacing, ProfileError},
     lab::{MAX_HOSTS, inside},
+    nfs,
 };
 
 /// Done.
@@ -65,6 +66,8 @@ enum Command {
     Run(Run),
     /// Inside `run`: run a command on another private host
     On(inside::On),
+    /// NFS: a SPECsfs-like load, a server in memory, the response-time curve
+    Nfs(nfs::Nfs),
     /// Print the JSON Schema of profiles, for editors
     Schema,
     /// Print a shell's completions
@@ -233,6 +236,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Status(args) => emulate::status(&args),
         Command::Run(args) => emulate::run(args),
         Command::On(args) => match inside::on(&args)? {},
+        Command::Nfs(args) => nfs::run(args),
         Command::Schema => files::schema(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "perturb", &mut std::io::stdout());
@@ -247,7 +251,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    if error.is::<ProfileError>() {
+    if error.is::<ProfileError>() || error.is::<nfs::InvalidInput>() {
         INVALID
     } else if lacks_fq(error) || error.is::<files::Lacking>() {
         LACKING

@@ -10,5 +10,6 @@ pub mod cli;
 pub mod controller;
 pub mod home;
 pub mod lab;
+pub mod nfs;
 pub mod registry;
 pub mod report;

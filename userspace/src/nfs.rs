@@ -101,7 +101,9 @@ pub enum InvalidInput {
     #[error("--vary {0}: write KNOB=LEVEL,LEVEL,… with KNOB one of latency, overhead, gap, bandwidth")]
     Vary(String),
     /// A model needs service times.
-    #[error("--model without a file takes its service times from the embedded server: give --cpu-service, or a file")]
+    #[error(
+        "--model without a file takes its service times from the embedded server: give --cpu-service, or a file"
+    )]
     NoModel,
     /// Two networks would write the same file.
     #[error("two networks are called `{0}`; rename one of the profiles")]
@@ -120,7 +122,11 @@ pub fn run(args: Nfs) -> anyhow::Result<u8> {
         Command::Load(args) => load::run(args),
         Command::Serve(args) => serve::run(&args),
         Command::Curve(args) => curve::run(args),
-        Command::Part(Part { end: End::Server { settings } }) => emulated::serve(&settings),
-        Command::Part(Part { end: End::Client { settings } }) => emulated::measure(&settings),
+        Command::Part(Part {
+            end: End::Server { settings },
+        }) => emulated::serve(&settings),
+        Command::Part(Part {
+            end: End::Client { settings },
+        }) => emulated::measure(&settings),
     }
 }

@@ -50,7 +50,9 @@ pub(super) struct Load {
 }
 
 pub(super) fn run(args: Load) -> anyhow::Result<u8> {
-    let mut plan = args.load.plan(args.server, args.ports.ports(), args.rate, args.scale)?;
+    let mut plan = args
+        .load
+        .plan(args.server, args.ports.ports(), args.rate, args.scale)?;
     plan.histogram = args.histogram;
     let stop = Stop::default();
     stop_on_signal(stop.clone())?;
@@ -77,7 +79,10 @@ pub(super) fn warn(outcome: &Outcome) -> u8 {
     }
     match outcome.record.cut_short {
         Some(CutShort::Stopped) => {
-            eprintln!("perturb: stopped after {:.1} s of the run", outcome.record.duration_s);
+            eprintln!(
+                "perturb: stopped after {:.1} s of the run",
+                outcome.record.duration_s
+            );
             code = FAILED;
         }
         Some(CutShort::ServerGone) => {
@@ -90,7 +95,9 @@ pub(super) fn warn(outcome: &Outcome) -> u8 {
         None => {}
     }
     if let Some(error) = &outcome.left_behind {
-        eprintln!("perturb: the data set could not be removed, and is removed by the next run with --reuse: {error}");
+        eprintln!(
+            "perturb: the data set could not be removed, and is removed by the next run with --reuse: {error}"
+        );
         code = FAILED;
     }
     code
@@ -108,9 +115,9 @@ fn describe(record: &Record) -> String {
         record.processes,
         record.connections
     );
-    let interval = record
-        .mean_interval_ms
-        .map_or(String::new(), |[low, high]| format!(" ({} to {})", number(low), number(high)));
+    let interval = record.mean_interval_ms.map_or(String::new(), |[low, high]| {
+        format!(" ({} to {})", number(low), number(high))
+    });
     text.push_str(&format!(
         "response time  mean {} ms{interval}, median {} ms, 99 % below {} ms\n",
         number(record.mean_ms),
@@ -155,7 +162,10 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new(quiet: bool, prefix: String) -> Self {
-        Self { shown: !quiet && std::io::stderr().is_terminal(), prefix }
+        Self {
+            shown: !quiet && std::io::stderr().is_terminal(),
+            prefix,
+        }
     }
 
     pub(super) fn show(&self, progress: Progress) {
@@ -164,9 +174,22 @@ impl Line {
         }
         let text = match progress {
             Progress::Making { done, of } => format!("making files: {done} of {of}"),
-            Progress::Running { elapsed, of, answered, failed } => {
+            Progress::Running {
+                elapsed,
+                of,
+                answered,
+                failed,
+            } => {
                 let part = elapsed.as_secs_f64() / of.as_secs_f64();
-                let bar: String = (0..20).map(|cell| if part * 20.0 > f64::from(cell) { '█' } else { '░' }).collect();
+                let bar: String = (0..20)
+                    .map(|cell| {
+                        if part * 20.0 > f64::from(cell) {
+                            '█'
+                        } else {
+                            '░'
+                        }
+                    })
+                    .collect();
                 let left = of.saturating_sub(elapsed).as_secs();
                 format!("{bar} {answered} answered, {failed} failed, {left} s left")
             }

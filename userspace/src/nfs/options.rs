@@ -1,10 +1,6 @@
 //! Options that `load`, `serve` and `curve` share.
 
-use std::{
-    net::SocketAddr,
-    path::Path,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use clap::{Args, ValueEnum};
 use perturb_workloads::nfs::{
@@ -184,7 +180,10 @@ impl LoadOptions {
 
 impl PortOptions {
     pub(super) fn ports(self) -> Ports {
-        Ports { nfs: self.nfs_port, mount: self.mount_port }
+        Ports {
+            nfs: self.nfs_port,
+            mount: self.mount_port,
+        }
     }
 }
 
@@ -229,16 +228,24 @@ fn read_mix(text: &str) -> Result<Mix, InvalidInput> {
 
 /// Reads a YAML file.
 pub(super) fn read_yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, InvalidInput> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| InvalidInput::Unreadable { path: path.to_owned(), source })?;
-    serde_saphyr::from_str(&text)
-        .map_err(|source| InvalidInput::Yaml { path: path.to_owned(), source: Box::new(source) })
+    let text = std::fs::read_to_string(path).map_err(|source| InvalidInput::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    serde_saphyr::from_str(&text).map_err(|source| InvalidInput::Yaml {
+        path: path.to_owned(),
+        source: Box::new(source),
+    })
 }
 
 /// A time as profiles write it, longer than 0.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let duration = duration_or_zero(text)?;
-    if duration.is_zero() { Err("must be longer than 0".into()) } else { Ok(duration) }
+    if duration.is_zero() {
+        Err("must be longer than 0".into())
+    } else {
+        Ok(duration)
+    }
 }
 
 fn duration_or_zero(text: &str) -> Result<Duration, String> {
@@ -252,7 +259,9 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
-    let (number, divisor) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
+    let (number, divisor) = text
+        .strip_suffix('%')
+        .map_or((text, 1.0), |percent| (percent, 100.0));
     match number.trim().parse::<f64>() {
         Ok(value) if (0.0..=1.0).contains(&(value / divisor)) => Ok(value / divisor),
         _ => Err("must lie between 0 and 1, or 0% and 100%".into()),
@@ -286,7 +295,17 @@ mod tests {
     #[test]
     fn a_mix_is_a_name_or_a_file() {
         assert_eq!(read_mix("sfs2-v2").unwrap().name(), "sfs2-v2");
-        assert!(read_mix("sfs3").unwrap_err().to_string().contains("no mix is called"));
-        assert!(read_mix("./missing.yaml").unwrap_err().to_string().contains("missing.yaml"));
+        assert!(
+            read_mix("sfs3")
+                .unwrap_err()
+                .to_string()
+                .contains("no mix is called")
+        );
+        assert!(
+            read_mix("./missing.yaml")
+                .unwrap_err()
+                .to_string()
+                .contains("missing.yaml")
+        );
     }
 }

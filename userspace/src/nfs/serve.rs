@@ -52,9 +52,15 @@ pub(super) fn serve(config: &Config, duration: Option<Duration>, json: bool) -> 
         let server = Server::start(config).await?;
         let address = server.address();
         if json {
-            println!("{}", serde_json::json!({ "listen": address.to_string(), "export": config.export }));
+            println!(
+                "{}",
+                serde_json::json!({ "listen": address.to_string(), "export": config.export })
+            );
         } else {
-            println!("{address} serves {} over NFSv3, TCP and UDP, mount on the same port", config.export);
+            println!(
+                "{address} serves {} over NFSv3, TCP and UDP, mount on the same port",
+                config.export
+            );
         }
         let over = async {
             match duration {
@@ -82,7 +88,14 @@ fn describe(tally: &Tally) -> String {
     let mut table = Table::new(&["procedure", "calls", "percent"]);
     for (procedure, calls) in &tally.calls {
         let percent = 100.0 * *calls as f64 / total as f64;
-        table.row(vec![procedure.to_string(), calls.to_string(), format!("{percent:.2}")]);
+        table.row(vec![
+            procedure.to_string(),
+            calls.to_string(),
+            format!("{percent:.2}"),
+        ]);
     }
-    format!("{table}{total} calls, {} failed, {} repeated\n", tally.failures, tally.repeated)
+    format!(
+        "{table}{total} calls, {} failed, {} repeated\n",
+        tally.failures, tally.repeated
+    )
 }

@@ -7,7 +7,9 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(header: &[&str]) -> Self {
-        Self { rows: vec![header.iter().map(ToString::to_string).collect()] }
+        Self {
+            rows: vec![header.iter().map(ToString::to_string).collect()],
+        }
     }
 
     pub(super) fn row(&mut self, cells: Vec<String>) {
@@ -19,7 +21,12 @@ impl std::fmt::Display for Table {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for row in &self.rows {
@@ -62,7 +69,10 @@ mod tests {
 
     #[test]
     fn four_significant_digits() {
-        assert_eq!([1234.56, 12.3456, 0.012_345].map(number), ["1235", "12.35", "0.01235"]);
+        assert_eq!(
+            [1234.56, 12.3456, 0.012_345].map(number),
+            ["1235", "12.35", "0.01235"]
+        );
         assert_eq!((number(None), number(0.0)), ("-".into(), "0".into()));
     }
 }

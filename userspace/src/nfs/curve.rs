@@ -1,0 +1,397 @@
+//! `perturb nfs curve`.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use perturb_models::queueing::NfsInput;
+use perturb_workloads::nfs::{
+    Stop,
+    client::Export,
+    curve::CurveFile,
+    server::{Config, Distribution, Service},
+};
+
+use super::{
+    DONE, InvalidInput,
+    emulated::{self, Emulation},
+    interrupt::stop_on_signal,
+    measure::{self, Added, Knob, Levels, Series, Where},
+    options::{LoadOptions, PortOptions, ServerOptions, rate, read_yaml},
+    overlay,
+    report::{Measured, Report},
+};
+
+/// Scale of the data set on the embedded server, which keeps it in memory.
+const EMBEDDED_SCALE: f64 = 0.01;
+/// Processor time of the embedded server if none is given: it saturates at 2000 op/s.
+const EMBEDDED_CPU: Duration = Duration::from_micros(500);
+
+/// Arguments of `perturb nfs curve`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Without --server an embedded server is measured, with --cpu-service 500us if no service time is given.
+Results go to a directory: NAME.jsonl (levels as they come), curve.csv, curve.json, curve.svg.
+
+Examples:
+  perturb nfs curve --cpu-service 500us --arrivals open --model
+  perturb nfs curve --server filer:/export --rates 200,400,600,800,1000
+  sudo perturb nfs curve --vary latency=0us,150us,500us,1ms,4ms --resume")]
+pub(super) struct Curve {
+    /// Server and exported path; without it, the embedded server.
+    #[arg(long, value_name = "HOST:/EXPORT")]
+    server: Option<Export>,
+    #[command(flatten)]
+    ports: PortOptions,
+    #[command(flatten)]
+    embedded: ServerOptions,
+    #[command(flatten)]
+    load: LoadOptions,
+    /// Rates of the levels, op/s.
+    #[arg(long, value_delimiter = ',', value_parser = rate, value_name = "OPS,…", conflicts_with_all = ["auto", "levels"])]
+    rates: Vec<f64>,
+    /// Find saturation, then measure levels up to it (the default without --rates).
+    #[arg(long)]
+    auto: bool,
+    /// Levels up to saturation.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=1000), value_name = "N")]
+    levels: u32,
+    /// Factor of the data set, 10 MB for each op/s [default: 1; 0.01 for the embedded server].
+    #[arg(long, value_name = "FACTOR")]
+    scale: Option<f64>,
+    /// Measure on private hosts under each of these profiles, and overlay the curves.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "PROFILE,…",
+        conflicts_with = "vary"
+    )]
+    over: Vec<PathBuf>,
+    /// Measure on private hosts with latency, overhead, gap or bandwidth at each of these levels.
+    #[arg(long, value_name = "KNOB=LEVEL,…")]
+    vary: Option<String>,
+    /// Pacer of the emulation.
+    #[arg(long, value_enum)]
+    pacer: Option<PacerName>,
+    /// Emulate in a user-mode Linux kernel, which needs no root.
+    #[arg(long)]
+    sandbox: bool,
+    /// Directory of the results.
+    #[arg(long, default_value = "nfs-curve", value_name = "DIRECTORY")]
+    out: PathBuf,
+    /// Go on with the results in the directory.
+    #[arg(long)]
+    resume: bool,
+    /// Overlay the queueing model: of a file as for `predict nfs`, or of the embedded server.
+    #[arg(long, num_args = 0..=1, value_name = "FILE")]
+    model: Option<Option<PathBuf>>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// No live line.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PacerName {
+    /// fq where the kernel has it, else user.
+    Auto,
+    /// sch_fq.
+    Fq,
+    /// A thread of perturb.
+    User,
+}
+
+/// A network to measure on.
+struct Network {
+    name: String,
+    added: Added,
+    /// The profile; without one, no emulation.
+    profile: Option<Profile>,
+}
+
+enum Profile {
+    File(PathBuf),
+    Text(String),
+}
+
+pub(super) fn run(args: Curve) -> anyhow::Result<u8> {
+    let networks = args.networks()?;
+    fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
+    // Processes in other directories are told this path.
+    let out = args
+        .out
+        .canonicalize()
+        .with_context(|| format!("finding {}", args.out.display()))?;
+    let embedded = args.embedded_config();
+    let scale = args.scale.unwrap_or(if args.server.is_some() {
+        1.0
+    } else {
+        EMBEDDED_SCALE
+    });
+    let model = args.model(&embedded, scale)?;
+    let stop = Stop::default();
+    stop_on_signal(stop.clone())?;
+    let mut code = DONE;
+    let mut measured = Vec::new();
+    for network in networks {
+        let series = args.series(&network, &embedded, scale, &out)?;
+        code = code.max(match &network.profile {
+            None => measure::measure(&series, None, &stop)?,
+            Some(profile) => {
+                let profile = profile.path(&out, &network.name)?;
+                let pacer = args
+                    .pacer
+                    .and_then(|name| name.to_possible_value())
+                    .map(|v| v.get_name().to_owned());
+                let emulation = Emulation {
+                    profile,
+                    pacer,
+                    sandbox: args.sandbox,
+                };
+                emulated::measure_under(&series, &emulation)?
+            }
+        });
+        let file = CurveFile::open(&series.file(), true)?;
+        if !file.levels().is_empty() {
+            measured.push(Measured::new(
+                network.name,
+                network.added,
+                file.levels().to_vec(),
+                model.as_ref(),
+            ));
+        }
+        // Written anew after each curve, so an interrupted measurement has a report too.
+        Report::new(&measured).write(&out, model.as_ref())?;
+        if stop.is_set() || code != DONE {
+            break;
+        }
+    }
+    let report = Report::new(&measured);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{report}");
+        eprintln!("results in {}", out.display());
+    }
+    Ok(code)
+}
+
+impl Curve {
+    fn networks(&self) -> Result<Vec<Network>, InvalidInput> {
+        let networks = match &self.vary {
+            Some(text) => vary(text)?,
+            None if self.over.is_empty() => {
+                vec![Network {
+                    name: "curve".into(),
+                    added: Added::default(),
+                    profile: None,
+                }]
+            }
+            None => self
+                .over
+                .iter()
+                .map(|path| over(path))
+                .collect::<Result<_, _>>()?,
+        };
+        if self.server.is_some() && networks.iter().any(|network| network.profile.is_some()) {
+            return Err(InvalidInput::ServerElsewhere);
+        }
+        let mut names = BTreeSet::new();
+        match networks
+            .iter()
+            .find(|network| !names.insert(network.name.clone()))
+        {
+            Some(twice) => Err(InvalidInput::SameName(twice.name.clone())),
+            None => Ok(networks),
+        }
+    }
+
+    fn embedded_config(&self) -> Config {
+        let mut config = self.embedded.config(measure::loopback());
+        if config.service.is_instant() {
+            config.service.cpu = Some(Service {
+                mean: EMBEDDED_CPU,
+                distribution: Distribution::Exponential,
+            });
+        }
+        config
+    }
+
+    fn series(
+        &self,
+        network: &Network,
+        embedded: &Config,
+        scale: f64,
+        out: &Path,
+    ) -> Result<Series, InvalidInput> {
+        let server = match (&self.server, &network.profile) {
+            (Some(_), _) => Where::Elsewhere,
+            (None, None) => Where::Here(embedded.clone()),
+            (None, Some(_)) => Where::OnHost(Config {
+                listen: measure::private_address(),
+                ..embedded.clone()
+            }),
+        };
+        let here = || Export {
+            host: String::new(),
+            path: embedded.export.clone(),
+        };
+        let export = self.server.clone().unwrap_or_else(here);
+        Ok(Series {
+            name: network.name.clone(),
+            network: network.added,
+            plan: self.load.plan(export, self.ports.ports(), 1.0, scale)?,
+            levels: if self.rates.is_empty() {
+                Levels::Auto(self.levels)
+            } else {
+                Levels::Rates(self.rates.clone())
+            },
+            server,
+            out: out.to_owned(),
+            resume: self.resume,
+            quiet: self.quiet,
+        })
+    }
+
+    fn model(
+        &self,
+        embedded: &Config,
+        scale: f64,
+    ) -> Result<Option<perturb_models::queueing::NfsServer>, InvalidInput> {
+        match &self.model {
+            None => Ok(None),
+            Some(Some(path)) => Ok(Some(read_yaml::<NfsInput>(path)?.server)),
+            Some(None) if self.server.is_none() => overlay::of_embedded(embedded, scale)
+                .map(Some)
+                .ok_or(InvalidInput::NoModel),
+            Some(None) => Err(InvalidInput::NoModel),
+        }
+    }
+}
+
+impl Profile {
+    fn path(&self, out: &Path, name: &str) -> anyhow::Result<PathBuf> {
+        match self {
+            Self::File(path) => path
+                .canonicalize()
+                .with_context(|| format!("finding the profile {}", path.display())),
+            Self::Text(text) => {
+                let path = out.join(format!("{name}.yaml"));
+                fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+                Ok(path)
+            }
+        }
+    }
+}
+
+fn over(path: &Path) -> Result<Network, InvalidInput> {
+    let unreadable = |source| InvalidInput::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    fs::metadata(path).map_err(unreadable)?;
+    let name = path
+        .file_stem()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned();
+    Ok(Network {
+        name,
+        added: Added::default(),
+        profile: Some(Profile::File(path.to_owned())),
+    })
+}
+
+/// One network for each level of a knob.
+fn vary(text: &str) -> Result<Vec<Network>, InvalidInput> {
+    let invalid = || InvalidInput::Vary(text.to_owned());
+    let (knob, levels) = text.split_once('=').ok_or_else(invalid)?;
+    let knob = match knob.trim() {
+        "latency" => Knob::Latency,
+        "overhead" => Knob::Overhead,
+        "gap" => Knob::Gap,
+        "bandwidth" => Knob::Bandwidth,
+        _ => return Err(invalid()),
+    };
+    levels
+        .split(',')
+        .map(|level| network(knob, level.trim()).ok_or_else(invalid))
+        .collect()
+}
+
+fn network(knob: Knob, level: &str) -> Option<Network> {
+    let level = if level == "0" && knob != Knob::Bandwidth {
+        "0us"
+    } else {
+        level
+    };
+    let value = match knob {
+        Knob::Bandwidth => level.parse::<perturb_profile::Rate>().ok()?.bits_per_second() as f64,
+        Knob::Latency | Knob::Overhead | Knob::Gap => {
+            level.parse::<perturb_profile::Duration>().ok()?.nanos() as f64 / 1e3
+        }
+    };
+    let setting = match knob {
+        Knob::Latency => format!("latency: {level}"),
+        Knob::Overhead => format!("overhead: {{ send: {level}, receive: {level} }}"),
+        Knob::Gap => format!("gap: {level}"),
+        Knob::Bandwidth => format!("bandwidth: {level}"),
+    };
+    let name = format!("{}-{}", knob.name(), level.replace('/', ""));
+    let text = format!("version: 1\nname: {name}\n{setting}\n");
+    Some(Network {
+        name,
+        added: Added {
+            knob: Some((knob, value)),
+        },
+        profile: Some(Profile::Text(text)),
+    })
+}
+
+impl Knob {
+    /// Its name in profiles.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Overhead => "overhead",
+            Self::Gap => "gap",
+            Self::Bandwidth => "bandwidth",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_become_profiles() {
+        let networks = vary("latency=0,150us,4ms").unwrap();
+        let names: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
+        assert_eq!(names, ["latency-0us", "latency-150us", "latency-4ms"]);
+        assert_eq!(networks[2].added.knob, Some((Knob::Latency, 4000.0)));
+        for text in [
+            "latency=0,150us",
+            "overhead=10us,80us",
+            "gap=5us",
+            "bandwidth=10Mbit/s",
+        ] {
+            for network in vary(text).unwrap() {
+                let Some(Profile::Text(text)) = network.profile else {
+                    panic!("no profile")
+                };
+                perturb_profile::parse(&text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            }
+        }
+        for wrong in ["latency", "speed=1us", "latency=5", "latency=", "bandwidth=0"] {
+            assert!(vary(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A curve on private hosts: this program again, inside `perturb run`.
+//!
+//! ```text
+//! curve ──► perturb run PROFILE ──► h1: perturb nfs part client SETTINGS ──► NAME.jsonl
+//!                                     └► perturb on h2: perturb nfs part server SETTINGS
+//! ```
+//!
+//! The settings are a file beside the results. It tells afterwards how a curve was measured.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail};
+use perturb_workloads::nfs::Stop;
+
+use super::{
+    interrupt::stop_on_signal,
+    measure::{self, Series, Where},
+    serve,
+};
+
+/// How `perturb run` is called.
+#[derive(Clone, Debug)]
+pub(super) struct Emulation {
+    /// The profile.
+    pub(super) profile: PathBuf,
+    /// The pacer's name, if one was asked for.
+    pub(super) pacer: Option<String>,
+    /// In a user-mode kernel.
+    pub(super) sandbox: bool,
+}
+
+/// Measures a series on private hosts; the exit code.
+pub(super) fn measure_under(series: &Series, emulation: &Emulation) -> anyhow::Result<u8> {
+    let settings = series.out.join(format!("{}.settings.json", series.name));
+    fs::write(&settings, serde_json::to_string_pretty(series)?)
+        .with_context(|| format!("writing {}", settings.display()))?;
+    let program = std::env::current_exe().context("finding this executable")?;
+    let mut command = Command::new(&program);
+    // A sandbox keeps only what is written below its working directory.
+    command.current_dir(&series.out).arg("run");
+    if emulation.sandbox {
+        command.arg("--sandbox");
+    }
+    if let Some(pacer) = &emulation.pacer {
+        command.args(["--pacer", pacer]);
+    }
+    command
+        .arg(&emulation.profile)
+        .arg("--")
+        .arg(&program)
+        .args(["nfs", "part", "client"])
+        .arg(&settings);
+    let status = command.status().context("starting `perturb run`")?;
+    match status.code() {
+        Some(code) => Ok(u8::try_from(code).unwrap_or(super::FAILED)),
+        None => bail!("`perturb run` was killed while measuring {}", series.name),
+    }
+}
+
+/// The server's end, on h2.
+pub(super) fn serve(settings: &Path) -> anyhow::Result<u8> {
+    match read(settings)?.server {
+        Where::OnHost(config) | Where::Here(config) => serve::serve(&config, None, true),
+        Where::Elsewhere => bail!("{} has no server of ours", settings.display()),
+    }
+}
+
+/// The client's end, on h1.
+pub(super) fn measure(settings: &Path) -> anyhow::Result<u8> {
+    let series = read(settings)?;
+    let stop = Stop::default();
+    stop_on_signal(stop.clone())?;
+    measure::measure(&series, Some(settings), &stop)
+}
+
+fn read(settings: &Path) -> anyhow::Result<Series> {
+    let text = fs::read_to_string(settings).with_context(|| format!("reading {}", settings.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("reading {}", settings.display()))
+}

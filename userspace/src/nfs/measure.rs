@@ -1,0 +1,321 @@
+//! One curve: levels of load one after the other, each written as soon as it is measured.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use perturb_workloads::nfs::{
+    Stop,
+    client::{Export, Ports},
+    curve::{self, CurveFile, Settings},
+    load::{self, LoadError, Plan},
+    record::{CutShort, Record},
+    server::{Config, Server},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    load::{Line, warn},
+    table::number,
+};
+
+/// A search for saturation begins at this rate.
+const FIRST_RATE: f64 = 200.0;
+/// A search goes no further.
+const LAST_RATE: f64 = 1e6;
+/// The levels go this far beyond the saturation that a search has found.
+const BEYOND: f64 = 1.05;
+/// Warm-up and run of a step of a search.
+const PROBE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
+/// Port of a server on a private host.
+const PRIVATE_PORT: u16 = 2049;
+
+/// What to measure, and where to write it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Series {
+    /// Name of the curve and of its file.
+    pub(super) name: String,
+    /// What is added to the network.
+    pub(super) network: Added,
+    /// The load; rate and server are set for each level.
+    pub(super) plan: Plan,
+    /// Which rates.
+    pub(super) levels: Levels,
+    /// Which server.
+    pub(super) server: Where,
+    /// Directory of the results.
+    pub(super) out: PathBuf,
+    /// Whether to go on with what is there.
+    pub(super) resume: bool,
+    /// No live line.
+    pub(super) quiet: bool,
+}
+
+/// What the emulated network adds, for the model and for fits over several curves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Added {
+    /// The varied knob and its value: µs, or bit/s for the bandwidth.
+    pub(super) knob: Option<(Knob, f64)>,
+}
+
+/// What `--vary` varies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Knob {
+    /// L, one way.
+    Latency,
+    /// o, at sending and at receiving.
+    Overhead,
+    /// g.
+    Gap,
+    /// 1/G.
+    Bandwidth,
+}
+
+/// The rates of a curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Levels {
+    /// These.
+    Rates(Vec<f64>),
+    /// So many up to saturation, which is searched for.
+    Auto(u32),
+}
+
+/// The server of a curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Where {
+    /// The one of the plan.
+    Elsewhere,
+    /// Ours, in this process.
+    Here(Config),
+    /// Ours, on another private host.
+    OnHost(Config),
+}
+
+/// A server of ours, until dropped.
+enum Running {
+    Elsewhere,
+    Here {
+        _server: Server,
+        _runtime: tokio::runtime::Runtime,
+    },
+    OnHost(Child),
+}
+
+impl Series {
+    /// Where its levels are written.
+    pub(super) fn file(&self) -> PathBuf {
+        self.out.join(format!("{}.jsonl", self.name))
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            mix: self.plan.mix.name().to_owned(),
+            arrivals: format!("{:?}", self.plan.arrivals),
+            transport: format!("{:?}", self.plan.options.transport),
+            scale: self.plan.scale,
+        }
+    }
+}
+
+/// Measures the levels that the file lacks. `host` is the file with these settings, for a server on
+/// another private host. Returns the exit code.
+pub(super) fn measure(series: &Series, host: Option<&Path>, stop: &Stop) -> anyhow::Result<u8> {
+    let mut file = CurveFile::open(&series.file(), series.resume)?;
+    file.check(&series.settings())?;
+    let mut plan = series.plan.clone();
+    let _running = start(series, &mut plan, host)?;
+    let rates = match &series.levels {
+        Levels::Rates(rates) => rates.clone(),
+        Levels::Auto(count) => {
+            let saturation = match file.saturation() {
+                Some(known) => known,
+                None => {
+                    let Some(found) = search(&plan, series, stop)? else {
+                        return Ok(super::FAILED);
+                    };
+                    file.set_saturation(found)?;
+                    found
+                }
+            };
+            curve::steps(BEYOND * saturation, *count)
+        }
+    };
+    let missing: Vec<f64> = rates.iter().copied().filter(|rate| !file.has(*rate)).collect();
+    let (mut code, begun) = (super::DONE, Instant::now());
+    for (done, rate) in missing.iter().enumerate() {
+        let left = match done {
+            0 => (plan.warmup + plan.duration) * missing.len() as u32,
+            _ => begun.elapsed() / done as u32 * (missing.len() - done) as u32,
+        };
+        let prefix = format!(
+            "{} level {}/{}: {} op/s, {} min left  ",
+            series.name,
+            done + 1,
+            missing.len(),
+            number(*rate),
+            number(left.as_secs_f64() / 60.0)
+        );
+        let plan = Plan {
+            rate: *rate,
+            histogram: true,
+            ..plan.clone()
+        };
+        let Some(level) = measure_level(&plan, stop, series.quiet, prefix, &mut code)? else {
+            return Ok(super::FAILED);
+        };
+        if !series.quiet {
+            eprintln!("{}: {}", series.name, brief(&level));
+        }
+        file.push(level)?;
+    }
+    Ok(code)
+}
+
+fn brief(level: &Record) -> String {
+    format!(
+        "asked {} op/s, delivered {}, mean {} ms, 99 % below {} ms, {} errors",
+        number(level.requested_op_s),
+        number(level.delivered_op_s),
+        number(level.mean_ms),
+        number(level.p99_ms),
+        level.errors
+    )
+}
+
+/// A level; `None` if the user stopped it.
+fn measure_level(
+    plan: &Plan,
+    stop: &Stop,
+    quiet: bool,
+    prefix: String,
+    code: &mut u8,
+) -> anyhow::Result<Option<Record>> {
+    let line = Line::new(quiet, prefix);
+    let outcome = load::run(plan, stop, &|progress| line.show(progress));
+    line.clear();
+    let outcome = match outcome {
+        Err(LoadError::Stopped) => return Ok(None),
+        Err(_) if stop.is_set() => return Ok(None),
+        other => other?,
+    };
+    *code = (*code).max(warn(&outcome));
+    match outcome.record.cut_short {
+        None => Ok(Some(outcome.record)),
+        Some(CutShort::Stopped) => Ok(None),
+        Some(CutShort::ServerGone) => bail!("the server stopped answering; what was measured before is kept"),
+    }
+}
+
+/// Doubles the rate until it is not delivered any more; `None` if the user stopped it.
+fn search(plan: &Plan, series: &Series, stop: &Stop) -> anyhow::Result<Option<f64>> {
+    let mut rate = FIRST_RATE;
+    loop {
+        let probe = Plan {
+            rate,
+            warmup: PROBE.0.min(plan.warmup),
+            duration: PROBE.1.min(plan.duration),
+            ..plan.clone()
+        };
+        let prefix = format!(
+            "{}: looking for saturation at {} op/s  ",
+            series.name,
+            number(rate)
+        );
+        let mut code = super::DONE;
+        let Some(level) = measure_level(&probe, stop, series.quiet, prefix, &mut code)? else {
+            return Ok(None);
+        };
+        if !series.quiet {
+            eprintln!("{}: looking for saturation: {}", series.name, brief(&level));
+        }
+        if curve::is_saturated(&level) {
+            return Ok(Some(level.delivered_op_s));
+        }
+        rate *= 2.0;
+        if rate > LAST_RATE {
+            bail!("no saturation up to {LAST_RATE} op/s; give the rates with --rates, or service times");
+        }
+    }
+}
+
+fn start(series: &Series, plan: &mut Plan, host: Option<&Path>) -> anyhow::Result<Running> {
+    match &series.server {
+        Where::Elsewhere => Ok(Running::Elsewhere),
+        Where::Here(config) => {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .enable_all()
+                .build()
+                .context("starting the runtime of the server")?;
+            let server = runtime.block_on(Server::start(config))?;
+            aim(plan, server.address(), config);
+            Ok(Running::Here {
+                _server: server,
+                _runtime: runtime,
+            })
+        }
+        Where::OnHost(config) => {
+            let settings = host.context("a server on another host needs a file of settings")?;
+            let program = std::env::current_exe().context("finding this executable")?;
+            let mut child = Command::new(&program)
+                .args(["on", "h2", "--"])
+                .arg(&program)
+                .args(["nfs", "part", "server"])
+                .arg(settings)
+                .stdout(Stdio::piped())
+                .spawn()
+                .context("starting the server on host h2")?;
+            let stdout = child.stdout.take().context("the server's output")?;
+            let running = Running::OnHost(child);
+            let mut line = String::new();
+            BufReader::new(stdout)
+                .read_line(&mut line)
+                .context("waiting for the server on host h2")?;
+            if line.is_empty() {
+                bail!("the server on host h2 did not start; its message is above");
+            }
+            aim(plan, config.listen, config);
+            Ok(running)
+        }
+    }
+}
+
+/// Points the load at a server of ours.
+fn aim(plan: &mut Plan, address: SocketAddr, config: &Config) {
+    plan.export = Export {
+        host: address.ip().to_string(),
+        path: config.export.clone(),
+    };
+    plan.ports = Ports {
+        nfs: Some(address.port()),
+        mount: None,
+    };
+}
+
+/// Where the server listens on the second private host.
+pub(super) fn private_address() -> SocketAddr {
+    let (address, _) = crate::lab::addresses(2);
+    SocketAddr::new(IpAddr::V4(address), PRIVATE_PORT)
+}
+
+/// Where the server listens in this process.
+pub(super) fn loopback() -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Self::OnHost(child) = self {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
