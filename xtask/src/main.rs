@@ -2,11 +2,21 @@
 //!
 //! The only place in the workspace that installs anything or knows how the eBPF programs are compiled.
 
+mod command;
+mod compile;
+mod lint;
 mod sandbox;
+mod setup;
+mod tally;
+mod test;
+mod workspace;
 
-use std::{fmt::Write as _, process::ExitCode};
+use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+
+use setup::Mode;
 
 /// Set-up, builds, tests, benches
 #[derive(Debug, Parser)]
@@ -18,22 +28,39 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Check what building and testing need, and install what is missing
+    Setup(setup::Args),
+    /// Compile the eBPF programs and perturb; print the path of the latter
+    Build(compile::Args),
     /// Run a command inside the user-mode kernel, on a copy-on-write view of this machine's files
     Sandbox(sandbox::Args),
+    /// Check formatting and lints, of the eBPF programs too
+    Lint,
+    /// Set up, build, and run all tests: those of the crates, then end to end, on this kernel and in the sandbox
+    Test(test::Args),
+    /// What continuous integration runs: lint, then test
+    Ci,
 }
 
 fn main() -> ExitCode {
     perturb_sandbox::init_hook();
-    let result = match Cli::parse().task {
-        Task::Sandbox(args) => sandbox::run(args),
-    };
-    result.unwrap_or_else(|error| {
-        let mut message = format!("error: {error}");
-        for cause in error.chain().skip(1) {
-            // Writing to a string cannot fail.
-            let _: std::fmt::Result = write!(message, ": {cause}");
-        }
-        eprintln!("{message}");
+    run(Cli::parse().task).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn run(task: Task) -> Result<ExitCode> {
+    match task {
+        Task::Setup(args) => setup::run(&args)?,
+        Task::Build(args) => println!("{}", compile::build(args, Mode::Check)?.program.display()),
+        Task::Sandbox(args) => return sandbox::run(args),
+        Task::Lint => lint::run()?,
+        Task::Test(args) => return test::run(&args),
+        Task::Ci => {
+            lint::run()?;
+            return test::run(&test::Args::default());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,109 @@
+//! `cargo xtask build`: the eBPF object, then the program that carries it.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    command::run,
+    setup::{self, Mode, Tools, compiler},
+    workspace,
+};
+
+/// The variable by which the build script of the crate that loads programs finds the object.
+pub(crate) const OBJECT_VARIABLE: &str = "PERTURB_BPF_OBJECT";
+
+/// How the program is compiled; the eBPF object is always optimized.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Args {
+    /// Optimize
+    #[arg(long, short)]
+    pub(crate) release: bool,
+}
+
+/// Where the results are.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) object: PathBuf,
+    pub(crate) program: PathBuf,
+}
+
+pub(crate) fn build(args: Args, mode: Mode) -> Result<Built> {
+    let object = object(&setup::tools(mode)?)?;
+    let target = workspace::target()?;
+    let mut cargo = cargo("build", &object);
+    cargo.args(["--package", "perturb", "--target-dir"]).arg(&target);
+    if args.release {
+        cargo.arg("--release");
+    }
+    run(&mut cargo)?;
+    let program = target
+        .join(if args.release { "release" } else { "debug" })
+        .join("perturb");
+    Ok(Built { object, program })
+}
+
+/// Compiles the eBPF programs; the path of the object they become.
+pub(crate) fn object(tools: &Tools) -> Result<PathBuf> {
+    let directory = workspace::own()?;
+    let mut cargo = ebpf_cargo("build", tools, &directory);
+    cargo.arg("--release");
+    run(&mut cargo)?;
+    let built = directory
+        .join("ebpf")
+        .join(compiler::target())
+        .join("release/perturb");
+    let object = directory.join("perturb.bpf.o");
+    copy_if_changed(&built, &object)
+        .with_context(|| format!("cannot copy {} to {}", built.display(), object.display()))?;
+    Ok(object)
+}
+
+/// `cargo SUBCOMMAND` for the eBPF crate, with its flags.
+pub(crate) fn ebpf_cargo(subcommand: &str, tools: &Tools, directory: &Path) -> Command {
+    // The name rustc has for the host is the one aya-ebpf chooses the layout of registers by, but for one.
+    let arch = if env::consts::ARCH.starts_with("riscv64") {
+        "riscv64"
+    } else {
+        env::consts::ARCH
+    };
+    let flags = [
+        format!("--cfg=bpf_target_arch=\"{arch}\""),
+        "-Cdebuginfo=2".to_owned(),
+        "-Clink-arg=--btf".to_owned(),
+        // Atomics that return the old value are instructions since v3, which Linux has since 5.12.
+        "-Ctarget-cpu=v3".to_owned(),
+        format!("-Clinker={}", tools.linker.display()),
+    ];
+    let mut cargo = tools.compiler.cargo(subcommand);
+    cargo
+        .args(["--package", "perturb-ebpf", "--target-dir"])
+        .arg(directory.join("ebpf"))
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .current_dir(workspace::root());
+    cargo
+}
+
+/// `cargo SUBCOMMAND` for the rest of the workspace, with the object inside.
+pub(crate) fn cargo(subcommand: &str, object: &Path) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .arg(subcommand)
+        .env(OBJECT_VARIABLE, object)
+        .current_dir(workspace::root());
+    cargo
+}
+
+/// Leaves an equal file alone, so that what depends on it is not compiled again.
+fn copy_if_changed(from: &Path, to: &Path) -> io::Result<()> {
+    let new = fs::read(from)?;
+    if fs::read(to).is_ok_and(|old| old == new) {
+        Ok(())
+    } else {
+        fs::write(to, new)
+    }
+}

@@ -1,0 +1,166 @@
+//! Programs that come from the distribution.
+
+use std::{fmt::Write as _, process::Command};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::Mode;
+use crate::command::{find, output, run, run_over_network, say};
+
+/// A program and Debian's package that has it.
+#[derive(Debug, Clone, Copy)]
+struct Program {
+    name: &'static str,
+    package: &'static str,
+    purpose: &'static str,
+}
+
+const fn program(name: &'static str, package: &'static str, purpose: &'static str) -> Program {
+    Program {
+        name,
+        package,
+        purpose,
+    }
+}
+
+const BASE: &[Program] = &[
+    program("linux.uml", "user-mode-linux", "the sandbox's kernel"),
+    program("modprobe", "kmod", "loads the sandbox's modules"),
+    program("ip", "iproute2", "shows what the tests find on interfaces"),
+    program("tc", "iproute2", "netem, to compare with"),
+    program("ethtool", "ethtool", "switches offloads"),
+    program("ping", "iputils-ping", "round-trip times"),
+    program("iperf3", "iperf3", "throughput"),
+];
+
+/// Optional programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Group {
+    /// Open MPI, for the message-passing experiments
+    Mpi,
+    /// An NFS server and client
+    Nfs,
+    /// Other emulators, to compare with
+    Peers,
+    /// bpftool, to look at programs and maps
+    Bpftool,
+}
+
+impl Group {
+    fn programs(self) -> &'static [Program] {
+        match self {
+            Self::Mpi => {
+                const {
+                    &[
+                        program("mpirun", "openmpi-bin", "runs MPI programs"),
+                        program("mpicc", "libopenmpi-dev", "compiles MPI programs"),
+                    ]
+                }
+            }
+            Self::Nfs => {
+                const {
+                    &[
+                        program("ganesha.nfsd", "nfs-ganesha-vfs", "an NFS server in user space"),
+                        program("mount.nfs", "nfs-common", "the NFS client"),
+                    ]
+                }
+            }
+            Self::Peers => const { &[program("mm-delay", "mahimahi", "an emulator in user space")] },
+            Self::Bpftool => const { &[program("bpftool", "bpftool", "shows programs and maps")] },
+        }
+    }
+}
+
+/// Makes sure that the base programs and those of the groups are there.
+pub(crate) fn ensure(groups: &[Group], mode: Mode) -> Result<()> {
+    let wanted = BASE
+        .iter()
+        .chain(groups.iter().flat_map(|group| group.programs()));
+    let missing: Vec<_> = wanted.filter(|program| find(program.name).is_none()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if find("apt-get").is_none() {
+        let mut message = "this is not Debian; install by your distribution's means:".to_owned();
+        for Program {
+            name,
+            package,
+            purpose,
+        } in missing
+        {
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = write!(message, "\n  {name} ({purpose}; Debian's package {package})");
+        }
+        bail!(message);
+    }
+    for program in &missing {
+        say(&format!("{} is missing ({})", program.name, program.purpose));
+    }
+    let mut packages: Vec<_> = missing.iter().map(|program| program.package).collect();
+    packages.dedup();
+    ensure_packages(&packages, mode)?;
+    match missing.iter().find(|program| find(program.name).is_none()) {
+        Some(program) => bail!("{} is installed, but has no {}", program.package, program.name),
+        None => Ok(()),
+    }
+}
+
+/// Installs packages, or says how to.
+pub(crate) fn ensure_packages(packages: &[&str], mode: Mode) -> Result<()> {
+    let line = format!("apt-get install --no-install-recommends {}", packages.join(" "));
+    if find("apt-get").is_none() {
+        bail!(
+            "this needs Debian's packages {}, or your distribution's counterparts",
+            packages.join(", ")
+        );
+    }
+    if mode == Mode::Check {
+        bail!("missing: {line}");
+    }
+    if !is_root() {
+        bail!("not root, so you have to do it: sudo {line}");
+    }
+    let install = |runner: fn(&mut Command) -> Result<()>| {
+        let mut apt = apt_get();
+        apt.args(["install", "--yes", "--no-install-recommends"])
+            .args(packages);
+        runner(&mut apt)
+    };
+    if install(run).is_ok() {
+        return Ok(());
+    }
+    say("the package lists may be old");
+    run_over_network(apt_get().arg("update"))?;
+    install(run_over_network).with_context(|| format!("try it by hand: {line}"))
+}
+
+/// Whether the distribution has the package, as far as its lists say.
+pub(crate) fn is_available(package: &str) -> bool {
+    let known = || output(Command::new("apt-cache").args(["show", "--no-all-versions", package])).is_some();
+    // A fresh container has no lists yet; who is not root has to do without.
+    known() || (is_root() && !has_lists() && run_over_network(apt_get().arg("update")).is_ok() && known())
+}
+
+fn has_lists() -> bool {
+    let lists = std::fs::read_dir("/var/lib/apt/lists")
+        .into_iter()
+        .flatten()
+        .flatten();
+    lists
+        .map(|entry| entry.file_name())
+        .any(|name| name.to_string_lossy().contains("_Packages"))
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command
+        .args(["-q", "-o", "DPkg::Lock::Timeout=300"])
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+/// Whether this process may change the system.
+pub(crate) fn is_root() -> bool {
+    // The owner of a process's directory in /proc is its effective user.
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0)
+}

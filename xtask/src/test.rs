@@ -1,0 +1,193 @@
+//! `cargo xtask test`: everything, from a machine with nothing installed by hand.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::PathBuf,
+    process::{Command, ExitCode, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, bail};
+use perturb_sandbox::Sandbox;
+
+use crate::{
+    command::{output, say},
+    compile::{self, Built},
+    setup::{self, Mode, packages},
+    tally::{SKIPS_VARIABLE, Tally, skips},
+    workspace,
+};
+
+/// The end-to-end tests' package.
+const END_TO_END: &str = "perturb-tests";
+/// Tells the end-to-end tests which program to test.
+const PROGRAM_VARIABLE: &str = "PERTURB_BIN";
+
+/// Which tests.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Args {
+    /// Only these; all by default
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Stage>,
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Stage {
+    /// The crates' own tests
+    Unit,
+    /// The end-to-end tests on this machine's kernel, in namespaces; needs root
+    Host,
+    /// The end-to-end tests in the sandbox
+    Sandbox,
+}
+
+impl Stage {
+    const ALL: [Self; 3] = [Self::Unit, Self::Host, Self::Sandbox];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unit => "crates",
+            Self::Host => "end to end on this kernel",
+            Self::Sandbox => "end to end in the sandbox",
+        }
+    }
+
+    /// Why this stage cannot run here, if it cannot.
+    fn obstacle(self) -> Option<String> {
+        match self {
+            Self::Unit => None,
+            Self::Host => (!packages::is_root()).then(|| "only root may attach programs".to_owned()),
+            Self::Sandbox => Sandbox::find().err().map(|error| error.to_string()),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    setup::run(&setup::Args::default())?;
+    let built = compile::build(compile::Args { release: true }, Mode::Check)?;
+    let stages = if args.only.is_empty() {
+        Stage::ALL.to_vec()
+    } else {
+        args.only.clone()
+    };
+    let results = stages
+        .into_iter()
+        .map(|stage| Ok((stage, run_stage(stage, &built, args.filter.as_deref())?)))
+        .collect::<Result<Vec<_>>>()?;
+    for (stage, tally) in &results {
+        println!("{}: {tally}", stage.name());
+    }
+    let total: Tally = results.iter().map(|(_, tally)| *tally).sum();
+    println!("{total}");
+    Ok(if total.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn run_stage(stage: Stage, built: &Built, filter: Option<&str>) -> Result<Tally> {
+    let start = Instant::now();
+    if let Some(obstacle) = stage.obstacle() {
+        let skipped = count(stage, built, filter)?;
+        println!("{}: all {skipped} skipped: {obstacle}", stage.name());
+        return Ok(Tally {
+            skipped,
+            ..Tally::default()
+        });
+    }
+    let skips_path = workspace::own()?.join("skips");
+    fs::write(&skips_path, "").with_context(|| format!("cannot write {}", skips_path.display()))?;
+    let mut cargo = cargo(stage, built)?;
+    cargo.args(filter).env(SKIPS_VARIABLE, &skips_path);
+    if stage != Stage::Unit {
+        // Tests that measure time would measure each other.
+        cargo.arg("--test-threads=1");
+    }
+    say(&format!("tests: {}", stage.name()));
+    let mut child = cargo
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo")?;
+    let stdout = child.stdout.take().context("cargo has no output")?;
+    let mut tally = Tally::default();
+    for line in BufReader::new(stdout).lines() {
+        let line = line.context("cannot read the tests' output")?;
+        println!("{line}");
+        tally = tally + Tally::of_line(&line).unwrap_or_default();
+    }
+    let status = child.wait().context("cannot wait for cargo")?;
+    if !status.success() && tally.failed == 0 {
+        bail!("the tests did not all run: cargo ended with {status}");
+    }
+    let file =
+        fs::read_to_string(&skips_path).with_context(|| format!("cannot read {}", skips_path.display()))?;
+    let skipped = skips(&file);
+    for (test, reason) in &skipped {
+        println!("skipped: {test}: {reason}");
+    }
+    say(&format!(
+        "{} took {:.0} s",
+        stage.name(),
+        start.elapsed().as_secs_f64()
+    ));
+    Ok(tally.moving(u32::try_from(skipped.len()).unwrap_or(u32::MAX)))
+}
+
+/// How many tests a stage would have run.
+fn count(stage: Stage, built: &Built, filter: Option<&str>) -> Result<u32> {
+    let mut cargo = cargo(Stage::Host, built)?;
+    let listed = output(cargo.args(filter).args(["--list", "--format=terse"]));
+    let listed = listed.with_context(|| format!("the tests of {} do not compile", stage.name()))?;
+    let tests = listed.lines().filter(|line| line.ends_with(": test")).count();
+    Ok(u32::try_from(tests).unwrap_or(u32::MAX))
+}
+
+/// `cargo test` for a stage, up to the arguments for the test programs.
+fn cargo(stage: Stage, built: &Built) -> Result<Command> {
+    let mut cargo = compile::cargo("test", &built.object);
+    cargo.arg("--no-fail-fast").env(PROGRAM_VARIABLE, &built.program);
+    cargo.arg("--target-dir").arg(workspace::target()?);
+    match stage {
+        Stage::Unit => {
+            cargo.args([
+                "--workspace",
+                "--exclude",
+                "perturb-ebpf",
+                "--exclude",
+                END_TO_END,
+            ]);
+        }
+        Stage::Host => {
+            cargo.args(["--package", END_TO_END]);
+        }
+        Stage::Sandbox => {
+            cargo.args(["--package", END_TO_END, "--config"]).arg(runner()?);
+        }
+    }
+    cargo.arg("--");
+    Ok(cargo)
+}
+
+/// The setting that has cargo start test programs through `xtask sandbox`.
+fn runner() -> Result<OsString> {
+    let xtask = env::current_exe().context("cannot find xtask's own executable")?;
+    let target: PathBuf = workspace::target()?;
+    let words = [
+        xtask.into_os_string(),
+        "sandbox".into(),
+        "--writable".into(),
+        target.into_os_string(),
+        "--".into(),
+    ];
+    let words: Vec<_> = words
+        .iter()
+        .map(|word| format!("{:?}", word.to_string_lossy()))
+        .collect();
+    Ok(format!("target.'cfg(all())'.runner=[{}]", words.join(",")).into())
+}
