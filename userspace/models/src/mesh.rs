@@ -10,6 +10,7 @@
 //! What it lacks: back-pressure. A blocked message waits in a buffer as large as needed and leaves the
 //! channels behind it free, which is Agarwal's assumption too; a wormhole network holds them.
 
+pub mod comparison;
 pub mod simulation;
 
 use crate::logpc::network::Wiring;

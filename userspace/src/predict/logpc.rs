@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 use perturb_models::logpc::application::{self, ApplicationTime};
 use perturb_models::logpc::{Input, Kind, Parameters, Prediction, predict};
-use perturb_models::mesh::simulation::{Seen, Settings, Traffic, simulate};
+use perturb_models::mesh::comparison::{self, Row};
+use perturb_models::mesh::simulation::{Seen, simulate};
 use perturb_models::mesh::{Mesh, MeshError};
 use serde::Serialize;
 
 use super::input::{InputError, read};
-
-/// Head's time from one channel to the next in the simulation, in cycles.
-const HOP: f64 = 1.0;
+use super::table::{Table, number, optional};
 
 /// Arguments of `perturb predict logpc`.
 #[derive(Args, Debug)]
@@ -27,6 +26,9 @@ pub struct LogpcArgs {
     /// needs `network.shape`.
     #[arg(long)]
     pub simulate: bool,
+    /// With --simulate: model and simulation for an eighth to eight times the message size.
+    #[arg(long, requires = "simulate")]
+    pub sweep: bool,
     /// Messages to simulate.
     #[arg(long, default_value_t = 200_000, requires = "simulate", value_parser = clap::value_parser!(u64).range(100..))]
     pub messages: u64,
@@ -54,7 +56,16 @@ struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<ApplicationTime>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    simulation: Option<Seen>,
+    simulation: Option<Simulation>,
+}
+
+/// The simulation's part of it.
+#[derive(Debug, Serialize)]
+struct Simulation {
+    #[serde(flatten)]
+    seen: Seen,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sweep: Option<Vec<Row>>,
 }
 
 pub(super) fn run(args: &LogpcArgs, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -82,28 +93,14 @@ pub(super) fn run(args: &LogpcArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn simulated(args: &LogpcArgs, parameters: &Parameters) -> Result<Seen, SimulationError> {
+fn simulated(args: &LogpcArgs, parameters: &Parameters) -> Result<Simulation, SimulationError> {
     let shape = parameters.shape.as_ref().ok_or(SimulationError::NoShape)?;
     let mesh = Mesh::new(shape, parameters.network.wiring).map_err(SimulationError::Mesh)?;
-    let work = parameters.pattern.work;
-    let message = parameters.message;
-    let traffic = match parameters.pattern.kind {
-        Kind::RequestReply => Traffic::RequestReply { work },
-        Kind::OneWay => Traffic::Periodic {
-            interval: message.send + message.receive + work,
-        },
-        Kind::Bulk => Traffic::Bulk {
-            interval: message.interval() + work,
-        },
-    };
-    let settings = Settings {
-        traffic,
-        message,
-        hop: HOP,
-        messages: args.messages,
-        seed: args.seed,
-    };
-    Ok(simulate(&mesh, settings))
+    let seen = simulate(&mesh, comparison::settings(parameters, args.messages, args.seed));
+    let sweep = args
+        .sweep
+        .then(|| comparison::sweep(parameters, &mesh, args.messages, args.seed));
+    Ok(Simulation { seen, sweep })
 }
 
 fn table(parameters: &Parameters, answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
@@ -178,7 +175,7 @@ fn table(parameters: &Parameters, answer: &Answer, out: &mut dyn Write) -> std::
             "with contention", application.logpc_cycles
         )?;
     }
-    if let Some(seen) = simulation {
+    if let Some(Simulation { seen, sweep }) = simulation {
         writeln!(out, "simulated, {} messages", seen.messages)?;
         let mut row = |name: &str, cycles: f64| writeln!(out, "  {name:<44} {cycles:>12.1} cycles");
         row("from one message of a node to its next", seen.period_cycles)?;
@@ -191,6 +188,44 @@ fn table(parameters: &Parameters, answer: &Answer, out: &mut dyn Write) -> std::
             seen.utilization * 100.0,
             seen.busiest * 100.0
         )?;
+        if let Some(rows) = sweep {
+            writeln!(out)?;
+            sweep_table(rows).print(out)?;
+        }
     }
     Ok(())
+}
+
+fn sweep_table(rows: &[Row]) -> Table {
+    let mut table = Table::new(
+        0,
+        &[
+            "message, B",
+            "rho, %",
+            "simulated",
+            "busiest",
+            "C_n, cycles",
+            "simulated",
+            "period, cycles",
+            "simulated",
+        ],
+    );
+    for row in rows {
+        let percent = |share: f64| number((share * 1000.0).round() / 10.0);
+        let tenth = |cycles: f64| number((cycles * 10.0).round() / 10.0);
+        table.row(vec![
+            number(row.message_bytes),
+            percent(row.utilization),
+            percent(row.simulated_utilization),
+            percent(row.simulated_busiest),
+            optional(
+                row.network_contention_cycles
+                    .map(|cycles| (cycles * 10.0).round() / 10.0),
+            ),
+            tenth(row.simulated_network_contention_cycles),
+            tenth(row.period_cycles),
+            tenth(row.simulated_period_cycles),
+        ]);
+    }
+    table
 }
