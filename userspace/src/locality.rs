@@ -273,3 +273,115 @@ fn json_lines(text: &str) -> Result<Requests, RequestError> {
         captured: Some(Skipped::default()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: LocalityArgs,
+    }
+
+    fn data(name: &str) -> String {
+        format!("{}/models/tests/data/locality/{name}", env!("CARGO_MANIFEST_DIR"))
+    }
+
+    fn output(arguments: &[&str]) -> anyhow::Result<String> {
+        let command = Command::try_parse_from(["locality"].iter().chain(arguments))?;
+        let mut out = Vec::new();
+        run(&command.args, &mut out)?;
+        Ok(String::from_utf8(out)?)
+    }
+
+    fn json(arguments: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&output(arguments).unwrap()).unwrap()
+    }
+
+    fn file(content: &[u8]) -> (tempfile::TempDir, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("requests");
+        std::fs::write(&path, content).unwrap();
+        let name = path.display().to_string();
+        (folder, name)
+    }
+
+    #[test]
+    fn the_keys_of_the_contract() {
+        let found = json(&[&data("table1-b-paths2.txt"), "--json"]);
+        for key in ["locality", "spatial", "temporal", "alternative"] {
+            assert!(found[key].is_f64(), "{key}: {found}");
+        }
+        let partitions = found["partitions"].as_array().unwrap();
+        assert_eq!(partitions.len(), 3);
+        assert_eq!(partitions[1], serde_json::json!({ "requests": 4, "paths": 2 }));
+    }
+
+    #[test]
+    fn options_add_working_sets_and_costs() {
+        let path = data("table2-b-natural.txt");
+        let found = json(&[&path, "--json", "--working-sets", "--network", "100,10,1,3"]);
+        assert_eq!(
+            found["partitions"][1]["working_set"],
+            serde_json::json!(["4", "5", "6"])
+        );
+        assert_eq!(found["network"]["cost"]["total"], 740.0);
+        let text = output(&[&path, "--partition", "paths 1"]).unwrap();
+        assert!(
+            text.contains("120 partitions") && text.contains("and 80 more"),
+            "{text}"
+        );
+        let found = json(&["--experiment", "50", "--network", "100,10,1,8", "--json"]);
+        assert!(found["overall"]["linear"].as_f64().unwrap() > 0.5, "{found}");
+    }
+
+    #[test]
+    fn json_lines_and_detected_loops() {
+        let lines: String = (0..30)
+            .map(|index| {
+                format!(
+                    "{{\"src\": \"h{}\", \"destination\": {}, \"bytes\": 1}}\n",
+                    index % 3,
+                    index % 3
+                )
+            })
+            .collect();
+        let (_folder, name) = file(lines.as_bytes());
+        let found = json(&[&name, "--json"]);
+        assert_eq!(
+            (&found["method"], &found["paths"]),
+            (&"natural".into(), &3.into())
+        );
+        assert_eq!(
+            found["partitions"],
+            serde_json::json!([{ "requests": 30, "paths": 3 }])
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_and_is_the_input_s_fault() {
+        let cases: [(&[u8], &[&str], &str); 7] = [
+            (b"1 2", &[], "no partitioning is named"),
+            (b"1 2", &["--partition", "best"], "--partition: partition `best`"),
+            (b"1 (2", &[], "line 1, column 3"),
+            (b"\xff\xfe", &[], "not a text in UTF-8 at byte 0"),
+            (b"{\"src\": 1}", &[], "line 1: `destination` is missing"),
+            (b"{\"src\": ", &[], "line 1: EOF"),
+            (
+                b"1\npartition: single",
+                &["--network", "1,2,3"],
+                "give four numbers K,E,A,m",
+            ),
+        ];
+        for (content, options, expected) in cases {
+            let (_folder, name) = file(content);
+            let error = output(&[&[name.as_str()], options].concat()).unwrap_err();
+            assert!(format!("{error:#}").contains(expected), "{error:#}");
+            assert!(is_invalid_input(&error), "{error:#}");
+        }
+        assert!(is_invalid_input(&output(&["/nonexistent"]).unwrap_err()));
+    }
+}

@@ -229,3 +229,80 @@ fn sweep_table(rows: &[Row]) -> Table {
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: LogpcArgs,
+    }
+
+    fn output(arguments: &[&str]) -> anyhow::Result<String> {
+        let command = Command::try_parse_from(["logpc"].iter().chain(arguments))?;
+        let mut out = Vec::new();
+        run(&command.args, &mut out)?;
+        Ok(String::from_utf8(out)?)
+    }
+
+    fn data(name: &str) -> String {
+        format!("{}/models/tests/data/logpc/{name}", env!("CARGO_MANIFEST_DIR"))
+    }
+
+    #[test]
+    fn the_keys_of_the_contract() {
+        let keys = |name: &str| -> Vec<String> {
+            let text = output(&[&data(name), "--json"]).unwrap();
+            let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+            found.as_object().unwrap().keys().cloned().collect()
+        };
+        let common = [
+            "logp_cycles",
+            "lopc_cycles",
+            "logpc_cycles",
+            "network_contention_cycles",
+        ];
+        for name in [
+            "table4-synchronous.yaml",
+            "table4-asynchronous.yaml",
+            "long-messages.yaml",
+        ] {
+            let found = keys(name);
+            assert!(
+                common.iter().all(|key| found.iter().any(|known| known == key)),
+                "{name}: {found:?}"
+            );
+            let bulk = ["intermessage_cycles", "inflation"];
+            let has = bulk
+                .iter()
+                .filter(|key| found.iter().any(|known| known == *key))
+                .count();
+            assert_eq!(
+                has,
+                if name.starts_with("long") { 2 } else { 0 },
+                "{name}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn simulation_needs_a_shape() {
+        let error = output(&[&data("table4-synchronous.yaml"), "--simulate"]).unwrap_err();
+        assert!(
+            format!("{error:#}").contains("--simulate needs `network.shape`"),
+            "{error:#}"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("input.yaml");
+        let text = std::fs::read_to_string(data("table4-synchronous.yaml")).unwrap();
+        let given = "dimensions: 2\n  mean_distance_per_dimension: 2";
+        std::fs::write(&path, text.replace(given, "shape: [4, 8]")).unwrap();
+        let path = path.display().to_string();
+        let text = output(&[&path, "--simulate", "--sweep", "--messages", "2000"]).unwrap();
+        assert!(text.contains("simulated, ") && text.contains("busiest"), "{text}");
+    }
+}

@@ -3,6 +3,8 @@
 
 mod events;
 mod output;
+#[cfg(test)]
+mod tests;
 
 use std::error::Error;
 use std::io::Write;
