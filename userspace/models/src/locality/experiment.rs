@@ -42,8 +42,13 @@ pub fn points(document: &Document, network: &Network) -> Vec<(Method, f64, f64)>
     let point = |method: Method| {
         let partitioning = Partitioning::by(method, document).ok()?;
         let cost = network.cost(&document.sequence, &partitioning);
-        (cost.total > 0.0)
-            .then(|| (method, partitioning.locality().locality, cost.requests as f64 / cost.total))
+        (cost.total > 0.0).then(|| {
+            (
+                method,
+                partitioning.locality().locality,
+                cost.requests as f64 / cost.total,
+            )
+        })
     };
     methods(network.slots).into_iter().filter_map(point).collect()
 }
@@ -54,14 +59,20 @@ pub fn run(network: &Network, programs: u32, seed: u64) -> Option<Experiment> {
     let (mut all, mut ranks) = (Vec::new(), Vec::new());
     for program in 0..programs {
         let document = random_program(seed, u64::from(program));
-        let points: Vec<(f64, f64)> =
-            points(&document, network).into_iter().map(|(_, locality, rate)| (locality, rate)).collect();
+        let points: Vec<(f64, f64)> = points(&document, network)
+            .into_iter()
+            .map(|(_, locality, rate)| (locality, rate))
+            .collect();
         all.extend(points.iter().copied());
         ranks.extend(correlation(points).map(|found| found.rank));
     }
     let overall = correlation(all)?;
     let mean_rank_within_program = ranks.iter().sum::<f64>() / ranks.len().max(1) as f64;
-    Some(Experiment { programs, overall, mean_rank_within_program })
+    Some(Experiment {
+        programs,
+        overall,
+        mean_rank_within_program,
+    })
 }
 
 fn random_program(seed: u64, program: u64) -> Document {
@@ -87,7 +98,12 @@ fn random_program(seed: u64, program: u64) -> Document {
         requests.extend(body.repeat(iterations as usize));
         loops.push(start..requests.len());
     }
-    Document { sequence: Sequence::new(requests, Vec::new()), loops, cuts: None, method: None }
+    Document {
+        sequence: Sequence::new(requests, Vec::new()),
+        loops,
+        cuts: None,
+        method: None,
+    }
 }
 
 #[cfg(test)]
@@ -98,7 +114,10 @@ mod tests {
     fn locality_foretells_the_cost() {
         let network = Network::new(100.0, 10.0, 1.0, 8).unwrap();
         let found = run(&network, 100, 1).unwrap();
-        assert!(found.overall.linear > 0.5 && found.mean_rank_within_program > 0.5, "{found:?}");
+        assert!(
+            found.overall.linear > 0.5 && found.mean_rank_within_program > 0.5,
+            "{found:?}"
+        );
         assert_eq!(found.overall.points.len(), 700);
         assert_eq!(run(&network, 100, 1), Some(found));
     }
