@@ -84,6 +84,14 @@ pub(super) fn same_instant(one: f64, other: f64) -> bool {
     (one - other).abs() <= 1e-6 + 1e-12 * one.abs().max(other.abs())
 }
 
+/// What became of the share of an edge.
+#[derive(Clone, Copy)]
+struct Change {
+    height: usize,
+    before: f64,
+    after: f64,
+}
+
 struct Simulation<'input> {
     network: &'input Network,
     program: &'input Program,
@@ -339,6 +347,7 @@ impl Simulation<'_> {
             path,
             version: 0,
             looked: 0,
+            places: (0, 0),
         };
         if let Some(rule) = &mut self.rule {
             rule.enters(&self.state, &flow, now);
@@ -383,16 +392,22 @@ impl Simulation<'_> {
                 continue;
             }
             let (height, first, up, down) = self.edges.place(edge);
-            if full_speed * f64::from(before.max(after)) <= self.network.bandwidth(height) {
+            let bandwidth = self.network.bandwidth(height);
+            if full_speed * f64::from(before.max(after)) <= bandwidth {
                 continue;
             }
+            let change = Change {
+                height,
+                before: bandwidth / f64::from(before),
+                after: bandwidth / f64::from(after),
+            };
             let last = (first + (1 << (height - 1))).min(self.state.from.len());
             for node in first..last {
                 if up {
-                    self.look_at_all(node, Direction::Up, height, now);
+                    self.look_at_all(node, Direction::Up, change, now);
                 }
                 if down {
-                    self.look_at_all(node, Direction::Down, height, now);
+                    self.look_at_all(node, Direction::Down, change, now);
                 }
             }
         }
@@ -403,14 +418,17 @@ impl Simulation<'_> {
         self.touched.clear();
     }
 
-    fn look_at_all(&mut self, node: usize, direction: Direction, height: usize, now: f64) {
+    /// Looks at the transfers of a node to which a changed share can make a difference.
+    fn look_at_all(&mut self, node: usize, direction: Direction, change: Change, now: f64) {
         let list = |state: &State, index: usize| match direction {
             Direction::Up => state.from[node].get(index).copied(),
             Direction::Down => state.to[node].get(index).copied(),
         };
         let mut index = 0;
         while let Some(slot) = list(&self.state, index) {
-            if self.state.flows[slot as usize].height >= height {
+            let flow = &self.state.flows[slot as usize];
+            // It was this edge that limited it, or it is now. Rates are shares, so equality is exact.
+            if flow.height >= change.height && (flow.rate == change.before || flow.rate > change.after) {
                 self.look_at(slot, now);
             }
             index += 1;

@@ -83,6 +83,8 @@ pub(super) struct Flow {
     pub version: u32,
     /// Instant at which its rate was last looked at.
     pub looked: u64,
+    /// Where it stands in the lists of its sender and its receiver.
+    pub places: (u32, u32),
 }
 
 /// A transfer that has ended within the jitter.
@@ -291,8 +293,11 @@ impl State {
                 self.flows.len() as u32 - 1
             }
         };
-        self.from[flow.source as usize].push(slot);
-        self.to[flow.destination as usize].push(slot);
+        let from = &mut self.from[flow.source as usize];
+        let to = &mut self.to[flow.destination as usize];
+        self.flows[slot as usize].places = (from.len() as u32, to.len() as u32);
+        from.push(slot);
+        to.push(slot);
         slot
     }
 
@@ -300,9 +305,16 @@ impl State {
     pub(super) fn remove(&mut self, slot: u32) {
         let flow = &mut self.flows[slot as usize];
         flow.version += 1;
-        let (source, destination) = (flow.source as usize, flow.destination as usize);
-        self.from[source].retain(|other| *other != slot);
-        self.to[destination].retain(|other| *other != slot);
+        let (source, destination, places) = (flow.source as usize, flow.destination as usize, flow.places);
+        // The last of each list takes the place that becomes free.
+        self.from[source].swap_remove(places.0 as usize);
+        if let Some(&moved) = self.from[source].get(places.0 as usize) {
+            self.flows[moved as usize].places.0 = places.0;
+        }
+        self.to[destination].swap_remove(places.1 as usize);
+        if let Some(&moved) = self.to[destination].get(places.1 as usize) {
+            self.flows[moved as usize].places.1 = places.1;
+        }
         self.free.push(slot);
     }
 
