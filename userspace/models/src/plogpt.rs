@@ -34,6 +34,8 @@
 //! * `P_B(h, m)`: they meet on the way down at the port of height `h`, that of the lower ancestor; the
 //!   queue there grows by no more than the smaller of the two, and each of the `2^(h-1)` nodes below
 //!   has its share of the buffer: `b(1) g(m) > d(h) b(h) / 2^(h-1)`.
+//! * The forms of `P_S` and `P_B` are reconstructed, from natural logarithms, a tolerance, a size above
+//!   which time-outs begin, and the outcome for Table II.
 //! * Finish times are decided in order. All transfers that qualify at the same instant, none of them
 //!   being delayed, are delayed together: the worst case, which eq. 25 counts. The expectation delays
 //!   one of them, drawn evenly.

@@ -4,8 +4,8 @@
 //! Model: operations arrive at rate `λ` and pass, in turn,
 //!
 //! 1. a delay center `D` (network and client, nobody waits for anybody),
-//! 2. the server's processor, M/M/1 with service time `S + 2.4 Δo` (2.4 packets per operation, each
-//!    of which costs the added overhead),
+//! 2. the server's processor, M/M/1 with service time `S + 2.4 Δo` (an operation costs 2.4 added
+//!    overheads),
 //! 3. a splitter: with probability `P_hit = min(1, cache / (touched λ))` the data are in memory; the
 //!    SPECsfs data set grows with the load, so the hits fall with it,
 //! 4. the disks, M/M/m with `m` disks of service time `S_d`, fed by the misses.
@@ -35,7 +35,7 @@ pub use line::{Line, fit};
 pub use prediction::{NfsPrediction, Response, Variation};
 pub use station::{erlang_c, mm1_response, mmm_response};
 
-/// Packets of an operation that each cost the added overhead (section 5.3).
+/// Added overheads that an operation costs the server (section 5.3).
 pub const OVERHEADS_PER_OPERATION: f64 = 2.4;
 
 /// One-way latencies of an operation: the request's and the reply's.

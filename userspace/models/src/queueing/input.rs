@@ -57,7 +57,7 @@ pub struct Network {
     /// Added one-way latency: `ΔL`.
     #[serde(alias = "latency")]
     pub added_latency: Micros,
-    /// Packets per operation that cost an overhead.
+    /// Overheads per operation.
     pub overheads_per_operation: f64,
     /// One-way latencies per operation.
     pub latencies_per_operation: f64,
