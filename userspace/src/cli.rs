@@ -13,7 +13,7 @@ use perturb_dataplane::{
 use crate::{
     controller::setup::{PacerChoice, Pacing, ProfileError},
     lab::{MAX_HOSTS, inside},
-    nfs,
+    locality, nfs, predict,
 };
 
 /// Done.
@@ -68,6 +68,10 @@ enum Command {
     On(inside::On),
     /// NFS: a SPECsfs-like load, a server in memory, the response-time curve
     Nfs(nfs::Nfs),
+    /// What would a program do on another network? The models of five papers
+    Predict(predict::PredictArgs),
+    /// Locality of a sequence of requests, and its working sets
+    Locality(locality::LocalityArgs),
     /// Print the JSON Schema of profiles, for editors
     Schema,
     /// Print a shell's completions
@@ -237,6 +241,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Run(args) => emulate::run(args),
         Command::On(args) => match inside::on(&args)? {},
         Command::Nfs(args) => nfs::run(args),
+        Command::Predict(args) => predict::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
+        Command::Locality(args) => locality::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
         Command::Schema => files::schema(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "perturb", &mut std::io::stdout());
@@ -251,7 +257,11 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    if error.is::<ProfileError>() || error.is::<nfs::InvalidInput>() {
+    if error.is::<ProfileError>()
+        || error.is::<nfs::InvalidInput>()
+        || predict::is_invalid_input(error)
+        || locality::is_invalid_input(error)
+    {
         INVALID
     } else if lacks_fq(error) || error.is::<files::Lacking>() {
         LACKING

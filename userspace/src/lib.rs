@@ -3,13 +3,17 @@
 //! ```text
 //! cli ──► controller ──► registry (what is applied on this machine)
 //!   │         └────────► perturb-dataplane (programs, maps, devices)
-//!   └───► lab (private hosts) ──► controller
+//!   ├───► lab (private hosts) ──► controller
+//!   ├───► nfs (perturb-workloads)
+//!   └───► predict, locality (perturb-models)
 //! ```
 
 pub mod cli;
 pub mod controller;
 pub mod home;
 pub mod lab;
+pub mod locality;
 pub mod nfs;
+pub mod predict;
 pub mod registry;
 pub mod report;
