@@ -33,7 +33,15 @@ fn compare(row: &Row<'_>, source: &'static str) -> Option<Comparison> {
     Some(Comparison {
         model: "locality",
         source,
-        case: format!("{}, {method}", if method == "given" { text } else { requests }),
+        // A stroke would end a cell of a Markdown table.
+        case: format!(
+            "{}, {method}",
+            if method == "given" {
+                text.replace('|', "/")
+            } else {
+                requests.into()
+            }
+        ),
         unit: "",
         paper,
         ours,
