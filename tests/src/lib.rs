@@ -1,1 +1,26 @@
-//! Helpers of the end-to-end tests.
+//! Instruments of the end-to-end tests, the demo and the comparison with other emulators.
+//!
+//! ```text
+//! bed         two or more hosts in network namespaces, joined by veth pairs
+//! product     the perturb executable under test: apply, status, clear
+//! emulation   what is put between the hosts: nothing, netem, or perturb with one of its pacers
+//! datagrams   UDP: when each packet was sent and when it arrived
+//! streams     TCP: bytes that arrived in a window of time
+//! frames      raw Ethernet frames, for what sockets do not send
+//! remains     what a finished emulation must not leave
+//! ```
+//!
+//! The hosts share this machine's CLOCK_MONOTONIC, so one-way delays are measured directly. All stamps are
+//! taken in user space: what the sockets and the scheduler add is in every measurement, the control without
+//! emulation included, which is why every result stands beside such a control. Nothing here knows how
+//! perturb works inside; only [`remains`] knows the names of what it makes.
+
+pub mod bed;
+pub mod clock;
+pub mod datagrams;
+pub mod emulation;
+pub mod kernel;
+pub mod measure;
+pub mod product;
+pub mod remains;
+pub mod streams;

@@ -1,0 +1,196 @@
+//! A test bed: hosts in network namespaces of their own, joined by one veth pair.
+//!
+//! ```text
+//! left:eth0 (10.78.0.1, fd78::1) ═══ right:eth0 (10.78.0.2, fd78::2)
+//! ```
+//!
+//! Neighbor tables are filled in, so that no ARP disturbs a measurement; interfaces are quiet (no IPv6
+//! address generation). The namespaces have no name: they end with the last handle and process.
+
+use std::{
+    io::Write as _,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::{fd::AsRawFd as _, unix::process::CommandExt as _},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sched::{CloneFlags, setns};
+use perturb_dataplane::namespace::Namespace;
+
+/// Interface of each host.
+pub const INTERFACE: &str = "eth0";
+
+/// A host of a bed.
+#[derive(Debug)]
+pub struct Host {
+    /// Its network namespace.
+    pub namespace: Namespace,
+    /// Its IPv4 address.
+    pub v4: Ipv4Addr,
+    /// Its IPv6 address.
+    pub v6: Ipv6Addr,
+    /// Its hardware address.
+    pub hardware: [u8; 6],
+}
+
+impl Host {
+    fn new(number: u8) -> Result<Self> {
+        Ok(Self {
+            namespace: Namespace::create().context("making a network namespace (root is needed)")?,
+            v4: Ipv4Addr::new(10, 78, 0, number),
+            v6: Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, number.into()),
+            hardware: [2, 0x74, 0x65, 0, 0, number],
+        })
+    }
+
+    /// Its address of a family.
+    #[must_use]
+    pub fn address(&self, family: Family) -> IpAddr {
+        match family {
+            Family::V4 => self.v4.into(),
+            Family::V6 => self.v6.into(),
+        }
+    }
+
+    /// Runs work inside it, on a thread of its own. Sockets made there stay there.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        self.namespace.enter(work).context("entering a network namespace")
+    }
+
+    /// A command that will run in it.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let namespace = self.namespace.as_raw_fd();
+        let mut command = Command::new(program);
+        let enter = move || {
+            // SAFETY: the handle is open: `command` is run while its host lives.
+            let namespace = unsafe { std::os::fd::BorrowedFd::borrow_raw(namespace) };
+            Ok(setns(namespace, CloneFlags::CLONE_NEWNET)?)
+        };
+        // SAFETY: the closure makes one system call and neither allocates nor locks.
+        unsafe { command.pre_exec(enter) };
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command in it to its end, which must be a success; its standard output.
+    pub fn run(&self, line: &str) -> Result<String> {
+        let mut words = line.split_whitespace();
+        let program = words.next().context("no command")?;
+        let output = self
+            .command(program)
+            .args(words)
+            .output()
+            .with_context(|| format!("running `{line}`"))?;
+        ensure!(
+            output.status.success(),
+            "`{line}`: {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs lines of `ip` in it.
+    fn ip(&self, lines: &str) -> Result<()> {
+        let mut child = self
+            .command("ip")
+            .args(["-batch", "-"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .context("running ip")?;
+        child
+            .stdin
+            .take()
+            .context("ip has no standard input")?
+            .write_all(lines.as_bytes())?;
+        ensure!(child.wait()?.success(), "ip refused one of:\n{lines}");
+        Ok(())
+    }
+
+    /// Sets a value below /proc/sys/net, which is the namespace's own.
+    pub fn sysctl(&self, key: &str, value: &str) -> Result<()> {
+        let path = format!("/proc/sys/net/{key}");
+        self.enter(|| std::fs::write(&path, value))?
+            .with_context(|| format!("writing {path}"))
+    }
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Two hosts.
+#[derive(Debug)]
+pub struct Bed {
+    /// The one that sends, in most tests; perturb is applied here.
+    pub left: Host,
+    /// The one that receives.
+    pub right: Host,
+}
+
+/// Largest socket buffers of TCP: more than the delay-bandwidth product of 10 Gbit/s and 40 ms.
+const TCP_BUFFERS: &str = "4096 131072 67108864";
+
+impl Bed {
+    /// Makes the hosts and joins them.
+    pub fn new() -> Result<Self> {
+        let bed = Self {
+            left: Host::new(1)?,
+            right: Host::new(2)?,
+        };
+        // /proc/PID/fd of this process names the other namespace for `ip`.
+        let right = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            bed.right.namespace.as_raw_fd()
+        );
+        bed.left.ip(&format!(
+            "link add {INTERFACE} mtu 1500 type veth peer name {INTERFACE} mtu 1500 netns {right}\n"
+        ))?;
+        bed.configure(&bed.left, &bed.right)?;
+        bed.configure(&bed.right, &bed.left)?;
+        Ok(bed)
+    }
+
+    fn configure(&self, host: &Host, peer: &Host) -> Result<()> {
+        let hardware = |address: [u8; 6]| address.map(|byte| format!("{byte:02x}")).join(":");
+        host.ip(&format!(
+            "link set lo up\n\
+             link set {INTERFACE} addrgenmode none address {}\n\
+             link set {INTERFACE} up\n\
+             address add {}/24 dev {INTERFACE}\n\
+             address add {}/64 dev {INTERFACE} nodad\n\
+             neighbor add {} lladdr {peer_hardware} dev {INTERFACE}\n\
+             neighbor add {} lladdr {peer_hardware} dev {INTERFACE}\n",
+            hardware(host.hardware),
+            host.v4,
+            host.v6,
+            peer.v4,
+            peer.v6,
+            peer_hardware = hardware(peer.hardware),
+        ))?;
+        for buffers in ["ipv4/tcp_rmem", "ipv4/tcp_wmem"] {
+            host.sysctl(buffers, TCP_BUFFERS)?;
+        }
+        // What one measurement taught TCP must not help the next.
+        host.sysctl("ipv4/tcp_no_metrics_save", "1")
+    }
+
+    /// Switches segmentation offloads of both ends off or on: without them each packet is a wire packet.
+    pub fn offloads(&self, on: bool) -> Result<()> {
+        let state = if on { "on" } else { "off" };
+        for host in [&self.left, &self.right] {
+            host.run(&format!(
+                "ethtool -K {INTERFACE} tso {state} gso {state} gro {state}"
+            ))?;
+        }
+        Ok(())
+    }
+}

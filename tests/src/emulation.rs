@@ -1,0 +1,104 @@
+//! What lies between the hosts of a bed: nothing, netem, or perturb.
+
+use anyhow::Result;
+
+use crate::{
+    bed::{Bed, INTERFACE},
+    product::{Applied, Pacer, Product},
+};
+
+/// An emulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Emulator {
+    /// None: the control.
+    Off,
+    /// tc-netem, at both ends.
+    Netem,
+    /// perturb, at the left end.
+    Perturb(Pacer),
+}
+
+impl Emulator {
+    /// All of them, the control first.
+    pub const ALL: [Self; 4] = [
+        Self::Off,
+        Self::Netem,
+        Self::Perturb(Pacer::Fq),
+        Self::Perturb(Pacer::User),
+    ];
+
+    /// Its name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Netem => "netem",
+            Self::Perturb(Pacer::Fq) => "perturb fq",
+            Self::Perturb(Pacer::User) => "perturb user",
+        }
+    }
+}
+
+/// The same network for each emulator, both ways alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Link<'a> {
+    /// Arguments of `tc qdisc add … netem`.
+    pub netem: &'a str,
+    /// A profile of perturb.
+    pub perturb: &'a str,
+}
+
+/// An emulation at work; dropping it ends it.
+#[derive(Debug)]
+pub enum Emulation<'a> {
+    /// Nothing.
+    Off,
+    /// netem on both ends of a bed.
+    Netem(Netem<'a>),
+    /// perturb.
+    Perturb(Applied<'a>),
+}
+
+impl<'a> Emulation<'a> {
+    /// Puts an emulator to work.
+    pub fn start(product: &'a Product, bed: &'a Bed, emulator: Emulator, link: Link<'_>) -> Result<Self> {
+        Ok(match emulator {
+            Emulator::Off => Self::Off,
+            Emulator::Netem => {
+                let started = Self::Netem(Netem(bed));
+                for host in [&bed.left, &bed.right] {
+                    host.run(&format!(
+                        "tc qdisc add dev {INTERFACE} root netem limit 1000000 {}",
+                        link.netem
+                    ))?;
+                }
+                started
+            }
+            Emulator::Perturb(pacer) => Self::Perturb(product.apply(&bed.left, link.perturb, pacer)?),
+        })
+    }
+
+    /// Ends it, and says if it dropped what it should not have.
+    pub fn stop(self) -> Result<()> {
+        match self {
+            Self::Perturb(applied) => {
+                applied.nothing_unintended()?;
+                applied.stop()
+            }
+            Self::Off | Self::Netem(_) => Ok(()),
+        }
+    }
+}
+
+/// netem on both ends of a bed; dropping it removes it.
+#[derive(Debug)]
+pub struct Netem<'a>(&'a Bed);
+
+impl Drop for Netem<'_> {
+    fn drop(&mut self) {
+        for host in [&self.0.left, &self.0.right] {
+            // If the second could not be made, there is none to remove.
+            let _ = host.run(&format!("tc qdisc del dev {INTERFACE} root"));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The executable under test.
+
+use std::{
+    env, fs,
+    io::Read as _,
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::bed::{Host, INTERFACE};
+
+/// How long a command may take to begin or to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// perturb, as built.
+#[derive(Debug)]
+pub struct Product {
+    /// The executable.
+    pub path: PathBuf,
+    profiles: TempDir,
+}
+
+/// Which pacer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacer {
+    /// sch_fq.
+    Fq,
+    /// A thread of perturb.
+    User,
+}
+
+impl Pacer {
+    /// As `--pacer` takes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fq => "fq",
+            Self::User => "user",
+        }
+    }
+}
+
+impl Product {
+    /// The executable that the environment variable PERTURB_BIN names.
+    pub fn find() -> Result<Self> {
+        let Some(path) = env::var_os("PERTURB_BIN") else {
+            bail!("PERTURB_BIN does not name the perturb executable; `cargo xtask test` sets it");
+        };
+        Self::at(Path::new(&path))
+    }
+
+    /// As [`Self::find`], or else the `perturb` beside this executable.
+    pub fn find_or_beside() -> Result<Self> {
+        if env::var_os("PERTURB_BIN").is_some() {
+            return Self::find();
+        }
+        let this = env::current_exe().context("finding this executable")?;
+        Self::at(&this.with_file_name("perturb"))
+    }
+
+    fn at(path: &Path) -> Result<Self> {
+        let path =
+            fs::canonicalize(path).with_context(|| format!("perturb executable {}", path.display()))?;
+        Ok(Self {
+            path,
+            profiles: TempDir::with_prefix("perturb-tests-")?,
+        })
+    }
+
+    /// Writes a profile; its path.
+    pub fn profile(&self, text: &str) -> Result<PathBuf> {
+        let text = if text.contains("version:") {
+            text.to_owned()
+        } else {
+            format!("version: 1\n{text}")
+        };
+        let (_, path) = tempfile::Builder::new()
+            .suffix(".yaml")
+            .tempfile_in(&self.profiles)?
+            .keep()?;
+        fs::write(&path, text)?;
+        Ok(path)
+    }
+
+    /// A command of it on a host.
+    #[must_use]
+    pub fn on(&self, host: &Host) -> Command {
+        host.command(&self.path)
+    }
+
+    /// Runs a command of it on a host to its end.
+    pub fn call(&self, host: &Host, arguments: &[&str]) -> Result<Called> {
+        let output = self
+            .on(host)
+            .args(arguments)
+            .output()
+            .context("running perturb")?;
+        Ok(Called {
+            status: output.status,
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Puts a host's interface under emulation, in the foreground of a process of its own; returns when
+    /// the emulation runs.
+    pub fn apply<'a>(&'a self, host: &'a Host, profile: &str, pacer: Pacer) -> Result<Applied<'a>> {
+        self.apply_with(host, profile, pacer, &[])
+    }
+
+    /// As [`Self::apply`], with more arguments.
+    pub fn apply_with<'a>(
+        &'a self,
+        host: &'a Host,
+        profile: &str,
+        pacer: Pacer,
+        arguments: &[&str],
+    ) -> Result<Applied<'a>> {
+        let profile = self.profile(profile)?;
+        let mut child = self
+            .on(host)
+            .arg("apply")
+            .arg(&profile)
+            .args(["--iface", INTERFACE, "--pacer", pacer.name(), "--quiet"])
+            .args(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("starting perturb apply")?;
+        let start = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait()? {
+                bail!("perturb apply ended with {status}: {}", said(&mut child));
+            }
+            let applied = Applied {
+                product: self,
+                host,
+                child: Some(child),
+            };
+            if applied
+                .report()?
+                .is_some_and(|report| report["lease_left_ms"].as_u64() != Some(0))
+            {
+                return Ok(applied);
+            }
+            ensure!(start.elapsed() < PATIENCE, "perturb apply does not begin");
+            thread::sleep(Duration::from_millis(10));
+            child = applied.give_up_child()?;
+        }
+    }
+
+    /// `perturb status --json`.
+    pub fn status(&self, host: &Host) -> Result<Vec<Value>> {
+        let called = self.call(host, &["status", "--json"])?;
+        // While an emulation comes or goes its parts may be missing for a moment.
+        if !called.status.success() {
+            return Ok(Vec::new());
+        }
+        match serde_json::from_str(&called.stdout)? {
+            Value::Array(reports) => Ok(reports),
+            other => bail!("perturb status --json printed {other}"),
+        }
+    }
+}
+
+fn said(child: &mut Child) -> String {
+    let mut text = String::new();
+    if let Some(stderr) = &mut child.stderr {
+        // What cannot be read is missing from a message only.
+        let _ = stderr.read_to_string(&mut text);
+    }
+    text
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Called {
+    /// How.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl Called {
+    /// Its exit code, or 128 plus the signal that ended it.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| 128 + self.status.signal().unwrap_or_default())
+    }
+}
+
+/// An emulation that a process of its own keeps up. Dropping it kills that process and clears.
+#[derive(Debug)]
+pub struct Applied<'a> {
+    product: &'a Product,
+    host: &'a Host,
+    child: Option<Child>,
+}
+
+impl Applied<'_> {
+    fn give_up_child(mut self) -> Result<Child> {
+        self.child.take().context("the process is gone")
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.as_ref().map_or(0, |child| child.id().cast_signed()))
+    }
+
+    /// What `perturb status` says of it, if anything.
+    pub fn report(&self) -> Result<Option<Value>> {
+        let pid = i64::from(self.pid().as_raw());
+        Ok(self
+            .product
+            .status(self.host)?
+            .into_iter()
+            .find(|report| report["pid"].as_i64() == Some(pid)))
+    }
+
+    /// What `perturb status` says of it now.
+    pub fn counters(&self) -> Result<Value> {
+        self.report()?
+            .context("perturb status does not know the emulation")
+    }
+
+    /// Fails if packets were dropped that the profile does not drop.
+    pub fn nothing_unintended(&self) -> Result<()> {
+        let report = self.counters()?;
+        let unintended = &report["unintended"];
+        ensure!(
+            unintended["horizon"] == 0 && unintended["hold_full"] == 0,
+            "packets were dropped that should not be: {unintended}"
+        );
+        Ok(())
+    }
+
+    /// Sends a signal to its process.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill(self.pid(), signal)?)
+    }
+
+    /// Waits for its end, at most 30 s; what it said on standard error.
+    pub fn ended(mut self) -> Result<(ExitStatus, String)> {
+        let Some(mut child) = self.child.take() else {
+            bail!("the process is gone")
+        };
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if start.elapsed() > PATIENCE {
+                let _ = child.kill();
+                bail!("perturb apply does not end");
+            }
+            thread::sleep(Duration::from_millis(2));
+        };
+        let text = said(&mut child);
+        Ok((status, text))
+    }
+
+    /// Ends it as Ctrl-C does.
+    pub fn stop(self) -> Result<()> {
+        self.signal(Signal::SIGINT)?;
+        let (status, text) = self.ended()?;
+        ensure!(status.success(), "perturb apply ended with {status}: {text}");
+        Ok(())
+    }
+}
+
+impl Drop for Applied<'_> {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
+        // The test has failed already; the next command would clear as well.
+        let _ = child.kill();
+        let _ = child.wait();
+        let _ = self.product.call(self.host, &["clear", "--iface", INTERFACE]);
+    }
+}
