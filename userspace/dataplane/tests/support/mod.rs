@@ -1,0 +1,260 @@
+//! Runs the programs on packets made by hand: `BPF_PROG_TEST_RUN` in a network namespace of the
+//! test's own, with a veth pair where packets are held in earnest.
+//!
+//! The kernel gives every such packet a socket, so both directions take the way of a local sender:
+//! the packet is cloned into the hold device and the original consumed. What the program did is
+//! read off the original, which carries the same stamps.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+pub(crate) mod headers;
+pub(crate) mod oracle;
+pub(crate) mod packet;
+pub(crate) mod sink;
+
+use std::collections::HashMap;
+
+use aya::programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions};
+use perturb_common::{
+    abi::{Attachment, Direction, Event, MAX_CLASSES, ServerState},
+    tables::Tables,
+};
+use perturb_dataplane::{
+    counters::Counters,
+    loader::Loader,
+    maps::{Maps, Wire},
+    netlink::{Netlink, VethPair},
+    programs::{LoadError, LoadOptions, Pacer, Program, Programs},
+};
+
+/// `TC_ACT_UNSPEC`: the packet goes on untouched.
+pub(crate) const PASS: i32 = -1;
+/// `TC_ACT_REDIRECT`: the packet is held (or, to nowhere, consumed).
+pub(crate) const REDIRECT: i32 = 7;
+/// `TC_ACT_SHOT`.
+pub(crate) const SHOT: i32 = 2;
+/// Ifindex of the loopback device, where test packets are by default.
+pub(crate) const LOOPBACK: u32 = 1;
+
+/// What the kernel lets a test say of a packet, and what it says afterwards: `struct __sk_buff`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Context {
+    pub(crate) unused_1: [u32; 2],
+    pub(crate) mark: u32,
+    pub(crate) unused_2: [u32; 5],
+    pub(crate) priority: u32,
+    pub(crate) ingress_ifindex: u32,
+    pub(crate) ifindex: u32,
+    pub(crate) unused_3: u32,
+    pub(crate) cb: [u32; 5],
+    pub(crate) unused_4: [u32; 21],
+    pub(crate) tstamp: u64,
+    pub(crate) wire_len: u32,
+    pub(crate) gso_segs: u32,
+    pub(crate) unused_5: [u32; 2],
+    pub(crate) gso_size: u32,
+    pub(crate) unused_6: u32,
+    pub(crate) hwtstamp: u64,
+}
+
+impl Context {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: plain integers without padding.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: plain integers without padding, for which any bytes are valid.
+        unsafe { std::slice::from_raw_parts_mut((&raw mut *self).cast(), size_of::<Self>()) }
+    }
+}
+
+/// What a run did to a packet.
+#[derive(Clone, Debug)]
+pub(crate) struct Ran {
+    pub(crate) action: i32,
+    pub(crate) context: Context,
+    pub(crate) data: Vec<u8>,
+}
+
+/// Runs a loaded program once.
+pub(crate) fn run(program: &SchedClassifier, data: &[u8], context: Context) -> Result<Ran, ProgramError> {
+    let mut after = Context::default();
+    let mut out = vec![0; data.len() + 64];
+    let result = program.test_run(TestRunOptions {
+        data_in: Some(data),
+        data_out: Some(&mut out),
+        ctx_in: Some(context.bytes()),
+        ctx_out: Some(after.bytes_mut()),
+        ..TestRunOptions::default()
+    })?;
+    out.truncate(result.data_size_out as usize);
+    Ok(Ran {
+        action: result.return_value.cast_signed(),
+        context: after,
+        data: out,
+    })
+}
+
+/// Programs, tables and devices of one test.
+pub(crate) struct Rig {
+    pub(crate) programs: Programs,
+    pub(crate) loader: Loader,
+    pub(crate) tables: Tables,
+    /// Index of the device in which packets are held.
+    pub(crate) hold: u32,
+    pub(crate) sink: sink::Sink,
+}
+
+impl Rig {
+    /// With a profile in force for ever on the loopback device of a new namespace. `None`, with a
+    /// message, if this was built without the eBPF programs.
+    pub(crate) fn new(profile: &str, pacer: Pacer) -> Option<Self> {
+        Self::with_flows(profile, pacer, 4096)
+    }
+
+    /// The same, remembering this many flows.
+    pub(crate) fn with_flows(profile: &str, pacer: Pacer, flows: u32) -> Option<Self> {
+        let options = LoadOptions {
+            pacer,
+            flows,
+            verbose: false,
+        };
+        let programs = match Programs::load(options) {
+            Err(LoadError::NotEmbedded) => {
+                eprintln!("SKIPPED: built without the eBPF programs");
+                return None;
+            }
+            other => other.unwrap(),
+        };
+        // Each test has a thread of its own, and the namespace ends with it.
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let mut netlink = Netlink::open().unwrap();
+        netlink
+            .add_veth(&VethPair {
+                near: "hold",
+                far: "sink",
+                far_namespace: None,
+                indices: (0, 0),
+                mtu: 65_535,
+                near_gso_max_segs: None,
+                alias: None,
+            })
+            .unwrap();
+        for name in ["hold", "sink"] {
+            netlink.set_quiet(name).unwrap();
+            netlink.set_up(name).unwrap();
+        }
+        let hold = netlink.link("hold").unwrap().unwrap().index;
+        let sink = sink::Sink::new(netlink.link("sink").unwrap().unwrap().index).unwrap();
+        let mut programs = programs;
+        for program in [Program::Idle, Program::Egress, Program::Ingress] {
+            programs
+                .program(program)
+                .unwrap_or_else(|error| panic!("{error:?}"));
+        }
+        let loader = Loader::new(Maps::of(&programs).unwrap()).unwrap();
+        let mut rig = Self {
+            programs,
+            loader,
+            tables: Tables::default(),
+            hold,
+            sink,
+        };
+        rig.load(profile);
+        rig.loader.set_lease(u64::MAX).unwrap();
+        rig.attach(
+            LOOPBACK,
+            Attachment {
+                target: LOOPBACK,
+                hold,
+                split: 0,
+                rank: 0,
+            },
+        );
+        Some(rig)
+    }
+
+    /// Puts a profile in force.
+    pub(crate) fn load(&mut self, profile: &str) {
+        let profile = perturb_profile::parse(profile).unwrap_or_else(|errors| panic!("{errors}"));
+        self.tables = perturb_profile::compile(&profile, &HashMap::new()).unwrap();
+        self.loader.load(&self.tables).unwrap();
+    }
+
+    /// Tells the programs about an interface.
+    pub(crate) fn attach(&mut self, index: u32, attachment: Attachment) {
+        self.loader
+            .maps_mut()
+            .attachments
+            .insert(index, Wire(attachment), 0)
+            .unwrap();
+    }
+
+    /// The capture program of a direction.
+    pub(crate) fn capture(&mut self, direction: Direction) -> &SchedClassifier {
+        let program = match direction {
+            Direction::Egress => Program::Egress,
+            Direction::Ingress => Program::Ingress,
+        };
+        self.programs.program(program).unwrap()
+    }
+
+    /// Captures a packet on the loopback device.
+    pub(crate) fn send(&mut self, direction: Direction, data: &[u8], context: Context) -> Ran {
+        run(self.capture(direction), data, context).unwrap()
+    }
+
+    /// How often an event was counted so far.
+    pub(crate) fn event(&self, event: Event) -> u64 {
+        self.loader
+            .maps()
+            .events
+            .get(&(event as u32), 0)
+            .unwrap()
+            .iter()
+            .sum()
+    }
+
+    /// The packets of a class so far.
+    pub(crate) fn packets(&self, class: u32, direction: Direction) -> u64 {
+        let index = direction as u32 * MAX_CLASSES + class;
+        let counters = self.loader.maps().class_counters.get(&index, 0).unwrap();
+        counters.iter().map(|cpu| cpu.0.packets).sum()
+    }
+
+    /// All counters of the profile's servers and so many classes.
+    pub(crate) fn counters(&self, classes: u32) -> Counters {
+        let slots: Vec<u32> = self
+            .tables
+            .server_names
+            .iter()
+            .map(|name| self.slot(name))
+            .collect();
+        Counters::read(self.loader.maps(), classes.min(MAX_CLASSES), &slots).unwrap()
+    }
+
+    /// Where a server's state lies.
+    pub(crate) fn slot(&self, server: &str) -> u32 {
+        self.loader.slots().of(server).unwrap()
+    }
+
+    /// The state of a shared server.
+    pub(crate) fn state(&self, server: &str) -> ServerState {
+        self.loader.maps().states.get(&self.slot(server), 0).unwrap().0
+    }
+
+    /// Sets the state of a shared server.
+    pub(crate) fn set_state(&mut self, server: &str, state: ServerState) {
+        let slot = self.slot(server);
+        self.loader.maps_mut().states.set(slot, Wire(state), 0).unwrap();
+    }
+}
+
+/// CLOCK_MONOTONIC, ns: the programs' clock.
+pub(crate) fn now() -> u64 {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+    time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned()
+}
