@@ -77,3 +77,6 @@ pub fn is_invalid_input(error: &anyhow::Error) -> bool {
         || error.is::<plogpt::SweepError>()
         || error.is::<validate::UnknownModel>()
 }
+
+#[cfg(test)]
+mod tests;

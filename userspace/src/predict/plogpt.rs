@@ -1,6 +1,6 @@
 //! `perturb predict plogpt`.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -88,13 +88,18 @@ pub(super) fn run(args: &PlogptArgs, out: &mut dyn Write) -> anyhow::Result<()> 
         return sweep(args, input, out);
     }
     let prediction = predict(&input).map_err(|error| InputError::model(&args.file, error))?;
-    match (args.json, args.summary) {
-        (true, true) => serde_json::to_writer(&mut *out, &Summary::of(&prediction))?,
-        // A million messages are several hundred megabytes even without white space.
-        (true, false) => serde_json::to_writer(&mut *out, &prediction)?,
-        (false, _) => return Ok(print(args, &prediction, out)?),
+    if !args.json {
+        return Ok(print(args, &prediction, out)?);
+    }
+    // A million messages are several hundred megabytes even without white space.
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    if args.summary {
+        serde_json::to_writer(&mut out, &Summary::of(&prediction))?;
+    } else {
+        serde_json::to_writer(&mut out, &prediction)?;
     }
     writeln!(out)?;
+    out.flush()?;
     Ok(())
 }
 
