@@ -4,6 +4,8 @@
 
 mod command;
 mod compile;
+mod demo;
+mod dist;
 mod lint;
 mod sandbox;
 mod setup;
@@ -34,10 +36,14 @@ enum Task {
     Build(compile::Args),
     /// Run a command inside the user-mode kernel, on a copy-on-write view of this machine's files
     Sandbox(sandbox::Args),
+    /// Set up, build, and show the main job: a ping, and a table of emulators compared
+    Demo(demo::Args),
     /// Check formatting and lints, of the eBPF programs too
     Lint,
     /// Set up, build, and run all tests: those of the crates, then end to end, on this kernel and in the sandbox
     Test(test::Args),
+    /// Build what a package would install: program, completions, man pages; print the directory
+    Dist,
     /// What continuous integration runs: lint, then test
     Ci,
 }
@@ -55,6 +61,8 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Setup(args) => setup::run(&args)?,
         Task::Build(args) => println!("{}", compile::build(args, Mode::Check)?.program.display()),
         Task::Sandbox(args) => return sandbox::run(args),
+        Task::Demo(args) => return demo::demonstrate(&args),
+        Task::Dist => println!("{}", dist::build()?.display()),
         Task::Lint => lint::run()?,
         Task::Test(args) => return test::run(&args),
         Task::Ci => {

@@ -3,6 +3,8 @@
 //! Each test starts the program through a hard link of its own, by which it can tell its kernels from those of
 //! other tests and other users of this machine.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails by panicking")]
+
 use std::{
     env,
     ffi::OsStr,
@@ -152,10 +154,7 @@ fn a_megabyte_each_way_arrives_unchanged() {
     };
     // Every byte value, with a period that is no power of two; a multiplicative generator modulo 65537.
     let values = std::iter::successors(Some(1_u32), |value| Some(value * 75 % 65537));
-    let data: Vec<u8> = values
-        .flat_map(|value| value.to_le_bytes())
-        .take(1 << 20)
-        .collect();
+    let data: Vec<u8> = values.flat_map(u32::to_le_bytes).take(1 << 20).collect();
     let mut child = bench
         .command(&[], &["sh", "-c", "tee copy; echo done >&2"])
         .stdin(Stdio::piped())
