@@ -4,8 +4,8 @@
 use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
 use perturb_common::{
     abi::{
-        CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NONE,
-        SETTING_EXACT, Settings, Tag,
+        CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NONE, SETTING_EXACT,
+        Settings, Tag,
     },
     units::{MonoNanos, Nanos},
 };
@@ -121,10 +121,23 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
     }
     if profile.settings.flags & SETTING_EXACT != 0 && skb.gso_size != 0 && attachment.split != 0 {
         account::event(ctx, Event::Split);
-        return hold::split(ctx, attachment, Tag { direction: direction as u32, position: 0 });
+        return hold::split(
+            ctx,
+            attachment,
+            Tag {
+                direction: direction as u32,
+                position: 0,
+            },
+        );
     }
     // SAFETY: the helper has no preconditions. Read anew: the overhead has passed.
     let arrival = MonoNanos(unsafe { bpf_ktime_get_ns() });
-    scratch.job = Job { arrival, half, class, path, position: 0 };
+    scratch.job = Job {
+        arrival,
+        half,
+        class,
+        path,
+        position: 0,
+    };
     fold::run(ctx, attachment, scratch)
 }

@@ -26,7 +26,15 @@ pub(crate) fn class(scratch: &Scratch, generation: u64) -> u32 {
     }
     let class = search((generation & 1) as u32);
     // A cache that cannot take the entry costs time, not correctness.
-    let _ = FLOWS.insert(&scratch.key, &FlowEntry { generation, class, reserved: 0 }, 0);
+    let _ = FLOWS.insert(
+        &scratch.key,
+        &FlowEntry {
+            generation,
+            class,
+            reserved: 0,
+        },
+        0,
+    );
     class
 }
 
@@ -35,10 +43,14 @@ pub(crate) fn class(scratch: &Scratch, generation: u64) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn search(half: u32) -> u32 {
-    let Some(scratch) = Scratch::here() else { return NONE };
+    let Some(scratch) = Scratch::here() else {
+        return NONE;
+    };
     let key = &scratch.key;
     let direction = key.direction & 1;
-    let Some(settings) = SETTINGS.get(half & 1) else { return NONE };
+    let Some(settings) = SETTINGS.get(half & 1) else {
+        return NONE;
+    };
     let words = settings.rule_words[direction as usize];
     let table = (half & 1) * 2 + direction;
     let (source, destination) = (address(&key.source), address(&key.destination));
@@ -102,7 +114,9 @@ extern "C" fn locate(span: u32, high: u64, low: u64, all: u32) -> u32 {
             break;
         }
         let half = len / 2;
-        let Some(bound) = BOUNDS.get(first + half) else { return NONE };
+        let Some(bound) = BOUNDS.get(first + half) else {
+            return NONE;
+        };
         if bound.high < high || (bound.high == high && bound.low <= low) {
             first += half;
             len -= half;

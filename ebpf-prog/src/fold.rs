@@ -54,7 +54,13 @@ struct Dropped(Event);
 /// its own, for the stack's sake.
 #[inline(never)]
 pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, scratch: &mut Scratch) -> i32 {
-    let Job { arrival, half, class, position, .. } = scratch.job;
+    let Job {
+        arrival,
+        half,
+        class,
+        position,
+        ..
+    } = scratch.job;
     let Some(path) = path(half, scratch.job.path) else {
         account::event(ctx, Event::Inconsistent);
         return hold::PASS;
@@ -106,12 +112,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, scratch: &mut Scratc
 
 /// Visits servers up to the next cut; says where the fold goes on.
 #[inline(always)]
-fn leg(
-    path: &Path,
-    from: u32,
-    half: u32,
-    interface: u32,
-) -> Result<u32, Dropped> {
+fn leg(path: &Path, from: u32, half: u32, interface: u32) -> Result<u32, Dropped> {
     for index in 0..MAX_PATH_SERVERS {
         let position = index as u32;
         if position >= path.len {

@@ -12,7 +12,11 @@
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
-#![expect(missing_docs, unreachable_pub, reason = "the classifier macro makes the programs public symbols")]
+#![expect(
+    missing_docs,
+    unreachable_pub,
+    reason = "the classifier macro makes the programs public symbols"
+)]
 
 mod account;
 mod atomic;

@@ -9,8 +9,9 @@ use aya_ebpf::{
 use perturb_common::abi::{
     Attachment, Bound, CONTROL_LEN, Class, ClassCounters, DIMENSIONS, EVENTS, FlowEntry, FlowKey,
     FragmentKey, FragmentPorts, InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
-    MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS, NthKey, Path,
-    RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Slot, Span,
+    MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS, NthKey,
+    PACER_STATS as PACER_STAT_COUNT, Path, RuleVector, ServerConfig, ServerCounters, ServerState, Settings,
+    Slot, Span,
 };
 
 /// 1 if the kernel compiles programs: callbacks (`bpf_loop`) need it, the interpreter refuses them.
@@ -79,3 +80,6 @@ pub(crate) static SERVER_COUNTERS: PerCpuArray<ServerCounters> =
     PerCpuArray::with_max_entries(MAX_SERVERS, 0);
 #[map]
 pub(crate) static LATENESS: PerCpuArray<u64> = PerCpuArray::with_max_entries(LATENESS_BUCKETS, 0);
+/// Written by the controller, read by `perturb status`.
+#[map]
+pub(crate) static PACER_STATS: Array<u64> = Array::with_max_entries(PACER_STAT_COUNT, 0);

@@ -65,6 +65,12 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNano
     } else {
         now
     };
-    scratch.job = Job { arrival, half, class, path, position };
+    scratch.job = Job {
+        arrival,
+        half,
+        class,
+        path,
+        position,
+    };
     Some(fold::run(ctx, attachment, scratch))
 }

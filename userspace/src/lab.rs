@@ -12,6 +12,7 @@
 
 pub mod inside;
 pub mod run;
+pub mod tcp;
 
 use std::{
     io,
@@ -22,6 +23,7 @@ use perturb_dataplane::{
     namespace::Namespace,
     netlink::{Netlink, NetlinkError, VethPair},
 };
+use perturb_profile::Tcp;
 
 /// Most hosts: the last byte of an IPv4 address numbers them.
 pub const MAX_HOSTS: u32 = 64;
@@ -46,6 +48,9 @@ pub enum LabError {
     /// A device or address.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// A TCP setting.
+    #[error(transparent)]
+    Tcp(#[from] tcp::TcpError),
 }
 
 /// A private host.
@@ -109,8 +114,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes `count` hosts.
-    pub fn new(count: u32) -> Result<Self, LabError> {
+    /// Makes `count` hosts with these TCP settings.
+    pub fn new(count: u32, settings: &Tcp) -> Result<Self, LabError> {
         let create =
             |host: String| Namespace::create().map_err(|source| LabError::Namespace { host, source });
         let hosts = (1..=count)
@@ -131,6 +136,7 @@ impl Lab {
         };
         for host in &hosts {
             configure(host, count)?;
+            tcp::configure(host, settings)?;
         }
         Ok(Self {
             hosts,

@@ -76,20 +76,20 @@ enum End {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidInput {
     /// A file cannot be read.
-    #[error("{path}: {source}")]
+    #[error("{path}: {reason}")]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// A file is not what it should be.
-    #[error("{path}: {source}")]
+    #[error("{path}: {reason}")]
     Yaml {
         /// The file.
         path: PathBuf,
         /// Line, column and reason.
-        source: Box<serde_saphyr::Error>,
+        reason: Box<serde_saphyr::Error>,
     },
     /// A load is asked for that cannot be.
     #[error(transparent)]

@@ -82,6 +82,8 @@ pub struct Record {
     pub pacer: String,
     /// Whether it outlives that process.
     pub detached: bool,
+    /// Whether it emulates already.
+    pub ready: bool,
     /// The interfaces.
     pub interfaces: Vec<InterfaceRecord>,
     /// The normalized profile.

@@ -6,15 +6,22 @@ use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
 use perturb_common::{
-    abi::{CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, ServerCounters},
+    abi::{CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, PacerStat, ServerCounters},
     units::Ticks,
 };
-use perturb_dataplane::{counters::Counters, maps::Maps, programs::Programs};
+use perturb_dataplane::{
+    counters::Counters,
+    maps::Maps,
+    programs::{Pacer, Programs},
+};
 use serde::Serialize;
 use tokio::{io::unix::AsyncFd, task::JoinHandle};
 
 use crate::{
-    controller::{monotonic, setup::Running},
+    controller::{
+        monotonic,
+        setup::{Running, pacer_name},
+    },
     home::at_home,
     registry::Record,
 };
@@ -49,6 +56,9 @@ pub struct Report {
     pub unintended: Unintended,
     /// Everything else that was counted.
     pub events: Events,
+    /// The user pacer's store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// How late held packets left; upper bounds, powers of two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Lateness>,
@@ -117,14 +127,27 @@ pub struct Drops {
 pub struct Unintended {
     pub horizon: u64,
     pub hold_full: u64,
+    /// By the user pacer: more was to be held than `limits.held` allows.
+    pub pacer: u64,
 }
 
 impl Unintended {
     /// Whether there was none.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        self.horizon == 0 && self.hold_full == 0
+        self.horizon == 0 && self.hold_full == 0 && self.pacer == 0
     }
+}
+
+/// What the user pacer holds.
+#[derive(Debug, Serialize)]
+pub struct Held {
+    /// Packets that wait.
+    pub packets: u64,
+    /// Memory that they take.
+    pub bytes: u64,
+    /// Whether its thread has real-time priority.
+    pub real_time: bool,
 }
 
 /// Other counts.
@@ -176,6 +199,11 @@ impl Report {
             (false, false) => "abandoned",
         };
         let count = |event: Event| counters.events[event as usize];
+        let stat = |stat: PacerStat| {
+            maps.pacer_stats
+                .get(&(stat as u32), 0)
+                .context("reading the pacer's figures")
+        };
         let classes = record.classes.iter().zip(&counters.classes);
         let servers = record.servers.iter().zip(&counters.servers);
         Ok(Self {
@@ -208,7 +236,11 @@ impl Report {
                 burst_loss: count(Event::BurstLoss),
                 nth_loss: count(Event::NthLoss),
             },
-            unintended: unintended(&counters),
+            unintended: Unintended {
+                horizon: count(Event::Horizon),
+                hold_full: count(Event::HoldFull),
+                pacer: stat(PacerStat::Dropped)?,
+            },
             events: Events {
                 unmatched: count(Event::Unmatched),
                 lease_expired: count(Event::LeaseExpired),
@@ -225,15 +257,17 @@ impl Report {
                 no_instance: count(Event::NoInstance),
                 inconsistent: count(Event::Inconsistent),
             },
+            held: if record.pacer == pacer_name(Pacer::User) {
+                Some(Held {
+                    packets: stat(PacerStat::HeldPackets)?,
+                    bytes: stat(PacerStat::HeldBytes)?,
+                    real_time: stat(PacerStat::RealTime)? != 0,
+                })
+            } else {
+                None
+            },
             lateness: lateness(&counters.lateness),
         })
-    }
-}
-
-fn unintended(counters: &Counters) -> Unintended {
-    Unintended {
-        horizon: counters.events[Event::Horizon as usize],
-        hold_full: counters.events[Event::HoldFull as usize],
     }
 }
 
@@ -325,7 +359,8 @@ impl LiveLine {
         if !report.unintended.is_none() {
             line += &format!(
                 ", UNINTENDED: {} beyond the horizon, {} not held",
-                report.unintended.horizon, report.unintended.hold_full
+                report.unintended.horizon,
+                report.unintended.hold_full + report.unintended.pacer
             );
         }
         eprint!("\r\x1b[K{line}");
@@ -349,7 +384,8 @@ pub fn warn_of_unintended_drops(running: &Running) -> anyhow::Result<()> {
         eprintln!(
             "perturb: warning: {} packets were beyond the horizon and {} could not be held: the profile does not ask \
              for these drops, so do not trust the result; raise `horizon` or `limits.held`, or give servers a `buffer`",
-            report.unintended.horizon, report.unintended.hold_full
+            report.unintended.horizon,
+            report.unintended.hold_full + report.unintended.pacer
         );
     }
     Ok(())

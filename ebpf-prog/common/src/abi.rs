@@ -484,6 +484,23 @@ pub struct ServerCounters {
     pub max_backlog: u64,
 }
 
+/// What the user pacer tells through the PACER_STATS map: index into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum PacerStat {
+    /// Packets that wait.
+    HeldPackets = 0,
+    /// Memory that they take, bytes.
+    HeldBytes = 1,
+    /// Packets that it dropped: the limit was reached, or the TAP would not take them back.
+    Dropped = 2,
+    /// 1 if its thread has real-time priority.
+    RealTime = 3,
+}
+
+/// Number of [`PacerStat`]s.
+pub const PACER_STATS: u32 = 4;
+
 /// Buckets of the lateness histogram: bucket i counts released packets that were late by
 /// [2^(i-1), 2^i) ns, bucket 0 those that were not late.
 pub const LATENESS_BUCKETS: u32 = 40;

@@ -63,7 +63,9 @@ impl Classifier {
         let vectors = self.spans.iter().zip(values).map(|(span, value)| {
             let bounds = &self.bounds[span.start as usize..(span.start + span.len) as usize];
             let above = bounds.partition_point(|bound| (bound.high, bound.low) <= value);
-            above.checked_sub(1).map(|last| &self.vectors[bounds[last].vector as usize])
+            above
+                .checked_sub(1)
+                .map(|last| &self.vectors[bounds[last].vector as usize])
         });
         let vectors: Vec<_> = vectors.collect();
         for (rule, &class) in self.rules.iter().enumerate() {

@@ -5,7 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use perturb_common::{abi::Attachment, tables::Tables, units::Ticks};
+use perturb_common::{
+    abi::{Attachment, PacerStat},
+    tables::Tables,
+    units::Ticks,
+};
 
 use crate::{
     attach::{AttachError, Attached, Clsact, Side},
@@ -45,6 +49,9 @@ pub enum EmulationError {
     /// An attachment could not be told to the programs.
     #[error("writing map ATTACHMENTS: {0}")]
     Attachments(#[from] aya::maps::MapError),
+    /// The pacer's figures could not be told.
+    #[error("writing map PACER_STATS: {0}")]
+    PacerStats(aya::maps::MapError),
     /// A directory for pins.
     #[error("making {path}: {source}")]
     Directory {
@@ -262,10 +269,26 @@ impl Emulation {
         Ok(())
     }
 
-    /// The user pacer's figures, if it is the pacer.
-    #[must_use]
-    pub fn pacer_stats(&self) -> Option<UserPacerStats> {
-        self.pacer.as_ref().map(|pacer| pacer.stats())
+    /// Tells the user pacer's figures, if it is the pacer, to those who read the maps.
+    pub fn publish(&mut self) -> Result<()> {
+        let Some(pacer) = &self.pacer else { return Ok(()) };
+        let UserPacerStats {
+            held_packets,
+            held_bytes,
+            dropped,
+            real_time,
+        } = pacer.stats();
+        let map = &mut self.loader.maps_mut().pacer_stats;
+        for (stat, value) in [
+            (PacerStat::HeldPackets, held_packets),
+            (PacerStat::HeldBytes, held_bytes),
+            (PacerStat::Dropped, dropped),
+            (PacerStat::RealTime, u64::from(real_time)),
+        ] {
+            map.set(stat as u32, value, 0)
+                .map_err(EmulationError::PacerStats)?;
+        }
+        Ok(())
     }
 
     /// Puts another profile in force, without touching what is held.

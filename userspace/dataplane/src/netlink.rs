@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     os::fd::{AsRawFd as _, BorrowedFd},
 };
 
@@ -18,7 +18,10 @@ use netlink_packet_route::{
         LinkInfo, LinkLayerType, LinkMessage,
     },
     neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState},
-    route::RouteType,
+    route::{
+        RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+        RouteType,
+    },
     tc::{TcAttribute, TcHandle, TcMessage, TcOption},
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -322,6 +325,30 @@ impl Netlink {
         let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
         self.request(RouteNetlinkMessage::NewAddress(message), flags, || {
             format!("add the address {address}")
+        })?;
+        Ok(())
+    }
+
+    /// Sets the least retransmission time-out of TCP towards an interface's own IPv4 network, ms.
+    pub fn set_rto_min(&mut self, index: u32, own: Ipv4Addr, prefix: u8, millis: u32) -> Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.destination_prefix_length = prefix;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Kernel;
+        message.header.scope = RouteScope::Link;
+        message.header.kind = RouteType::Unicast;
+        let network =
+            Ipv4Addr::from_bits(own.to_bits() & u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0));
+        message.attributes = vec![
+            RouteAttribute::Destination(RouteAddress::Inet(network)),
+            RouteAttribute::PrefSource(RouteAddress::Inet(own)),
+            RouteAttribute::Oif(index),
+            RouteAttribute::Metrics(vec![RouteMetric::RtoMin(millis)]),
+        ];
+        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
+        self.request(RouteNetlinkMessage::NewRoute(message), flags, || {
+            format!("set the least retransmission time-out of the route to {network}/{prefix}")
         })?;
         Ok(())
     }

@@ -40,6 +40,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     }
     let request = apply::Request {
         prepared,
+        file: args.profile,
         interfaces: args.interfaces.clone(),
         pacing: args.pacing.into(),
         lease: Lease::For(args.lease),

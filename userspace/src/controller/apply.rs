@@ -1,6 +1,11 @@
 //! `perturb apply`: a profile on interfaces of this namespace.
 
-use std::time::{Duration, Instant};
+mod daemon;
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, bail, ensure};
 use perturb_dataplane::{
@@ -29,6 +34,8 @@ use crate::{
 pub struct Request {
     /// The profile.
     pub prepared: Prepared,
+    /// Its file.
+    pub file: PathBuf,
     /// Interfaces of this namespace.
     pub interfaces: Vec<String>,
     /// How the time is kept.
@@ -134,6 +141,11 @@ fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::R
 }
 
 async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> {
+    if request.detach && request.pacing.choice.decide()? == Pacer::User {
+        // The packets wait in a process, so one stays.
+        drop(registry);
+        return daemon::start(&request).map(Outcome::Detached);
+    }
     let targets = targets(&request.interfaces)?;
     // Handlers first: a signal during the set-up waits until the guards exist.
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -158,6 +170,8 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
     if request.detach {
         return running.detach().map(Outcome::Detached);
     }
+    running.record.ready = true;
+    at_home(|| running.record.write())?;
     drop(registry);
 
     let logs = request
@@ -182,6 +196,7 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
             () = tokio::time::sleep(left.unwrap_or(Duration::MAX)), if left.is_some() => break,
             _ = renewals.tick() => {
                 lease.renew(&mut running)?;
+                running.publish()?;
                 line.show(&running)?;
             }
         }

@@ -170,6 +170,7 @@ pub fn set_up(
         pid: process::id(),
         pacer: pacer_name(pacer).into(),
         detached: false,
+        ready: false,
         interfaces: interfaces.collect::<std::io::Result<_>>()?,
         profile: prepared.profile.to_string(),
         classes: prepared.tables.class_names.clone(),
@@ -255,6 +256,11 @@ pub fn pacer_name(pacer: Pacer) -> &'static str {
 }
 
 impl Running {
+    /// Tells the pacer's figures to `perturb status`.
+    pub fn publish(&mut self) -> anyhow::Result<()> {
+        Ok(self.emulation.publish()?)
+    }
+
     /// Takes the emulation down: captures first, then waits for what is held (at most 2 s), then
     /// removes devices and record. Says how many packets were lost with the devices.
     pub fn take_down(mut self) -> anyhow::Result<u64> {

@@ -51,7 +51,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
     let _interrupt = signal(SignalKind::interrupt())?;
     let _quit = signal(SignalKind::quit())?;
 
-    let lab = Lab::new(request.hosts)?;
+    let lab = Lab::new(request.hosts, &request.prepared.profile.tcp)?;
     let mut running = emulate(&lab, &request)?;
     LEASE.renew(&mut running)?;
     let logs = request
@@ -68,10 +68,14 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
             status = child.wait() => break status?,
             _ = terminate.recv() => pass_on(pid, libc::SIGTERM),
             _ = hangup.recv() => pass_on(pid, libc::SIGHUP),
-            _ = renewals.tick() => LEASE.renew(&mut running)?,
+            _ = renewals.tick() => {
+                LEASE.renew(&mut running)?;
+                running.publish()?;
+            }
         }
     };
     drop(logs);
+    running.publish()?;
     crate::report::warn_of_unintended_drops(&running)?;
     // The hosts' processes are gone: nobody waits for what is still held.
     running.abandon()?;

@@ -292,9 +292,9 @@ impl Profile {
 }
 
 fn over(path: &Path) -> Result<Network, InvalidInput> {
-    let unreadable = |source| InvalidInput::Unreadable {
+    let unreadable = |reason| InvalidInput::Unreadable {
         path: path.to_owned(),
-        source,
+        reason,
     };
     fs::metadata(path).map_err(unreadable)?;
     let name = path

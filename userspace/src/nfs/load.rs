@@ -94,6 +94,10 @@ pub(super) fn warn(outcome: &Outcome) -> u8 {
         }
         None => {}
     }
+    if outcome.record.operations.is_empty() {
+        eprintln!("perturb: nothing was answered in the run; is the server still there?");
+        code = FAILED;
+    }
     if let Some(error) = &outcome.left_behind {
         eprintln!(
             "perturb: the data set could not be removed, and is removed by the next run with --reuse: {error}"

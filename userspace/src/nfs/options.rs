@@ -228,13 +228,13 @@ fn read_mix(text: &str) -> Result<Mix, InvalidInput> {
 
 /// Reads a YAML file.
 pub(super) fn read_yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, InvalidInput> {
-    let text = std::fs::read_to_string(path).map_err(|source| InvalidInput::Unreadable {
+    let text = std::fs::read_to_string(path).map_err(|reason| InvalidInput::Unreadable {
         path: path.to_owned(),
-        source,
+        reason,
     })?;
-    serde_saphyr::from_str(&text).map_err(|source| InvalidInput::Yaml {
+    serde_saphyr::from_str(&text).map_err(|reason| InvalidInput::Yaml {
         path: path.to_owned(),
-        source: Box::new(source),
+        reason: Box::new(reason),
     })
 }
 

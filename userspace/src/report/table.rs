@@ -50,14 +50,15 @@ impl fmt::Display for Report {
         let drops = &self.drops;
         writeln!(
             f,
-            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}; unintended: horizon {}, hold full {}",
+            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}; unintended: horizon {}, hold full {}, pacer {}",
             drops.tail_drop,
             drops.packet_limit,
             drops.loss,
             drops.burst_loss,
             drops.nth_loss,
             self.unintended.horizon,
-            self.unintended.hold_full
+            self.unintended.hold_full,
+            self.unintended.pacer
         )?;
         let events = &self.events;
         writeln!(
@@ -70,6 +71,14 @@ impl fmt::Display for Report {
             events.duplicated,
             events.corrupted
         )?;
+        if let Some(held) = &self.held {
+            let priority = if held.real_time { "real-time" } else { "ordinary" };
+            writeln!(
+                f,
+                "  held: {} packets, {} bytes, {priority} priority",
+                held.packets, held.bytes
+            )?;
+        }
         if let Some(lateness) = &self.lateness {
             writeln!(
                 f,

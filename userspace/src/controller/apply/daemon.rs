@@ -1,0 +1,82 @@
+//! `apply --detach` with the user pacer: packets wait in a process, so one stays behind, an ordinary
+//! `perturb apply` in a session of its own. `perturb clear` ends it.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use nix::unistd::setsid;
+
+use super::Request;
+use crate::{
+    controller::Lease,
+    home::{RECORDS, at_home},
+    registry::{Record, records},
+};
+
+/// Time for the process to set everything up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Starts it, and returns when it emulates.
+pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
+    // Its messages until then: inherited streams would keep a caller's pipe open for ever.
+    let messages = PathBuf::from(RECORDS).join(format!("starting-{}", std::process::id()));
+    let result = at_home(|| File::create(&messages))
+        .with_context(|| format!("making {}", messages.display()))
+        .and_then(|file| spawn(request, file))
+        .and_then(|mut child| wait_until_ready(&mut child, &messages));
+    at_home(|| fs::remove_file(&messages)).with_context(|| format!("removing {}", messages.display()))?;
+    result
+}
+
+fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg("apply")
+        .arg(&request.file)
+        .args(["--pacer", "user", "--quiet"]);
+    for interface in &request.interfaces {
+        command.args(["--iface", interface]);
+    }
+    let spin = request.pacing.spin.0;
+    if !spin.is_zero() {
+        command.args(["--spin", &format!("{}ns", spin.as_nanos())]);
+    }
+    if let Lease::For(length) = request.lease {
+        command.args(["--lease", &format!("{}ns", length.as_nanos())]);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(messages);
+    // SAFETY: setsid is async-signal-safe.
+    unsafe { command.pre_exec(|| setsid().map(drop).map_err(io::Error::from)) };
+    command.spawn().context("starting the process that holds packets")
+}
+
+fn wait_until_ready(child: &mut Child, messages: &PathBuf) -> anyhow::Result<Record> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if let Some(status) = child.try_wait()? {
+            let said = at_home(|| fs::read_to_string(messages)).unwrap_or_default();
+            bail!("the process that holds packets ended ({status}): {}", said.trim());
+        }
+        let ours = |record: &Record| record.pid == child.id() && record.ready;
+        if let Some(record) = at_home(records)?.into_iter().find(ours) {
+            return Ok(record);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    child.kill()?;
+    bail!(
+        "the process that holds packets was not ready after {} s",
+        PATIENCE.as_secs()
+    )
+}

@@ -1,0 +1,137 @@
+//! The profile's `tcp:` section, in private hosts only: network namespaces have these settings of
+//! their own.
+
+use std::{fs, io, path::PathBuf};
+
+use perturb_dataplane::{
+    ethtool::{self, Offload},
+    netlink::{Netlink, NetlinkError},
+};
+use perturb_profile::{Tcp, Window};
+
+use super::{Host, INTERFACE, PREFIXES, addresses};
+
+/// Why a setting could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TcpError {
+    /// A sysctl.
+    #[error("tcp: {key}: setting {path} to `{value}`: {source}{}", advice(.key))]
+    Sysctl {
+        /// The profile's key.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What was written.
+        value: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// An offload.
+    #[error("tcp: offloads: {0}")]
+    Offload(io::Error),
+    /// A route.
+    #[error("tcp: rto_min: {0}")]
+    Route(#[from] NetlinkError),
+    /// The namespace.
+    #[error("entering {host}: {source}")]
+    Namespace {
+        /// Which host.
+        host: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn advice(key: &str) -> &'static str {
+    match key {
+        "congestion_control" => {
+            "; a new namespace allows only what net.ipv4.tcp_allowed_congestion_control of the machine lists"
+        }
+        _ => "",
+    }
+}
+
+/// Makes the settings in a host.
+pub fn configure(host: &Host, tcp: &Tcp) -> Result<(), TcpError> {
+    host.namespace
+        .enter(|| {
+            sysctls(tcp)?;
+            if tcp.offloads == Some(false) {
+                offloads_off().map_err(TcpError::Offload)?;
+            }
+            if let Some(minimum) = tcp.rto_min {
+                let millis = u32::try_from(minimum.nanos() / 1_000_000).unwrap_or(u32::MAX);
+                let (own, _) = addresses(host.number);
+                Netlink::open()?.set_rto_min(host.index(), own, PREFIXES.0, millis)?;
+            }
+            Ok(())
+        })
+        .map_err(|source| TcpError::Namespace {
+            host: host.name(),
+            source,
+        })?
+}
+
+fn sysctls(tcp: &Tcp) -> Result<(), TcpError> {
+    let switch = |value: bool| u8::from(value).to_string();
+    let window = |window: &Window| {
+        format!(
+            "{} {} {}",
+            window.min.bytes(),
+            window.initial.bytes(),
+            window.max.bytes()
+        )
+    };
+    let settings = [
+        (
+            "congestion_control",
+            "tcp_congestion_control",
+            tcp.congestion_control.as_ref().map(ToString::to_string),
+        ),
+        ("sack", "tcp_sack", tcp.sack.map(switch)),
+        (
+            "early_retrans",
+            "tcp_early_retrans",
+            tcp.early_retrans.map(|value| value.to_string()),
+        ),
+        (
+            "recovery",
+            "tcp_recovery",
+            tcp.recovery.map(|value| value.to_string()),
+        ),
+        (
+            "receive_buffer",
+            "tcp_rmem",
+            tcp.receive_buffer.as_ref().map(window),
+        ),
+        ("send_buffer", "tcp_wmem", tcp.send_buffer.as_ref().map(window)),
+        (
+            "no_metrics_save",
+            "tcp_no_metrics_save",
+            tcp.no_metrics_save.map(switch),
+        ),
+    ];
+    for (key, name, value) in settings {
+        let Some(value) = value else { continue };
+        let path = PathBuf::from("/proc/sys/net/ipv4").join(name);
+        fs::write(&path, &value).map_err(|source| TcpError::Sysctl {
+            key,
+            path,
+            value,
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+fn offloads_off() -> io::Result<()> {
+    for offload in [
+        Offload::TcpSegmentation,
+        Offload::Segmentation,
+        Offload::Receive,
+        Offload::TransmitChecksum,
+    ] {
+        ethtool::set(INTERFACE, offload, false)?;
+    }
+    Ok(())
+}
