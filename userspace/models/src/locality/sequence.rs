@@ -58,16 +58,6 @@ impl Sequence {
         Self { requests, labels }
     }
 
-    /// From labels, one per request.
-    pub fn from_labels<L: Hash + Eq + Clone + ToString>(labels: impl IntoIterator<Item = L>) -> Self {
-        let mut interner = Interner::default();
-        let requests = labels.into_iter().map(|label| interner.index(&label)).collect();
-        Self {
-            requests,
-            labels: interner.into_labels().iter().map(L::to_string).collect(),
-        }
-    }
-
     /// The requests as path indices.
     #[must_use]
     pub fn requests(&self) -> &[u32] {

@@ -94,7 +94,9 @@ pub fn predict(parameters: &Parameters) -> Prediction {
             prediction.greatest_inflation = Some(network.greatest_inflation());
             prediction.logp_cycles = message.long() + pattern.work;
             prediction.logpc_cycles = prediction.logp_cycles + resource + contention;
-            prediction.total_cycles = prediction.logpc_cycles + (count - 1.0) * contended;
+            // The first message bears what the others' interval hides.
+            let first = prediction.logpc_cycles - message.long();
+            prediction.total_cycles = message.train(count, contended) + first;
         }
     }
     prediction.lopc_cycles = prediction.logp_cycles + resource;

@@ -1,21 +1,18 @@
 //! The online algorithm (fig. 2): events in, reports out, everything reported freed.
 
-use std::collections::hash_map::Entry;
+mod mail;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::bus::Bus;
 use super::event::{Event, Kind, MessageId};
-use super::few::Few;
 use super::input::Scenario;
 use super::placement::{Placement, ProcessName};
 use super::processor::{Next, Processor};
 use super::schedule::Schedule;
 use super::table::Table;
-
-/// Sends whose receiver is unknown hold up the bus behind them; beyond this many the oldest counts as
-/// remote, so that a trace without its receivers' events stays bounded.
-const MOST_UNKNOWN: usize = 1 << 20;
+use mail::{Message, Send};
 
 /// A queue that has grown beyond this gives its memory back once it is empty.
 const KEPT_QUEUE: usize = 64;
@@ -63,43 +60,6 @@ pub(crate) struct Process {
     exits: bool,
     /// Its current receive's message is sent, but held up on the bus by one of unknown receiver.
     held_up: bool,
-}
-
-/// A send that has been reported, on its way to a receive that has not.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Sent {
-    /// The receiver is unknown, so the table is too.
-    Unknown(Send),
-    /// It waits for sends before it on the bus whose receiver is unknown.
-    OnBus { serial: u64 },
-    /// It arrives then.
-    Arrives(f64),
-}
-
-/// The sends and receives of one message id; the k-th send belongs to the k-th receive.
-#[derive(Clone, Debug, Default)]
-struct Message {
-    receivers: Few<u32>,
-    sent: Few<Sent>,
-}
-
-impl Message {
-    /// The place of a process's next receive.
-    fn place(&self, process: u32) -> Option<usize> {
-        self.receivers.position(|receiver| receiver == process)
-    }
-}
-
-/// A reported send.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Send {
-    message: MessageId,
-    /// Numbers the sends, since ids may be used again.
-    serial: u64,
-    time: f64,
-    bytes: f64,
-    /// The sender's group, to tell local from remote.
-    group: u32,
 }
 
 /// An event at its predicted time.
@@ -425,136 +385,6 @@ impl Predictor {
         self.schedule
             .set(group, self.processors[group as usize].next_time());
         Some(Report { event, time })
-    }
-
-    /// A send is reported.
-    fn send(&mut self, send: Send, to: Option<u32>) {
-        self.counters.in_flight += 1;
-        let message = self.messages.entry(send.message).or_default();
-        let expected = message.receivers.get(message.sent.len());
-        let sent = match expected.or(to) {
-            None => Sent::Unknown(send),
-            Some(receiver) if self.placement.group(receiver) == send.group => {
-                self.counters.local += 1;
-                Sent::Arrives(send.time + self.local.time(send.bytes))
-            }
-            Some(_) if self.boarding.is_empty() => {
-                self.counters.remote += 1;
-                let passed = self
-                    .bus
-                    .as_mut()
-                    .map_or(send.time, |bus| bus.pass(send.time, send.bytes));
-                Sent::Arrives(passed + self.remote.time(send.bytes))
-            }
-            Some(_) => Sent::OnBus { serial: send.serial },
-        };
-        message.sent.push(sent);
-        if self.bus.is_some() && !matches!(sent, Sent::Arrives(_)) {
-            self.boarding.push_back(send);
-            if self.boarding.len() > MOST_UNKNOWN {
-                self.board(false);
-            }
-        }
-        if let Some(receiver) = expected {
-            self.deliver(send.message, receiver);
-        }
-    }
-
-    /// A receive of `message` is in the input: its send, if reported, learns where it goes.
-    fn expect(&mut self, message: MessageId, process: u32) {
-        let entry = self.messages.entry(message).or_default();
-        entry.receivers.push(process);
-        let place = entry.receivers.len() - 1;
-        let Some(Sent::Unknown(send)) = entry.sent.get(place) else {
-            return;
-        };
-        let sent = if self.placement.group(process) == send.group {
-            self.counters.local += 1;
-            Sent::Arrives(send.time + self.local.time(send.bytes))
-        } else if self.bus.is_some() {
-            Sent::OnBus { serial: send.serial }
-        } else {
-            self.counters.remote += 1;
-            Sent::Arrives(send.time + self.remote.time(send.bytes))
-        };
-        entry.sent.set(place, sent);
-        self.board(false);
-    }
-
-    /// Lets messages onto the bus, in order, until one whose receiver is unknown; `all` counts those as
-    /// remote.
-    fn board(&mut self, all: bool) {
-        while let Some(send) = self.boarding.front().copied() {
-            let overfull = self.boarding.len() > MOST_UNKNOWN;
-            let found = self.messages.get_mut(&send.message).and_then(|message| {
-                let place = message.sent.position(|sent| match sent {
-                    Sent::OnBus { serial } | Sent::Unknown(Send { serial, .. }) => serial == send.serial,
-                    Sent::Arrives(_) => false,
-                })?;
-                Some((place, message))
-            });
-            // A send that is not found turned out to be local.
-            if let Some((place, message)) = found {
-                let unknown = matches!(message.sent.get(place), Some(Sent::Unknown(_)));
-                if unknown && !all && !overfull {
-                    return;
-                }
-                let Some(bus) = self.bus.as_mut() else { return };
-                let passed = bus.pass(send.time, send.bytes);
-                message
-                    .sent
-                    .set(place, Sent::Arrives(passed + self.remote.time(send.bytes)));
-                self.counters.assumed_remote += u64::from(unknown && !all);
-                self.counters.remote += 1;
-                let receiver = message.receivers.get(place);
-                self.boarding.pop_front();
-                if let Some(receiver) = receiver {
-                    self.deliver(send.message, receiver);
-                }
-            } else {
-                self.boarding.pop_front();
-            }
-        }
-    }
-
-    /// If the process's current event is the receive of this message, it learns what is known of it.
-    fn deliver(&mut self, id: MessageId, receiver: u32) {
-        let process = &mut self.processes[receiver as usize];
-        let State::Pending { since } = process.state else {
-            return;
-        };
-        let Some(event) = process.queue.front().copied() else {
-            return;
-        };
-        if event.kind != (Kind::EndRecv { message: id }) {
-            return;
-        }
-        let Entry::Occupied(mut entry) = self.messages.entry(id) else {
-            return;
-        };
-        let Some(place) = entry.get().place(receiver) else {
-            return;
-        };
-        match entry.get().sent.get(place) {
-            None => {}
-            Some(Sent::OnBus { .. } | Sent::Unknown(_)) => {
-                self.held_up += usize::from(!process.held_up);
-                process.held_up = true;
-            }
-            Some(Sent::Arrives(arrival)) => {
-                self.held_up -= usize::from(process.held_up);
-                process.held_up = false;
-                self.counters.in_flight -= 1;
-                let message = entry.get_mut();
-                message.sent.remove(place);
-                message.receivers.remove(place);
-                if message.sent.is_empty() && message.receivers.is_empty() {
-                    entry.remove();
-                }
-                self.arrive(receiver, since, arrival, event.cpu);
-                self.reschedule(receiver);
-            }
-        }
     }
 
     /// What is next on the process's processor has changed.
