@@ -100,14 +100,14 @@ pub struct Reply<R> {
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// No connection could be made.
-    #[error("cannot connect to {peer} over {transport:?}: {source}")]
+    #[error("cannot connect to {peer} over {transport:?}: {reason}")]
     Connect {
         /// The server.
         peer: SocketAddr,
         /// What it should have been.
         transport: Transport,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The connection went away with the call under way.
     #[error("the connection to {peer} was lost: {cause}")]
@@ -136,14 +136,14 @@ pub enum CallError {
         refusal: Refusal,
     },
     /// The reply cannot be understood.
-    #[error("the reply of {peer} to {what} cannot be decoded: {source}")]
+    #[error("the reply of {peer} to {what} cannot be decoded: {reason}")]
     Garbled {
         /// The server.
         peer: SocketAddr,
         /// What was called.
         what: &'static str,
         /// Where it fails.
-        source: xdr_codec::Error,
+        reason: xdr_codec::Error,
     },
     /// The reply has bytes after its end.
     #[error("the reply of {peer} to {what} has {bytes} bytes too many")]
@@ -220,10 +220,10 @@ impl Client {
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
             Transport::Udp => udp::connect(peer, options).await,
         };
-        connected.map_err(|source| CallError::Connect {
+        connected.map_err(|reason| CallError::Connect {
             peer,
             transport: options.transport,
-            source,
+            reason,
         })
     }
 
@@ -273,7 +273,7 @@ impl Client {
         let peer = shared.peer;
         let xid = shared.next_xid.fetch_add(1, Ordering::Relaxed);
         let awaited = shared.expect(xid)?;
-        let garbled = |source| CallError::Garbled { peer, what, source };
+        let garbled = |reason| CallError::Garbled { peer, what, reason };
         let arrival = match &shared.wire {
             Wire::Tcp(outgoing) => {
                 outgoing

@@ -85,25 +85,25 @@ pub struct CurveFile {
 #[derive(Debug, thiserror::Error)]
 pub enum CurveError {
     /// The system refused it.
-    #[error("{path}: {source}")]
+    #[error("{path}: {reason}")]
     Io {
         /// The file.
         path: PathBuf,
         /// The reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// It is there already.
     #[error("{0} has results of an earlier run; go on with --resume, or choose another --out")]
     Exists(PathBuf),
     /// A line of it is not ours.
-    #[error("{path}, line {line}: {source}; is it a file of another version?")]
+    #[error("{path}, line {line}: {reason}; is it a file of another version?")]
     Line {
         /// The file.
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
         /// What is wrong with it.
-        source: serde_json::Error,
+        reason: serde_json::Error,
     },
     /// It was measured otherwise.
     #[error(
@@ -188,9 +188,9 @@ pub fn line(points: &[(f64, f64)]) -> Result<CurveLine, RegressionError> {
 impl CurveFile {
     /// Opens a new file, or with `resume` goes on with an old one.
     pub fn open(path: &Path, resume: bool) -> Result<Self, CurveError> {
-        let failed = |source| CurveError::Io {
+        let failed = |reason| CurveError::Io {
             path: path.to_owned(),
-            source,
+            reason,
         };
         if !resume && fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0) {
             return Err(CurveError::Exists(path.to_owned()));
@@ -210,11 +210,11 @@ impl CurveFile {
                 Ok(Entry::Level(level)) => levels.push(*level),
                 // The machine stopped while this line was written; its level is measured again.
                 Err(_) if !line.ends_with('\n') => file.set_len(read).map_err(failed)?,
-                Err(source) => {
+                Err(reason) => {
                     return Err(CurveError::Line {
                         path: path.to_owned(),
                         line: index + 1,
-                        source,
+                        reason,
                     });
                 }
             }
@@ -286,9 +286,9 @@ impl CurveFile {
     }
 
     fn write(&mut self, entry: &Entry) -> Result<(), CurveError> {
-        let failed = |source| CurveError::Io {
+        let failed = |reason| CurveError::Io {
             path: self.path.clone(),
-            source,
+            reason,
         };
         let mut line = serde_json::to_string(entry).map_err(|error| failed(error.into()))?;
         line.push('\n');

@@ -133,12 +133,12 @@ pub enum LoadError {
     #[error(transparent)]
     DataSet(#[from] DataSetError),
     /// No runtime, timer or thread.
-    #[error("the system has no {what} for us: {source}")]
+    #[error("the system has no {what} for us: {reason}")]
     System {
         /// What is missing.
         what: &'static str,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// No histogram.
     #[error(transparent)]
@@ -190,9 +190,9 @@ pub fn run(plan: &Plan, stop: &Stop, progress: &(dyn Fn(Progress) + Sync)) -> Re
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| LoadError::System {
+        .map_err(|reason| LoadError::System {
             what: "runtime",
-            source,
+            reason,
         })?;
     runtime.block_on(async {
         let (server, root) = mount(&plan.export, plan.ports, &plan.options).await?;
@@ -240,9 +240,9 @@ async fn measure(
         let thread = std::thread::Builder::new()
             .name(format!("load {index}"))
             .spawn(move || worker::run(&shape, index, &connected, &started))
-            .map_err(|source| LoadError::System {
+            .map_err(|reason| LoadError::System {
                 what: "thread",
-                source,
+                reason,
             })?;
         threads.push(thread);
         starts.push(start);
@@ -331,10 +331,10 @@ async fn tidy(
     let clients = if makers.iter().any(Client::is_lost) {
         connect(server, &plan.options, 1)
             .await
-            .map_err(|source| DataSetError::Call {
+            .map_err(|reason| DataSetError::Call {
                 step: super::procedure::Procedure::Null,
                 name: plan.directory.clone(),
-                source,
+                reason,
             })?
     } else {
         makers

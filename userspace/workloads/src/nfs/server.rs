@@ -79,14 +79,14 @@ pub struct Tally {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address} over {transport:?}: {source}; choose another with --listen")]
+    #[error("cannot listen on {address} over {transport:?}: {reason}; choose another with --listen")]
     Listen {
         /// The address.
         address: SocketAddr,
         /// The transport that failed.
         transport: Transport,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// There is no timer for the service times.
     #[error("cannot make a timer: {0}")]
@@ -104,19 +104,19 @@ impl Server {
     /// Starts serving on the current runtime.
     pub async fn start(config: &Config) -> Result<Self, ServeError> {
         let failed = |transport, address| {
-            move |source| ServeError::Listen {
+            move |reason| ServeError::Listen {
                 address,
                 transport,
-                source,
+                reason,
             }
         };
         let (listener, datagrams) =
             bind(config.listen)
                 .await
-                .map_err(|(transport, source)| ServeError::Listen {
+                .map_err(|(transport, reason)| ServeError::Listen {
                     address: config.listen,
                     transport,
-                    source,
+                    reason,
                 })?;
         let address = listener
             .local_addr()

@@ -227,24 +227,41 @@ async fn lossy_relay(server: SocketAddr, loss: f64) -> SocketAddr {
             let Ok((length, client)) = front.recv_from(&mut buffer).await else {
                 continue;
             };
-            if !backs.contains_key(&client) {
-                let back = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
-                back.connect(server).await.unwrap();
-                backs.insert(client, Arc::clone(&back));
-                let (front, mut random) = (Arc::clone(&front), random.split());
-                tokio::spawn(async move {
-                    let mut buffer = vec![0; 65_536];
-                    while let Ok(length) = back.recv(&mut buffer).await {
-                        if random.fraction() >= loss {
-                            let _ = front.send_to(&buffer[..length], client).await;
-                        }
-                    }
-                });
-            }
+            let back = match backs.get(&client) {
+                Some(back) => Arc::clone(back),
+                None => {
+                    let back = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+                    back.connect(server).await.unwrap();
+                    backs.insert(client, Arc::clone(&back));
+                    tokio::spawn(pass_back(
+                        Arc::clone(&front),
+                        Arc::clone(&back),
+                        client,
+                        random.split(),
+                        loss,
+                    ));
+                    back
+                }
+            };
             if random.fraction() >= loss {
-                let _ = backs[&client].send(&buffer[..length]).await;
+                let _ = back.send(&buffer[..length]).await;
             }
         }
     });
     address
+}
+
+async fn pass_back(
+    front: Arc<UdpSocket>,
+    back: Arc<UdpSocket>,
+    client: SocketAddr,
+    mut random: SplitMix64,
+    loss: f64,
+) {
+    let mut buffer = vec![0; 65_536];
+    while let Ok(length) = back.recv(&mut buffer).await {
+        if random.fraction() >= loss {
+            let _ = front.send_to(&buffer[..length], client).await;
+        }
+    }
 }

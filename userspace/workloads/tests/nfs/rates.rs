@@ -6,7 +6,7 @@ use perturb_workloads::nfs::{mix::Mix, procedure::Procedure, record::Arrivals};
 
 use crate::common::{alone, config, plan, run, serve};
 
-/// Within 1 % of the requested rate, over ten seconds.
+/// Within 1 % of the requested rate, over ten seconds; 3 % in unoptimized code, which a busy machine delays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_requested_rate_is_held() {
     let _guard = alone().await;

@@ -37,12 +37,12 @@ pub enum MountError {
     #[error("server `{0}` is not HOST:/PATH; write for example 192.0.2.7:/export or [2001:db8::7]:/export")]
     Syntax(String),
     /// The name has no address.
-    #[error("the name `{host}` cannot be resolved: {source}")]
+    #[error("the name `{host}` cannot be resolved: {reason}")]
     Unresolved {
         /// The name.
         host: String,
         /// The resolver's reason.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// The name has no address at all.
     #[error("the name `{0}` has no address")]
@@ -71,12 +71,12 @@ pub enum MountError {
         status: mountstat3,
     },
     /// A call failed.
-    #[error("{step}: {source}")]
+    #[error("{step}: {reason}")]
     Call {
         /// What was tried.
         step: &'static str,
         /// Why it failed.
-        source: CallError,
+        reason: CallError,
     },
 }
 
@@ -136,9 +136,9 @@ pub async fn mount(
     let reply = mounting
         .call::<mountres3<'_>>(rpc::MOUNT, MOUNT_PROGRAM::MOUNTPROC3_MNT as u32, "mount", &path)
         .await
-        .map_err(|source| MountError::Call {
+        .map_err(|reason| MountError::Call {
             step: "mounting",
-            source,
+            reason,
         })?;
     match reply.result {
         mountres3::Ok(mounted) => {
@@ -161,9 +161,9 @@ pub async fn unmount(export: &Export, ports: Ports, options: &Options) -> Result
     mounting
         .call::<Void>(rpc::MOUNT, MOUNT_PROGRAM::MOUNTPROC3_UMNT as u32, "umount", &path)
         .await
-        .map_err(|source| MountError::Call {
+        .map_err(|reason| MountError::Call {
             step: "unmounting",
-            source,
+            reason,
         })?;
     Ok(())
 }
@@ -172,9 +172,9 @@ async fn resolve(host: &str) -> Result<SocketAddr, MountError> {
     let mut addresses =
         tokio::net::lookup_host((host, 0))
             .await
-            .map_err(|source| MountError::Unresolved {
+            .map_err(|reason| MountError::Unresolved {
                 host: host.to_owned(),
-                source,
+                reason,
             })?;
     addresses
         .next()
@@ -186,9 +186,9 @@ async fn mount_server(
     ports: Ports,
     options: &Options,
 ) -> Result<Client, MountError> {
-    let failed = |source| MountError::Call {
+    let failed = |reason| MountError::Call {
         step: "connecting to the mount server",
-        source,
+        reason,
     };
     if let Some(port) = ports.mount {
         return Client::connect(at(port), options).await.map_err(failed);
@@ -210,7 +210,7 @@ async fn mount_server(
                 refusal: Refusal::ProgramUnavailable | Refusal::ProgramMismatch { .. },
                 ..
             }) => {}
-            Err(source) => return Err(failed(source)),
+            Err(reason) => return Err(failed(reason)),
         }
     }
     let port = ask_port_mapper(at(PMAP_PORT), rpc::MOUNT, "mount version 3", options).await?;
@@ -223,9 +223,9 @@ async fn ask_port_mapper(
     name: &'static str,
     options: &Options,
 ) -> Result<u16, MountError> {
-    let failed = |source| MountError::Call {
+    let failed = |reason| MountError::Call {
         step: "asking the port mapper (give --nfs-port and --mount-port to do without)",
-        source,
+        reason,
     };
     let client = Client::connect(peer, options).await.map_err(failed)?;
     let protocol = match options.transport {

@@ -66,14 +66,14 @@ pub(super) fn run(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| LoadError::System {
+        .map_err(|reason| LoadError::System {
             what: "runtime",
-            source,
+            reason,
         })?;
     runtime.block_on(async {
-        let timer = Timer::start().map_err(|source| LoadError::System {
+        let timer = Timer::start().map_err(|reason| LoadError::System {
             what: "timer",
-            source,
+            reason,
         })?;
         let mut links = Vec::new();
         for _ in part(shape.connections, index, shape.threads) {

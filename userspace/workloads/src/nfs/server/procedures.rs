@@ -4,20 +4,20 @@
 //! touched, for the service model and the tally. Status codes are RFC 1813's. Attributes after the
 //! operation are always sent, those before it never (they are optional there).
 
+mod listings;
+mod names;
+
 use nfs3_types::{
     nfs3::{
-        ACCESS3resok, COMMIT3resok, CREATE3resok, FSF3_CANSETTIME, FSF3_HOMOGENEOUS, FSF3_SYMLINK,
-        FSINFO3resok, FSSTAT3resok, GETATTR3resok, LOOKUP3resok, MKDIR3resok, Nfs3Option, PATHCONF3resok,
-        READ3resok, READDIR3resok, READDIRPLUS3resok, READLINK3resok, REMOVE3resok, RENAME3resfail,
-        RENAME3resok, RMDIR3resok, SETATTR3resok, SYMLINK3resok, WRITE3resok, cookieverf3, dirlist3,
-        dirlistplus3, entry3, entryplus3, filename3, nfspath3, nfsstat3, nfstime3, post_op_attr, sattr3,
-        set_atime, set_mtime, stable_how, wcc_data, writeverf3,
+        ACCESS3resok, COMMIT3resok, GETATTR3resok, Nfs3Option, READ3resok, READLINK3resok, SETATTR3resok,
+        WRITE3resok, nfspath3, nfsstat3, nfstime3, post_op_attr, sattr3, set_atime, set_mtime, stable_how,
+        wcc_data, writeverf3,
     },
-    xdr_codec::{BoundedList, List, Opaque, Pack, Void},
+    xdr_codec::{Opaque, Pack, Void},
 };
 
 use super::{
-    memory::{FILE_LIMIT, FileSystem, Making, NAME_LIMIT, Number, Status},
+    memory::{FileSystem, Number, Status},
     service::{CACHE_BLOCK, Touch},
 };
 use crate::nfs::{
@@ -27,8 +27,6 @@ use crate::nfs::{
 
 /// Largest READ and WRITE; a reply with it fits into a UDP datagram.
 pub(super) const TRANSFER_LIMIT: u32 = 32 * 1024;
-/// Largest listing.
-const LISTING_LIMIT: u32 = 32 * 1024;
 const HANDLE_LIMIT: usize = 64;
 /// Longest target of a symbolic link.
 const PATH_LIMIT: usize = 1024;
@@ -141,22 +139,6 @@ impl Request<'_> {
         Ok(())
     }
 
-    fn lookup(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let (directory, name) = self.place(arguments)?;
-        let found = directory.and_then(|directory| self.fs.lookup(directory, name));
-        let dir_attributes = self.after(directory);
-        if let Ok(number) = found {
-            self.touched(number);
-        }
-        let done = found.map(|number| LOOKUP3resok {
-            object: self.fs.handle(number),
-            obj_attributes: self.after(found),
-            dir_attributes: dir_attributes.clone(),
-        });
-        self.answer(done, |done| done, &dir_attributes);
-        Ok(())
-    }
-
     fn access(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
         let object = self.object(arguments)?;
         let access = arguments.u32()?;
@@ -241,274 +223,6 @@ impl Request<'_> {
         Ok(())
     }
 
-    fn create(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let (directory, name) = self.place(arguments)?;
-        let (how, new) = match arguments.u32()? {
-            how @ (0 | 1) => (how, attributes(arguments)?),
-            2 => {
-                // The verifier is kept in the times, as RFC 1813 section 3.3.8 proposes.
-                let verifier = nfstime3 {
-                    seconds: arguments.u32()?,
-                    nseconds: arguments.u32()?,
-                };
-                let atime = set_atime::SET_TO_CLIENT_TIME(verifier);
-                (
-                    2,
-                    sattr3 {
-                        atime,
-                        ..sattr3::default()
-                    },
-                )
-            }
-            other => return Err(XdrError::Value(other)),
-        };
-        let made = directory.and_then(|directory| {
-            match self.fs.make(directory, name, &Making::File, &new) {
-                Err(nfsstat3::NFS3ERR_EXIST) if how == 0 => {
-                    let number = self.fs.lookup(directory, name)?;
-                    // An existing file keeps everything but, if asked, its size.
-                    let size = sattr3 {
-                        size: new.size,
-                        ..sattr3::default()
-                    };
-                    self.fs.set_attributes(number, &size)?;
-                    Ok(number)
-                }
-                Err(nfsstat3::NFS3ERR_EXIST) if how == 2 => {
-                    let number = self.fs.lookup(directory, name)?;
-                    let set_atime::SET_TO_CLIENT_TIME(verifier) = new.atime else {
-                        return Err(nfsstat3::NFS3ERR_EXIST);
-                    };
-                    let same = self.fs.attributes(number)?.atime == verifier;
-                    if same {
-                        Ok(number)
-                    } else {
-                        Err(nfsstat3::NFS3ERR_EXIST)
-                    }
-                }
-                other => other,
-            }
-        });
-        let (obj, obj_attributes, dir_wcc) = self.made(directory, made);
-        let done = made.map(|_| CREATE3resok {
-            obj,
-            obj_attributes,
-            dir_wcc,
-        });
-        self.answer(done, |done| done, &self.wcc(directory));
-        Ok(())
-    }
-
-    fn mkdir(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let (directory, name) = self.place(arguments)?;
-        let new = attributes(arguments)?;
-        let made = directory.and_then(|directory| self.fs.make(directory, name, &Making::Directory, &new));
-        let (obj, obj_attributes, dir_wcc) = self.made(directory, made);
-        let done = made.map(|_| MKDIR3resok {
-            obj,
-            obj_attributes,
-            dir_wcc,
-        });
-        self.answer(done, |done| done, &self.wcc(directory));
-        Ok(())
-    }
-
-    fn symlink(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let (directory, name) = self.place(arguments)?;
-        let new = attributes(arguments)?;
-        let target = arguments.opaque(PATH_LIMIT)?;
-        let made =
-            directory.and_then(|directory| self.fs.make(directory, name, &Making::Symlink(target), &new));
-        let (obj, obj_attributes, dir_wcc) = self.made(directory, made);
-        let done = made.map(|_| SYMLINK3resok {
-            obj,
-            obj_attributes,
-            dir_wcc,
-        });
-        self.answer(done, |done| done, &self.wcc(directory));
-        Ok(())
-    }
-
-    fn remove(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let (directory, name) = self.place(arguments)?;
-        self.changing();
-        let removed = directory.and_then(|directory| self.fs.remove(directory, name, false));
-        let dir_wcc = self.wcc(directory);
-        self.answer(removed, |()| REMOVE3resok { dir_wcc }, &self.wcc(directory));
-        Ok(())
-    }
-
-    fn rmdir(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let (directory, name) = self.place(arguments)?;
-        self.changing();
-        let removed = directory.and_then(|directory| self.fs.remove(directory, name, true));
-        let dir_wcc = self.wcc(directory);
-        self.answer(removed, |()| RMDIR3resok { dir_wcc }, &self.wcc(directory));
-        Ok(())
-    }
-
-    fn rename(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let (from, old) = self.place(arguments)?;
-        let (to, new) = self.place(arguments)?;
-        self.changing();
-        let renamed = from.and_then(|from| to.and_then(|to| self.fs.rename((from, old), (to, new))));
-        let done = RENAME3resok {
-            fromdir_wcc: self.wcc(from),
-            todir_wcc: self.wcc(to),
-        };
-        self.answer(
-            renamed,
-            |()| done,
-            &RENAME3resfail {
-                fromdir_wcc: self.wcc(from),
-                todir_wcc: self.wcc(to),
-            },
-        );
-        Ok(())
-    }
-
-    fn readdir(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let object = self.object(arguments)?;
-        let cookie = arguments.u64()?;
-        arguments.u64()?;
-        let count = arguments.u32()?.min(LISTING_LIMIT) as usize;
-        let dir_attributes = self.after(object);
-        let listed = object.and_then(|number| {
-            let mut entries = BoundedList::new(count.saturating_sub(LISTING_OVERHEAD));
-            let mut eof = true;
-            for entry in self.fs.list(number, cookie)? {
-                let entry = entry3 {
-                    fileid: entry.number,
-                    name: filename3(Opaque::owned(entry.name)),
-                    cookie: entry.cookie,
-                };
-                if entries.try_push(entry).is_err() {
-                    eof = false;
-                    break;
-                }
-            }
-            complete(entries.into_inner(), eof)
-        });
-        self.answer(
-            listed,
-            |(entries, eof)| READDIR3resok {
-                dir_attributes: dir_attributes.clone(),
-                cookieverf: cookieverf3::default(),
-                reply: dirlist3 { entries, eof },
-            },
-            &dir_attributes,
-        );
-        Ok(())
-    }
-
-    fn readdirplus(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let object = self.object(arguments)?;
-        let cookie = arguments.u64()?;
-        arguments.u64()?;
-        let mut names_left = arguments.u32()?.min(LISTING_LIMIT) as usize;
-        let count = arguments.u32()?.min(LISTING_LIMIT) as usize;
-        let dir_attributes = self.after(object);
-        let listed = object.and_then(|number| {
-            let mut entries = BoundedList::new(count.saturating_sub(LISTING_OVERHEAD));
-            let mut eof = true;
-            for entry in self.fs.list(number, cookie)? {
-                // `dircount` limits the part that READDIR would send too.
-                let names = 24 + entry.name.len().next_multiple_of(4);
-                let entry = entryplus3 {
-                    fileid: entry.number,
-                    name: filename3(Opaque::owned(entry.name)),
-                    cookie: entry.cookie,
-                    name_attributes: self.after(Ok(entry.number)),
-                    name_handle: Nfs3Option::Some(self.fs.handle(entry.number)),
-                };
-                if names > names_left || entries.try_push(entry).is_err() {
-                    eof = false;
-                    break;
-                }
-                names_left -= names;
-            }
-            complete(entries.into_inner(), eof)
-        });
-        self.answer(
-            listed,
-            |(entries, eof)| READDIRPLUS3resok {
-                dir_attributes: dir_attributes.clone(),
-                cookieverf: cookieverf3::default(),
-                reply: dirlistplus3 { entries, eof },
-            },
-            &dir_attributes,
-        );
-        Ok(())
-    }
-
-    fn fsstat(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let object = self.object(arguments)?;
-        let obj_attributes = self.after(object);
-        let room = self.fs.room();
-        // As many objects as the smallest would leave room for.
-        let free_objects = room.free / 512;
-        self.answer(
-            object,
-            |_| FSSTAT3resok {
-                obj_attributes: obj_attributes.clone(),
-                tbytes: room.capacity,
-                fbytes: room.free,
-                abytes: room.free,
-                tfiles: room.objects + free_objects,
-                ffiles: free_objects,
-                afiles: free_objects,
-                invarsec: 0,
-            },
-            &obj_attributes,
-        );
-        Ok(())
-    }
-
-    fn fsinfo(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let object = self.object(arguments)?;
-        let obj_attributes = self.after(object);
-        self.answer(
-            object,
-            |_| FSINFO3resok {
-                obj_attributes: obj_attributes.clone(),
-                rtmax: TRANSFER_LIMIT,
-                rtpref: TRANSFER_LIMIT,
-                rtmult: 4096,
-                wtmax: TRANSFER_LIMIT,
-                wtpref: TRANSFER_LIMIT,
-                wtmult: 4096,
-                dtpref: 8192,
-                maxfilesize: FILE_LIMIT,
-                time_delta: nfstime3 {
-                    seconds: 0,
-                    nseconds: 1,
-                },
-                properties: FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME,
-            },
-            &obj_attributes,
-        );
-        Ok(())
-    }
-
-    fn pathconf(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
-        let object = self.object(arguments)?;
-        let obj_attributes = self.after(object);
-        self.answer(
-            object,
-            |_| PATHCONF3resok {
-                obj_attributes: obj_attributes.clone(),
-                linkmax: 1,
-                name_max: NAME_LIMIT as u32,
-                no_trunc: true,
-                chown_restricted: false,
-                case_insensitive: false,
-                case_preserving: true,
-            },
-            &obj_attributes,
-        );
-        Ok(())
-    }
-
     fn commit(&mut self, arguments: &mut Reader<'_>) -> Result<(), XdrError> {
         let object = self.object(arguments)?;
         let _whole_file = (arguments.u64()?, arguments.u32()?);
@@ -576,21 +290,6 @@ impl Request<'_> {
         }
     }
 
-    fn made(
-        &mut self,
-        directory: Status<Number>,
-        made: Status<Number>,
-    ) -> (nfs3_types::nfs3::post_op_fh3, post_op_attr, wcc_data) {
-        if let Ok(number) = made {
-            self.touched(number);
-        }
-        self.changing();
-        let handle = made.map_or(Nfs3Option::None, |number| {
-            Nfs3Option::Some(self.fs.handle(number))
-        });
-        (handle, self.after(made), self.wcc(directory))
-    }
-
     /// The result of success, or the status with what its failure carries.
     fn answer<T, R: Pack>(&mut self, result: Status<T>, done: impl FnOnce(T) -> R, failure: &impl Pack) {
         match result {
@@ -611,18 +310,6 @@ impl Request<'_> {
     fn fail(&mut self, status: nfsstat3, failure: &impl Pack) {
         self.failed = true;
         self.put(&status, failure);
-    }
-}
-
-/// Attributes, cookie verifier and the end mark of a listing, before any entry.
-const LISTING_OVERHEAD: usize = 4 + 84 + 4 + 8 + 8;
-
-/// A listing that has room for nothing although there is something fails.
-fn complete<T>(entries: List<T>, eof: bool) -> Status<(List<T>, bool)> {
-    if entries.is_empty() && !eof {
-        Err(nfsstat3::NFS3ERR_TOOSMALL)
-    } else {
-        Ok((entries, eof))
     }
 }
 
