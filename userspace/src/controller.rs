@@ -21,12 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Opens the registry and removes what killed commands left.
 pub fn enter() -> anyhow::Result<Registry> {
-    crate::home::at_home(|| {
-        crate::home::prepare()?;
-        let registry = Registry::open(PATIENCE)?;
-        recover::recover(&registry)?;
-        Ok(registry)
-    })
+    let registry = Registry::open(PATIENCE)?;
+    recover::recover(&registry)?;
+    Ok(registry)
 }
 
 /// CLOCK_MONOTONIC, the clock of all departures, in nanoseconds.

@@ -10,7 +10,6 @@
 
 pub mod cli;
 pub mod controller;
-pub mod home;
 pub mod lab;
 pub mod locality;
 pub mod nfs;

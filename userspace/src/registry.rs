@@ -5,21 +5,25 @@
 //! /run/perturb/lock            held by a command that changes the registry
 //! /run/perturb/ID/record.json  what it is
 //! /run/perturb/ID/owner        locked by the controller as long as it lives
-//! /sys/fs/bpf/perturb/ID/      pinned maps, and links if it is detached
 //! ```
+//!
+//! Nothing is pinned: programs and maps live as long as the controller, and other commands reach the
+//! maps by the kernel's numbers. A bpffs would not do: `ip netns exec` gives each command one of its own.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     path::{Path, PathBuf},
-    time::Duration,
+    process,
+    time::{Duration, Instant},
 };
 
 use nix::fcntl::{Flock, FlockArg};
-use perturb_dataplane::loader::Slots;
+use perturb_dataplane::{loader::Slots, maps::MapIds};
 use serde::{Deserialize, Serialize};
 
-use crate::home::{PINS, RECORDS};
+/// Where emulations are recorded: gone after a reboot, as they are.
+pub const RECORDS: &str = "/run/perturb";
 
 /// Why the registry cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +37,15 @@ pub enum RegistryError {
         path: PathBuf,
         /// Why it failed.
         source: io::Error,
+    },
+    /// Another command does not come to its end.
+    #[error(
+        "process {holder} is changing what is applied and does not finish; if it hangs, kill it: the next command \
+         cleans up"
+    )]
+    Busy {
+        /// Its number.
+        holder: String,
     },
     /// A record that cannot be read.
     #[error(
@@ -80,8 +93,6 @@ pub struct Record {
     pub pid: u32,
     /// `fq` or `user`.
     pub pacer: String,
-    /// Whether it outlives that process.
-    pub detached: bool,
     /// Whether it emulates already.
     pub ready: bool,
     /// The interfaces.
@@ -94,6 +105,8 @@ pub struct Record {
     pub servers: Vec<String>,
     /// Where the servers' state and counters are.
     pub slots: Slots,
+    /// The maps.
+    pub maps: MapIds,
     /// When it began, seconds since 1970.
     pub since: u64,
     /// How many times the profile was changed since.
@@ -105,12 +118,6 @@ impl Record {
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         Path::new(RECORDS).join(&self.id)
-    }
-
-    /// Its directory of pins.
-    #[must_use]
-    pub fn pins(&self) -> PathBuf {
-        Path::new(PINS).join(&self.id)
     }
 
     /// The alias of its devices.
@@ -137,17 +144,13 @@ impl Record {
         file("writing", &path, write())
     }
 
-    /// Removes it and its pins.
+    /// Removes it.
     pub fn remove(&self) -> Result<()> {
-        for directory in [self.pins(), self.directory()] {
-            match fs::remove_dir_all(&directory) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return file("removing", &directory, Err(error));
-                }
-                _ => {}
-            }
+        let directory = self.directory();
+        match fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => file("removing", &directory, Err(error)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Claims it for this process, as long as the lock is kept.
@@ -201,19 +204,21 @@ pub struct Registry {
 impl Registry {
     /// Waits for other commands to finish, at most `patience`.
     pub fn open(patience: Duration) -> Result<Self> {
+        file("making", Path::new(RECORDS), fs::create_dir_all(RECORDS))?;
         let path = Path::new(RECORDS).join("lock");
-        let mut waited = Duration::ZERO;
+        let start = Instant::now();
         loop {
-            if let Some(lock) = lock(&path, FlockArg::LockExclusiveNonblock)? {
+            if let Some(mut lock) = lock(&path, FlockArg::LockExclusiveNonblock)? {
+                // For the message below.
+                let note = lock.set_len(0).and_then(|()| write!(lock, "{}", process::id()));
+                file("writing", &path, note)?;
                 return Ok(Self { _lock: lock });
             }
-            if waited >= patience {
-                let busy = io::Error::new(io::ErrorKind::WouldBlock, "another perturb command holds it");
-                return file("locking", &path, Err(busy));
+            if start.elapsed() >= patience {
+                let holder = fs::read_to_string(&path).unwrap_or_default();
+                return Err(RegistryError::Busy { holder });
             }
-            let step = Duration::from_millis(10);
-            std::thread::sleep(step);
-            waited += step;
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -22,7 +22,6 @@ use crate::{
         monotonic,
         setup::{Running, pacer_name},
     },
-    home::at_home,
     registry::Record,
 };
 
@@ -37,8 +36,6 @@ pub struct Report {
     pub pacer: String,
     /// Process that made it.
     pub pid: u32,
-    /// `running` (its controller lives), `detached`, or `abandoned` (its controller is dead).
-    pub state: &'static str,
     /// When it began, seconds since 1970.
     pub since: u64,
     /// Changes of the profile since.
@@ -182,9 +179,12 @@ pub struct Lateness {
 }
 
 impl Report {
-    /// Reads an emulation's counters through its pins. Call it at home.
-    pub fn of(record: &Record) -> anyhow::Result<Self> {
-        let maps = Maps::pinned(&record.pins())?;
+    /// Reads an emulation's counters; `None` if its owner, and with it the counters, is gone.
+    pub fn of(record: &Record) -> anyhow::Result<Option<Self>> {
+        if !record.has_owner()? {
+            return Ok(None);
+        }
+        let maps = Maps::by_id(&record.maps)?;
         let lease = maps.control.get(&CONTROL_LEASE, 0).context("reading the lease")?;
         let slots: Vec<u32> = record
             .servers
@@ -193,11 +193,6 @@ impl Report {
             .collect();
         let counters =
             Counters::read(&maps, record.classes.len() as u32, &slots).context("reading counters")?;
-        let state = match (record.detached, record.has_owner()?) {
-            (true, _) => "detached",
-            (false, true) => "running",
-            (false, false) => "abandoned",
-        };
         let count = |event: Event| counters.events[event as usize];
         let stat = |stat: PacerStat| {
             maps.pacer_stats
@@ -206,7 +201,7 @@ impl Report {
         };
         let classes = record.classes.iter().zip(&counters.classes);
         let servers = record.servers.iter().zip(&counters.servers);
-        Ok(Self {
+        Ok(Some(Self {
             id: record.id.clone(),
             interfaces: record
                 .interfaces
@@ -215,7 +210,6 @@ impl Report {
                 .collect(),
             pacer: record.pacer.clone(),
             pid: record.pid,
-            state,
             since: record.since,
             updates: record.updates,
             lease_left_ms: (lease != u64::MAX).then(|| lease.saturating_sub(monotonic()) / 1_000_000),
@@ -267,7 +261,7 @@ impl Report {
                 None
             },
             lateness: lateness(&counters.lateness),
-        })
+        }))
     }
 }
 
@@ -338,8 +332,10 @@ impl LiveLine {
             return Ok(());
         }
         // Another command may have changed the profile since.
-        let record = at_home(|| Record::read(&running.record.id))?.unwrap_or_else(|| running.record.clone());
-        let report = at_home(|| Report::of(&record))?;
+        let record = Record::read(&running.record.id)?.unwrap_or_else(|| running.record.clone());
+        let Some(report) = Report::of(&record)? else {
+            return Ok(());
+        };
         let total = |pick: fn(&Flow) -> u64| -> u64 {
             report
                 .classes
@@ -379,7 +375,9 @@ impl LiveLine {
 /// Says on standard error if packets were dropped that the profile does not drop.
 pub fn warn_of_unintended_drops(running: &Running) -> anyhow::Result<()> {
     let record = &running.record;
-    let report = at_home(|| Report::of(record))?;
+    let Some(report) = Report::of(record)? else {
+        return Ok(());
+    };
     if !report.unintended.is_none() {
         eprintln!(
             "perturb: warning: {} packets were beyond the horizon and {} could not be held: the profile does not ask \

@@ -1,15 +1,11 @@
 //! Attaching programs: by TCX where the kernel has it (6.6), else by the clsact qdisc.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::io;
 
 use aya::{
-    pin::PinError,
     programs::{
         ProgramError, SchedClassifier, TcAttachType,
-        links::{FdLink, Link as _, LinkError, LinkOrder, PinnedLink},
+        links::{Link as _, LinkOrder},
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle},
     },
     util::KernelVersion,
@@ -44,24 +40,6 @@ pub enum AttachError {
     /// The clsact qdisc.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// The link could not be pinned.
-    #[error("pinning the link of {program} at {path}: {source}")]
-    Pin {
-        /// Which program.
-        program: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: PinError,
-    },
-    /// A link turned out to be of another kind.
-    #[error("the link of {program}: {source}")]
-    Link {
-        /// Which program.
-        program: &'static str,
-        /// Why.
-        source: LinkError,
-    },
 }
 
 /// Which side of an interface.
@@ -131,38 +109,6 @@ impl Attached {
             }),
             None => Ok(()),
         }
-    }
-
-    /// Makes the attachment outlive this process: a TCX link is pinned at `path`; a clsact filter
-    /// stays by itself.
-    pub fn persist(mut self, path: &Path) -> Result<(), AttachError> {
-        let Some(link) = self.link.take() else {
-            return Ok(());
-        };
-        let program = self.program.name();
-        if !has_tcx() {
-            std::mem::forget(link);
-            return Ok(());
-        }
-        let link: FdLink = link
-            .try_into()
-            .map_err(|source| AttachError::Link { program, source })?;
-        link.pin(path).map(drop).map_err(|source| AttachError::Pin {
-            program,
-            path: path.into(),
-            source,
-        })
-    }
-}
-
-/// Removes a pinned link; one that is gone already is no error.
-pub fn unpin(path: &Path) -> io::Result<()> {
-    match PinnedLink::from_pin(path) {
-        Ok(link) => link.unpin().map(drop),
-        Err(_) => match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        },
     }
 }
 

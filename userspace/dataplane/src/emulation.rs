@@ -1,9 +1,6 @@
 //! One emulation: programs, tables, and the interfaces they are attached to.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use perturb_common::{
     abi::{Attachment, PacerStat},
@@ -15,7 +12,7 @@ use crate::{
     attach::{AttachError, Attached, Clsact, Side},
     hold::{self, DeviceNames, Hold, HoldError, Pair},
     loader::{Loader, LoaderError},
-    maps::{Maps, MapsError, Wire},
+    maps::{MapIds, Maps, MapsError, Wire},
     namespace::Namespace,
     netlink::{FqOptions, Link, Netlink, NetlinkError},
     programs::{LoadError, LoadOptions, Pacer, Program, Programs},
@@ -52,14 +49,6 @@ pub enum EmulationError {
     /// The pacer's figures could not be told.
     #[error("writing map PACER_STATS: {0}")]
     PacerStats(aya::maps::MapError),
-    /// A directory for pins.
-    #[error("making {path}: {source}")]
-    Directory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
 }
 
 type Result<T> = std::result::Result<T, EmulationError>;
@@ -238,7 +227,7 @@ impl Emulation {
                         hold::user(programs, &mut netlink, names, pacer)?
                     }
                     (Timekeeper::Fq(options), _) => hold::fq(programs, &mut netlink, names, *options)?,
-                    (Timekeeper::User { .. }, None) => return Err(HoldError::NeedsProcess.into()),
+                    (Timekeeper::User { .. }, None) => return Err(HoldError::NoPacer.into()),
                 };
                 let attachment = Attachment {
                     target: link.index,
@@ -298,39 +287,9 @@ impl Emulation {
         Ok(())
     }
 
-    /// Makes the emulation outlive this process: maps and links are pinned in `directory`, devices
-    /// stay.
-    pub fn persist(mut self, directory: &Path) -> Result<()> {
-        for interface in &mut self.interfaces {
-            let links = directory.join(format!("links-{}", interface.link.index));
-            std::fs::create_dir_all(&links).map_err(|source| EmulationError::Directory {
-                path: links.clone(),
-                source,
-            })?;
-            let mut number = 0;
-            let mut keep = |attached: Attached| {
-                number += 1;
-                attached.persist(&links.join(number.to_string()))
-            };
-            std::mem::take(&mut interface.captures)
-                .into_iter()
-                .try_for_each(&mut keep)?;
-            if let Some(hold) = interface.hold.take() {
-                hold.persist(&mut keep)?;
-            }
-            if let Some(splitter) = interface.splitter.take() {
-                splitter.persist(&mut keep)?;
-            }
-            if let Some(clsact) = interface.clsact.take() {
-                clsact.forget();
-            }
-        }
-        Ok(())
-    }
-
-    /// Pins the maps in `directory`, so that other processes can read counters and change the profile.
-    pub fn pin_maps(&self, directory: &Path) -> Result<()> {
-        Ok(Maps::pin(&self.programs, directory)?)
+    /// The numbers of the maps, so that other processes can read counters and change the profile.
+    pub fn map_ids(&self) -> Result<MapIds> {
+        Ok(Maps::ids(&self.programs)?)
     }
 
     /// Stops capturing on all interfaces; what is held still leaves at its time.

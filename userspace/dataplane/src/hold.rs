@@ -47,9 +47,9 @@ pub enum HoldError {
         /// Why.
         source: std::io::Error,
     },
-    /// A hold device that only lives with its process.
-    #[error("the user pacer keeps packets in this process; it cannot leave them to the kernel")]
-    NeedsProcess,
+    /// A TAP was asked for without the thread that serves it.
+    #[error("the user pacer does not run")]
+    NoPacer,
     /// A device vanished while it was set up.
     #[error("{0} has vanished while it was set up")]
     Vanished(String),
@@ -66,12 +66,6 @@ pub trait Hold: Send + Sync {
 
     /// How many packets it holds. Call it in its namespace.
     fn held(&self) -> Result<u64, NetlinkError>;
-
-    /// Leaves it in place when this process ends; `keep` makes its programs stay.
-    fn persist(
-        self: Box<Self>,
-        keep: &mut dyn FnMut(Attached) -> Result<(), AttachError>,
-    ) -> Result<(), HoldError>;
 }
 
 /// Names and interface indices of the devices that one emulated interface gets.
@@ -102,7 +96,6 @@ pub struct Pair {
     /// Index of the far end: where they come out.
     pub far: u32,
     attached: Vec<Attached>,
-    owned: bool,
 }
 
 impl Pair {
@@ -117,7 +110,6 @@ impl Pair {
             near,
             far: 0,
             attached: Vec::new(),
-            owned: true,
         };
         made.far = index(netlink, pair.far)?;
         netlink.set_quiet(pair.near)?;
@@ -130,15 +122,6 @@ impl Pair {
             Side::Ingress,
         )?);
         Ok(made)
-    }
-
-    /// Leaves device and programs in place when this process ends; `keep` makes the programs stay.
-    pub fn persist(
-        mut self,
-        keep: &mut dyn FnMut(Attached) -> Result<(), AttachError>,
-    ) -> Result<(), AttachError> {
-        self.owned = false;
-        std::mem::take(&mut self.attached).into_iter().try_for_each(keep)
     }
 }
 
@@ -153,13 +136,6 @@ impl Hold for Pair {
 
     fn held(&self) -> Result<u64, NetlinkError> {
         Ok(Netlink::open()?.root_qdisc(self.near)?.backlog.into())
-    }
-
-    fn persist(
-        self: Box<Self>,
-        keep: &mut dyn FnMut(Attached) -> Result<(), AttachError>,
-    ) -> Result<(), HoldError> {
-        Ok((*self).persist(keep)?)
     }
 }
 
@@ -181,13 +157,6 @@ impl Hold for TapHold {
 
     fn held(&self) -> Result<u64, NetlinkError> {
         Ok(self.pacer.stats().held_packets)
-    }
-
-    fn persist(
-        self: Box<Self>,
-        _keep: &mut dyn FnMut(Attached) -> Result<(), AttachError>,
-    ) -> Result<(), HoldError> {
-        Err(HoldError::NeedsProcess)
     }
 }
 
@@ -221,9 +190,6 @@ pub fn user(
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        if !self.owned {
-            return;
-        }
         self.attached.clear();
         // Deleting one end deletes both, with their qdiscs and filters.
         if let Err(error) = Netlink::open().and_then(|mut netlink| netlink.delete_link(self.near)) {

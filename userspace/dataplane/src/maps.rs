@@ -1,19 +1,17 @@
-//! The maps with their types, from a loaded object or from pins.
+//! The maps with their types, from a loaded object or by the kernel's numbers.
 
-use std::{
-    os::fd::AsFd as _,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, os::fd::AsFd as _};
 
 use aya::{
     Pod,
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
-    pin::PinError,
 };
 use perturb_common::abi::{
-    Attachment, Bound, Class, ClassCounters, JitterTable, NthKey, Path as ServerPath, RuleVector,
-    ServerConfig, ServerCounters, ServerState, Settings, Span,
+    Attachment, Bound, Class, ClassCounters, JitterTable, NthKey, Path, RuleVector, ServerConfig,
+    ServerCounters, ServerState, Settings, Span,
 };
+
+use serde::{Deserialize, Serialize};
 
 use crate::programs::Programs;
 
@@ -39,15 +37,13 @@ pub enum MapsError {
         /// Why.
         source: MapError,
     },
-    /// It could not be pinned.
-    #[error("pinning map {name} at {path}: {source}")]
-    Pin {
+    /// The owner is gone, and the number is another map's now.
+    #[error("map {name} is gone: number {id} is another map's")]
+    Replaced {
         /// Which map.
         name: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: PinError,
+        /// Its number.
+        id: u32,
     },
 }
 
@@ -79,7 +75,7 @@ maps! {
     settings: "SETTINGS" => Array<Wire<Settings>>,
     attachments: "ATTACHMENTS" => HashMap<u32, Wire<Attachment>>,
     servers: "SERVERS" => Array<Wire<ServerConfig>>,
-    paths: "PATHS" => Array<Wire<ServerPath>>,
+    paths: "PATHS" => Array<Wire<Path>>,
     classes: "CLASSES" => Array<Wire<Class>>,
     jitter: "JITTER" => Array<Wire<JitterTable>>,
     nth: "NTH" => HashMap<Wire<NthKey>, u32>,
@@ -112,24 +108,38 @@ impl Maps {
         })
     }
 
-    /// Those pinned in a directory.
-    pub fn pinned(directory: &Path) -> Result<Self, MapsError> {
+    /// Those of an emulation that another process owns, by the numbers it recorded. The kernel may have
+    /// given a number to another map since its owner died; the name tells.
+    pub fn by_id(ids: &MapIds) -> Result<Self, MapsError> {
         Self::open(|name| {
-            MapData::from_pin(directory.join(name)).map_err(|source| MapsError::Map { name, source })
+            let id = *ids.0.get(name).ok_or(MapsError::Missing(name))?;
+            let failed = |source| MapsError::Map { name, source };
+            let data = MapData::from_id(id).map_err(failed)?;
+            if data.info().map_err(failed)?.name_as_str() != Some(name) {
+                return Err(MapsError::Replaced { name, id });
+            }
+            Ok(data)
         })
     }
 
-    /// Pins the maps of a loaded object in a directory, so that other processes find them.
-    pub fn pin(programs: &Programs, directory: &Path) -> Result<(), MapsError> {
-        for &name in Self::NAMES {
-            let map = programs.raw_map(name).ok_or(MapsError::Missing(name))?;
-            let path = directory.join(name);
-            map.pin(&path)
-                .map_err(|source| MapsError::Pin { name, path, source })?;
-        }
-        Ok(())
+    /// The numbers of a loaded object's maps.
+    pub fn ids(programs: &Programs) -> Result<MapIds, MapsError> {
+        let id = |&name: &&'static str| {
+            let data = programs
+                .raw_map(name)
+                .and_then(data)
+                .ok_or(MapsError::Missing(name))?;
+            let info = data.info().map_err(|source| MapsError::Map { name, source })?;
+            Ok((name.to_string(), info.id()))
+        };
+        Self::NAMES.iter().map(id).collect::<Result<_, _>>().map(MapIds)
     }
 }
+
+/// The kernel's numbers of the maps, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MapIds(BTreeMap<String, u32>);
 
 fn data(map: &Map) -> Option<&MapData> {
     match map {

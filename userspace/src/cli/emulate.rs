@@ -14,7 +14,6 @@ use crate::{
         clear,
         setup::Prepared,
     },
-    home::at_home,
     lab, registry,
     report::Report,
 };
@@ -51,7 +50,6 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     };
     let interfaces = args.interfaces.join(", ");
     match runtime()?.block_on(apply::apply(request))? {
-        Outcome::Updated(record) if record.detached => eprintln!("changed the profile on {interfaces}"),
         Outcome::Updated(record) => {
             eprintln!(
                 "changed the profile on {interfaces}, which process {} emulates until it ends",
@@ -88,8 +86,16 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
 }
 
 pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
-    let reports =
-        at_home(|| -> anyhow::Result<Vec<Report>> { registry::records()?.iter().map(Report::of).collect() })?;
+    let mut reports = Vec::new();
+    for record in registry::records()? {
+        match Report::of(&record)? {
+            Some(report) => reports.push(report),
+            None => eprintln!(
+                "{} was left behind by process {}, which is gone; `perturb clear` removes what is left",
+                record.id, record.pid
+            ),
+        }
+    }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&reports)?);
         return Ok(DONE);

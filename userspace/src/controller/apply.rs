@@ -25,7 +25,6 @@ use crate::{
         Lease, enter,
         setup::{PacerChoice, Pacing, Prepared, Target, pacer_name, set_up},
     },
-    home::at_home,
     registry::{Record, Registry},
     report::LiveLine,
 };
@@ -66,7 +65,8 @@ pub enum Outcome {
 pub async fn apply(request: Request) -> anyhow::Result<Outcome> {
     let registry = enter()?;
     let here = Namespace::current()?.inode()?;
-    let applied: Vec<Record> = at_home(|| registry.records())?
+    let applied: Vec<Record> = registry
+        .records()?
         .into_iter()
         .filter(|record| {
             record
@@ -114,12 +114,7 @@ fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::R
         );
     }
     let tables = &request.prepared.tables;
-    let slots = at_home(|| -> anyhow::Result<_> {
-        let mut loader = Loader::resume(Maps::pinned(&record.pins())?, record.slots.clone())?;
-        // The horizon grows before and shrinks after packets may need it.
-        loader.load(tables)?;
-        Ok(loader.slots().clone())
-    })?;
+    let mut loader = Loader::resume(Maps::by_id(&record.maps)?, record.slots.clone())?;
     if record.pacer == pacer_name(Pacer::Fq) {
         let mut netlink = Netlink::open()?;
         for interface in &record.interfaces {
@@ -130,19 +125,19 @@ fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::R
             }
         }
     }
+    loader.load(tables)?;
     let mut record = record.clone();
     record.profile = request.prepared.profile.to_string();
     record.classes.clone_from(&tables.class_names);
     record.servers.clone_from(&tables.server_names);
-    record.slots = slots;
+    record.slots = loader.slots().clone();
     record.updates += 1;
-    at_home(|| record.write())?;
+    record.write()?;
     Ok(record)
 }
 
 async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> {
-    if request.detach && request.pacing.choice.decide()? == Pacer::User {
-        // The packets wait in a process, so one stays.
+    if request.detach {
         drop(registry);
         return daemon::start(&request).map(Outcome::Detached);
     }
@@ -161,17 +156,10 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
         request.pacing,
         request.verbose,
     )?;
-    let lease = if request.detach {
-        Lease::Never
-    } else {
-        request.lease
-    };
+    let lease = request.lease;
     lease.renew(&mut running)?;
-    if request.detach {
-        return running.detach().map(Outcome::Detached);
-    }
     running.record.ready = true;
-    at_home(|| running.record.write())?;
+    running.record.write()?;
     drop(registry);
 
     let logs = request

@@ -14,7 +14,6 @@ use perturb_dataplane::namespace::Namespace;
 
 use crate::{
     controller::{enter, recover},
-    home::at_home,
     registry::{Record, Registry},
 };
 
@@ -35,7 +34,7 @@ pub fn clear(scope: &Scope) -> anyhow::Result<Vec<Record>> {
     let registry = enter()?;
     let here = Namespace::current()?.inode()?;
     let mut cleared = Vec::new();
-    for record in at_home(|| registry.records())? {
+    for record in registry.records()? {
         let chosen = match scope {
             Scope::All => true,
             Scope::Interface(name) => record
@@ -52,10 +51,10 @@ pub fn clear(scope: &Scope) -> anyhow::Result<Vec<Record>> {
 }
 
 fn end(_registry: &Registry, record: &Record) -> anyhow::Result<()> {
-    if !record.detached && at_home(|| record.has_owner())? {
+    if record.has_owner()? {
         stop_owner(record)?;
     }
-    at_home(|| recover::remove(record))
+    recover::remove(record)
 }
 
 /// Asks the controller to end; kills it if it does not.
@@ -76,7 +75,7 @@ fn stop_owner(record: &Record) -> anyhow::Result<()> {
         }
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
-            if !at_home(|| record.has_owner())? {
+            if !record.has_owner()? {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(10));

@@ -1,20 +1,16 @@
-//! Removes what an emulation left whose owner was killed: devices, filters, pins, record.
+//! Removes what an emulation left whose owner was killed: devices, filters, record.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::Context as _;
 use perturb_dataplane::{attach, namespace::Namespace, netlink::Netlink};
 
-use crate::{
-    home::{PINS, RECORDS},
-    registry::{InterfaceRecord, Record, Registry},
-};
+use crate::registry::{InterfaceRecord, RECORDS, Record, Registry};
 
-/// Removes the remains of every emulation that has neither an owner nor leave to live without one.
-/// Call it at home.
+/// Removes the remains of every emulation that has no owner any more.
 pub fn recover(registry: &Registry) -> anyhow::Result<()> {
     for record in registry.records()? {
-        if !record.detached && !record.has_owner()? {
+        if !record.has_owner()? {
             eprintln!(
                 "perturb: removing what {} (pid {}) left behind",
                 record.id, record.pid
@@ -25,34 +21,21 @@ pub fn recover(registry: &Registry) -> anyhow::Result<()> {
     sweep(registry)
 }
 
-/// Removes directories that belong to no record: a command was killed while it made or removed one.
+/// Removes directories without a record: a command was killed while it made or removed one.
 fn sweep(registry: &Registry) -> anyhow::Result<()> {
     let known: BTreeSet<String> = registry.records()?.into_iter().map(|record| record.id).collect();
-    for root in [RECORDS, PINS] {
-        for entry in fs::read_dir(root).with_context(|| format!("reading {root}"))? {
-            let entry = entry?;
-            if entry.path().is_dir() && !known.contains(&*entry.file_name().to_string_lossy()) {
-                fs::remove_dir_all(entry.path())
-                    .with_context(|| format!("removing {}", entry.path().display()))?;
-            }
+    for entry in fs::read_dir(RECORDS).with_context(|| format!("reading {RECORDS}"))? {
+        let entry = entry?;
+        if entry.path().is_dir() && !known.contains(&*entry.file_name().to_string_lossy()) {
+            fs::remove_dir_all(entry.path())
+                .with_context(|| format!("removing {}", entry.path().display()))?;
         }
     }
     Ok(())
 }
 
-/// Takes an emulation down from outside. Call it at home.
+/// Takes an emulation down from outside.
 pub fn remove(record: &Record) -> anyhow::Result<()> {
-    // Captures first, so that nothing is sent into devices that are going away.
-    for interface in &record.interfaces {
-        let links = record.pins().join(format!("links-{}", interface.index));
-        if let Ok(entries) = fs::read_dir(&links) {
-            let mut paths: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
-            paths.sort();
-            for path in paths {
-                attach::unpin(&path).with_context(|| format!("removing the link {}", path.display()))?;
-            }
-        }
-    }
     for interface in &record.interfaces {
         // A namespace that is gone took its devices along.
         if let Some(namespace) = find_namespace(interface.namespace)? {

@@ -1,7 +1,7 @@
 //! Sets an emulation up on a set of interfaces: the record first, then devices and programs.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     path::Path,
     process,
     time::{Duration, SystemTime},
@@ -13,6 +13,8 @@ use perturb_common::tables::Tables;
 use perturb_dataplane::{
     emulation::{Emulation, Timekeeper},
     hold::{self, DeviceNames},
+    loader::Slots,
+    maps::MapIds,
     namespace::Namespace,
     netlink::{FqOptions, Link},
     programs::Pacer,
@@ -20,10 +22,7 @@ use perturb_dataplane::{
 };
 use perturb_profile::{Loaded, Profile};
 
-use crate::{
-    home::at_home,
-    registry::{InterfaceRecord, Record, Registry},
-};
+use crate::registry::{InterfaceRecord, Record, Registry};
 
 /// Room above the horizon for what fq itself adds.
 const HORIZON_MARGIN: Duration = Duration::from_secs(1);
@@ -133,6 +132,15 @@ pub enum PacerChoice {
 }
 
 impl PacerChoice {
+    /// As the command line writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Only(pacer) => pacer_name(pacer),
+        }
+    }
+
     /// Decides.
     pub fn decide(self) -> anyhow::Result<Pacer> {
         match self {
@@ -169,23 +177,20 @@ pub fn set_up(
         id: id.into(),
         pid: process::id(),
         pacer: pacer_name(pacer).into(),
-        detached: false,
         ready: false,
         interfaces: interfaces.collect::<std::io::Result<_>>()?,
         profile: prepared.profile.to_string(),
         classes: prepared.tables.class_names.clone(),
         servers: prepared.tables.server_names.clone(),
-        slots: perturb_dataplane::loader::Slots::default(),
+        slots: Slots::default(),
+        maps: MapIds::default(),
         since: SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |time| time.as_secs()),
         updates: 0,
     };
-    let owner = at_home(|| -> anyhow::Result<_> {
-        record.write()?;
-        let owner = record.own()?.context("another process owns this emulation")?;
-        Ok(owner)
-    })?;
+    record.write()?;
+    let owner = record.own()?.context("another process owns this emulation")?;
     match attach(
         &mut record,
         prepared,
@@ -202,7 +207,7 @@ pub fn set_up(
         }),
         Err(error) => {
             // The devices are gone: their guards ran.
-            at_home(|| record.remove())?;
+            record.remove()?;
             Err(error)
         }
     }
@@ -219,10 +224,7 @@ fn attach(
 ) -> anyhow::Result<Emulation> {
     let timekeeper = prepared.timekeeper(pacer, spin);
     let mut emulation = Emulation::new(&timekeeper, verbose, &prepared.tables)?;
-    at_home(|| -> anyhow::Result<()> {
-        fs::create_dir_all(record.pins()).with_context(|| format!("making {}", record.pins().display()))?;
-        Ok(emulation.pin_maps(&record.pins())?)
-    })?;
+    record.maps = emulation.map_ids()?;
     record.slots = emulation.loader().slots().clone();
     for (target, names) in targets.into_iter().zip(names) {
         emulation.add(&timekeeper, target.namespace, target.link, target.rank, names)?;
@@ -230,7 +232,7 @@ fn attach(
     for (recorded, interface) in record.interfaces.iter_mut().zip(emulation.interfaces()) {
         recorded.made_clsact = interface.made_clsact();
     }
-    at_home(|| record.write())?;
+    record.write()?;
     Ok(emulation)
 }
 
@@ -280,7 +282,7 @@ impl Running {
             emulation, record, ..
         } = self;
         drop(emulation);
-        at_home(|| record.remove())?;
+        record.remove()?;
         Ok(lost)
     }
 
@@ -290,21 +292,6 @@ impl Running {
             emulation, record, ..
         } = self;
         drop(emulation);
-        Ok(at_home(|| record.remove())?)
-    }
-
-    /// Lets the emulation live on without this process.
-    pub fn detach(self) -> anyhow::Result<Record> {
-        let Self {
-            emulation,
-            mut record,
-            ..
-        } = self;
-        record.detached = true;
-        at_home(|| -> anyhow::Result<()> {
-            emulation.persist(&record.pins())?;
-            Ok(record.write()?)
-        })?;
-        Ok(record)
+        Ok(record.remove()?)
     }
 }

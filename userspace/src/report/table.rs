@@ -12,9 +12,8 @@ impl fmt::Display for Report {
         };
         writeln!(
             f,
-            "{}: {} by {}, pacer {}{lease}, profile changed {} times",
+            "{}: emulated by process {}, pacer {}{lease}, profile changed {} times",
             self.interfaces.join(", "),
-            self.state,
             self.pid,
             self.pacer,
             self.updates

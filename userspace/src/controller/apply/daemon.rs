@@ -1,11 +1,12 @@
-//! `apply --detach` with the user pacer: packets wait in a process, so one stays behind, an ordinary
-//! `perturb apply` in a session of its own. `perturb clear` ends it.
+//! `apply --detach`: a process stays behind, an ordinary `perturb apply` in a session of its own, until
+//! `perturb clear` ends it. If it is killed instead, traffic passes untouched, as in the foreground;
+//! pinned programs would go on without anyone to watch them, and could not keep time without sch_fq.
 
 use std::{
     fs::{self, File},
     io,
     os::unix::process::CommandExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -17,8 +18,7 @@ use nix::unistd::setsid;
 use super::Request;
 use crate::{
     controller::Lease,
-    home::{RECORDS, at_home},
-    registry::{Record, records},
+    registry::{RECORDS, Record, records},
 };
 
 /// Time for the process to set everything up.
@@ -28,11 +28,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
     // Its messages until then: inherited streams would keep a caller's pipe open for ever.
     let messages = PathBuf::from(RECORDS).join(format!("starting-{}", std::process::id()));
-    let result = at_home(|| File::create(&messages))
+    let result = File::create(&messages)
         .with_context(|| format!("making {}", messages.display()))
         .and_then(|file| spawn(request, file))
         .and_then(|mut child| wait_until_ready(&mut child, &messages));
-    at_home(|| fs::remove_file(&messages)).with_context(|| format!("removing {}", messages.display()))?;
+    fs::remove_file(&messages).with_context(|| format!("removing {}", messages.display()))?;
     result
 }
 
@@ -41,7 +41,7 @@ fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
     command
         .arg("apply")
         .arg(&request.file)
-        .args(["--pacer", "user", "--quiet"]);
+        .args(["--pacer", request.pacing.choice.name(), "--quiet"]);
     for interface in &request.interfaces {
         command.args(["--iface", interface]);
     }
@@ -58,25 +58,25 @@ fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
         .stderr(messages);
     // SAFETY: setsid is async-signal-safe.
     unsafe { command.pre_exec(|| setsid().map(drop).map_err(io::Error::from)) };
-    command.spawn().context("starting the process that holds packets")
+    command.spawn().context("starting the process that stays behind")
 }
 
-fn wait_until_ready(child: &mut Child, messages: &PathBuf) -> anyhow::Result<Record> {
+fn wait_until_ready(child: &mut Child, messages: &Path) -> anyhow::Result<Record> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         if let Some(status) = child.try_wait()? {
-            let said = at_home(|| fs::read_to_string(messages)).unwrap_or_default();
-            bail!("the process that holds packets ended ({status}): {}", said.trim());
+            let said = fs::read_to_string(messages).unwrap_or_default();
+            bail!("the process that stays behind ended ({status}): {}", said.trim());
         }
         let ours = |record: &Record| record.pid == child.id() && record.ready;
-        if let Some(record) = at_home(records)?.into_iter().find(ours) {
+        if let Some(record) = records()?.into_iter().find(ours) {
             return Ok(record);
         }
         thread::sleep(Duration::from_millis(10));
     }
     child.kill()?;
     bail!(
-        "the process that holds packets was not ready after {} s",
+        "the process that stays behind was not ready after {} s",
         PATIENCE.as_secs()
     )
 }
