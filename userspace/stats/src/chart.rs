@@ -3,7 +3,7 @@
 //! Model: a [`Chart`] has two axes with units, linear or logarithmic, and series of points. Each
 //! series may have a confidence band, be drawn with or without markers, dashed or solid (a model
 //! beside a measurement). Color is never the only difference between two series: markers change
-//! their shape too. Colors are CSS variables that `prefers-color-scheme` switches; there is no
+//! their shape too. `prefers-color-scheme` switches the colors; there is no
 //! script, no font and no reference to anything outside of the file.
 //! What is lacking: bars, second axes, interaction (each marker has a tooltip).
 

@@ -72,40 +72,37 @@ impl Frame<'_> {
     }
 }
 
-fn head(out: &mut String, chart: &Chart, height: f64) {
-    let variables = |colors: &[&str]| {
-        colors
-            .iter()
-            .enumerate()
-            .fold(String::new(), |mut css, (index, color)| {
-                let _ = write!(css, "--c{index}:{color};");
-                css
-            })
-    };
-    let mut strokes = String::new();
-    for index in 0..LIGHT.len() {
+/// The rules of a theme. Colors stand in each rule: not every viewer knows CSS variables, and without
+/// them it would draw black on black.
+fn theme(page: &str, ink: &str, faint: &str, colors: &[&str]) -> String {
+    let mut css =
+        format!(".page{{fill:{page}}}text{{fill:{ink}}}.grid{{stroke:{faint}}}.axis{{stroke:{ink}}}");
+    for (index, color) in colors.iter().enumerate() {
         let _ = write!(
-            strokes,
-            ".s{index}{{stroke:var(--c{index})}}.f{index}{{fill:var(--c{index});stroke:var(--c{index})}}"
+            css,
+            ".s{index}{{stroke:{color}}}.f{index}{{fill:{color};stroke:{color}}}.b{index}{{fill:{color}}}"
         );
     }
+    css
+}
+
+fn head(out: &mut String, chart: &Chart, height: f64) {
     let _ = write!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" \
          height=\"{height:.0}\" role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n\
          <title>{title}</title>\n\
          <style>\n\
-         svg{{--page:#ffffff;--ink:#1f2328;--faint:#d0d7de;{light}}}\n\
-         @media (prefers-color-scheme: dark){{svg{{--page:#0d1117;--ink:#e6edf3;--faint:#30363d;{dark}}}}}\n\
-         .page{{fill:var(--page)}}text{{fill:var(--ink)}}.grid{{stroke:var(--faint)}}.axis{{stroke:var(--ink)}}\
          .line{{fill:none;stroke-width:1.8;stroke-linejoin:round}}.band{{fill-opacity:.16;stroke:none}}\
-         .dashed{{stroke-dasharray:6 4}}{strokes}\n\
+         .dashed{{stroke-dasharray:6 4}}\n\
+         {light}\n\
+         @media (prefers-color-scheme: dark){{{dark}}}\n\
          </style>\n\
          <rect class=\"page\" width=\"100%\" height=\"100%\"/>\n\
          <text x=\"{LEFT}\" y=\"24\" font-size=\"16\" font-weight=\"600\">{title}</text>\n",
         title = escaped(&chart.title),
-        light = variables(&LIGHT),
-        dark = variables(&DARK),
+        light = theme("#ffffff", "#1f2328", "#d0d7de", &LIGHT),
+        dark = theme("#0d1117", "#e6edf3", "#30363d", &DARK),
     );
     if let Some(caption) = &chart.caption {
         let _ = writeln!(
@@ -185,7 +182,7 @@ fn draw_series(
             let outline: Vec<String> = upper.chain(lower).collect();
             let _ = writeln!(
                 out,
-                "<polygon class=\"band\" style=\"fill:var(--c{color})\" points=\"{}\"/>",
+                "<polygon class=\"band b{color}\" points=\"{}\"/>",
                 outline.join(" ")
             );
         }
