@@ -3,7 +3,7 @@
 use aya_ebpf::programs::TcContext;
 use aya_log_ebpf::info;
 use perturb_common::{
-    abi::{Direction, Event, LATENESS_BUCKETS, MAX_CLASSES},
+    abi::{Direction, Event, MAX_CLASSES, lateness_bucket},
     departure::Load,
     units::{Nanos, Ticks},
 };
@@ -88,46 +88,10 @@ pub(crate) fn server(slot: u32, bytes: u64, served: &Served) {
     }
 }
 
-/// How late a packet left, as a power of two.
+/// How late a packet left.
 #[inline(always)]
 pub(crate) fn lateness(late: Nanos) {
-    let mut bucket = 0u32;
-    let mut rest = late.0;
-    // Six steps instead of leading_zeros, which this target would expand to far more.
-    if rest >> 32 != 0 {
-        return top();
-    }
-    if rest >> 16 != 0 {
-        bucket += 16;
-        rest >>= 16;
-    }
-    if rest >> 8 != 0 {
-        bucket += 8;
-        rest >>= 8;
-    }
-    if rest >> 4 != 0 {
-        bucket += 4;
-        rest >>= 4;
-    }
-    if rest >> 2 != 0 {
-        bucket += 2;
-        rest >>= 2;
-    }
-    if rest >> 1 != 0 {
-        bucket += 1;
-        rest >>= 1;
-    }
-    add(bucket + rest as u32);
-}
-
-#[inline(always)]
-fn top() {
-    add(LATENESS_BUCKETS - 1);
-}
-
-#[inline(always)]
-fn add(bucket: u32) {
-    if let Some(count) = LATENESS.get_ptr_mut(bucket) {
+    if let Some(count) = LATENESS.get_ptr_mut(lateness_bucket(late.0)) {
         // SAFETY: as above.
         unsafe { *count += 1 };
     }

@@ -13,7 +13,7 @@ use perturb_common::{
 use crate::{
     account, classify, fold,
     hold::{self, PASS},
-    maps::{ATTACHMENTS, CLASSES, CONTROL, SETTINGS},
+    maps::{ATTACHMENTS, CLASSES, CONTROL, NEAR, SETTINGS},
     overhead,
     packet::{self, skb},
     scratch::{Job, Scratch},
@@ -49,7 +49,7 @@ impl Profile {
 
     /// The path of a packet's class in its direction, or [`NONE`]; and the class.
     #[inline(always)]
-    pub(crate) fn path(&self, scratch: &Scratch) -> (u32, u32) {
+    pub(crate) fn path(&self, scratch: &mut Scratch) -> (u32, u32) {
         let class = classify::class(scratch, self.generation);
         if class >= MAX_CLASSES {
             return (NONE, NONE);
@@ -59,6 +59,16 @@ impl Profile {
             None => (NONE, NONE),
         }
     }
+}
+
+/// What an interface is to the programs.
+#[inline(always)]
+pub(crate) fn attachment(index: u32) -> Option<&'static Attachment> {
+    if index < NEAR_INTERFACES {
+        return NEAR.get(index).filter(|attachment| attachment.target != 0);
+    }
+    // SAFETY: the map's values live as long as the program; they are written before it is attached.
+    unsafe { ATTACHMENTS.get(index) }
 }
 
 /// The program at an interface.
@@ -73,8 +83,7 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         unsafe { (*ctx.skb.skb).tc_index = 0 };
         return PASS;
     }
-    // SAFETY: the map's values live as long as the program; they are written before it is attached.
-    let Some(attachment) = (unsafe { ATTACHMENTS.get(skb.ifindex) }) else {
+    let Some(attachment) = attachment(skb.ifindex) else {
         return PASS;
     };
     // SAFETY: the helper has no preconditions.
@@ -102,7 +111,12 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         Direction::Egress => profile.settings.overhead_send,
         Direction::Ingress => profile.settings.overhead_receive,
     };
-    overhead::burn(overhead, scratch.load.segments);
+    let mut arrival = MonoNanos(now);
+    if overhead != 0 {
+        overhead::burn(overhead, scratch.load.segments);
+        // SAFETY: the helper has no preconditions.
+        arrival = MonoNanos(unsafe { bpf_ktime_get_ns() });
+    }
     let remote = match direction {
         Direction::Egress => &scratch.key.destination,
         Direction::Ingress => &scratch.key.source,
@@ -130,8 +144,6 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
             },
         );
     }
-    // SAFETY: the helper has no preconditions. Read anew: the overhead has passed.
-    let arrival = MonoNanos(unsafe { bpf_ktime_get_ns() });
     scratch.job = Job {
         arrival,
         half,

@@ -1,40 +1,66 @@
 //! Which class a packet belongs to: the flow cache, and behind it the bit-vector classifier
 //! (Lakshman and Stiliadis, SIGCOMM 1998). Each dimension's binary search yields the set of rules
 //! that its value satisfies; the lowest rule in all sets is the first match. A packet of a known
-//! flow costs one hash lookup, however many classes there are.
+//! flow costs a look at its bucket, however many classes there are.
 
-use perturb_common::abi::{
-    DIMENSIONS, Dimension, Event, FlowEntry, MAX_BOUND_BITS, MAX_RULES, MAX_VECTORS, NONE, RULE_WORDS,
-    RuleVector,
+use aya_ebpf::helpers::bpf_get_prandom_u32;
+use perturb_common::{
+    abi::{
+        DIMENSIONS, Dimension, Event, MAX_BOUND_BITS, MAX_RULES, MAX_VECTORS, NONE, RULE_WORDS, RuleVector,
+    },
+    flow::{self, FlowEntry, WAYS},
 };
 
 use crate::{
     account,
-    maps::{BOUNDS, FLOWS, RULES, SETTINGS, SPANS, VECTORS},
+    maps::{BOUNDS, FLOW_MASK, FLOWS, RULES, SETTINGS, SPANS, VECTORS},
     scratch::Scratch,
 };
 
 /// The class of the packet in `scratch`, or [`NONE`].
 #[inline(always)]
-pub(crate) fn class(scratch: &Scratch, generation: u64) -> u32 {
-    // SAFETY: an entry that is evicted and filled anew while it is read belongs to another flow; the
-    // generation and class are read at once, and a wrong class would last one packet.
-    if let Some(entry) = unsafe { FLOWS.get(&scratch.key) }
-        && entry.generation == generation
-    {
-        return entry.class;
+pub(crate) fn class(scratch: &mut Scratch, generation: u64) -> u32 {
+    let key = scratch.key.words();
+    let hash = flow::hash(&key);
+    scratch.hash = hash;
+    let bucket = bucket(hash);
+    for way in 0..WAYS {
+        if let Some(entry) = FLOWS.get(bucket + way)
+            && let Some(class) = entry.open(&key, hash, generation)
+        {
+            return class;
+        }
     }
+    learn(generation)
+}
+
+/// The first place of a flow's bucket.
+#[inline(always)]
+fn bucket(hash: u64) -> u32 {
+    hash as u32 & FLOW_MASK.load() & !(WAYS - 1)
+}
+
+/// Classifies the key in this CPU's scratch and notes its class in place of one that is out of date,
+/// or of any. Once per flow, and a global function: see [`search`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn learn(generation: u64) -> u32 {
+    let Some(scratch) = Scratch::here() else { return NONE };
     let class = search((generation & 1) as u32);
-    // A cache that cannot take the entry costs time, not correctness.
-    let _ = FLOWS.insert(
-        &scratch.key,
-        &FlowEntry {
-            generation,
-            class,
-            reserved: 0,
-        },
-        0,
-    );
+    let bucket = bucket(scratch.hash);
+    // SAFETY: the helper has no preconditions.
+    let mut place = bucket + (unsafe { bpf_get_prandom_u32() } & (WAYS - 1));
+    for way in 0..WAYS {
+        if FLOWS.get(bucket + way).is_some_and(|entry| !entry.in_use(generation)) {
+            place = bucket + way;
+            break;
+        }
+    }
+    if let Some(entry) = FLOWS.get_ptr_mut(place) {
+        let new = FlowEntry::new(scratch.key.words(), scratch.hash, generation, class);
+        // SAFETY: a map value; what other CPUs see of it meanwhile does not match its seal.
+        unsafe { entry.write_volatile(new) };
+    }
     class
 }
 

@@ -20,7 +20,6 @@ use crate::{
     atomic,
     hold::{self, Order},
     maps::{INSTANCES, JITTER, NTH, ORDINALS, PATHS, RING, SERVERS, STATES},
-    packet::flow_hash,
     scratch::{Job, Scratch, Walk},
 };
 
@@ -101,7 +100,8 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, scratch: &mut Scratc
     let order = if walk.reorder != 0 {
         Order::Free
     } else {
-        Order::Flow(flow_hash(&scratch.key))
+        // The high half: the low one chose the flow's place in the cache.
+        Order::Flow((scratch.hash >> 32) as u32)
     };
     let tag = Tag {
         direction: direction as u32,

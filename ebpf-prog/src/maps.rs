@@ -6,12 +6,15 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, PerCpuArray},
 };
-use perturb_common::abi::{
-    Attachment, Bound, CONTROL_LEN, Class, ClassCounters, DIMENSIONS, EVENTS, FlowEntry, FlowKey,
-    FragmentKey, FragmentPorts, InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
-    MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS, NthKey,
-    PACER_STATS as PACER_STAT_COUNT, Path, RuleVector, ServerConfig, ServerCounters, ServerState, Settings,
-    Slot, Span,
+use perturb_common::{
+    abi::{
+        Attachment, Bound, CONTROL_LEN, Class, ClassCounters, DIMENSIONS, EVENTS, FragmentKey,
+        FragmentPorts, InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
+        MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS,
+        NEAR_INTERFACES, NthKey, PACER_STATS as PACER_STAT_COUNT, Path, RuleVector, ServerConfig,
+        ServerCounters, ServerState, Settings, Slot, Span,
+    },
+    flow::FlowEntry,
 };
 
 /// 1 if the kernel compiles programs: callbacks (`bpf_loop`) need it, the interpreter refuses them.
@@ -20,6 +23,9 @@ pub(crate) static HAVE_JIT: Global<u32> = Global::new(1);
 /// [`perturb_common::abi::PACER_FQ`] or [`perturb_common::abi::PACER_USER`].
 #[unsafe(no_mangle)]
 pub(crate) static PACER: Global<u32> = Global::new(0);
+/// One less than the places of the flow cache, a power of two.
+#[unsafe(no_mangle)]
+pub(crate) static FLOW_MASK: Global<u32> = Global::new(262_143);
 
 #[map]
 pub(crate) static CONTROL: Array<u64> = Array::with_max_entries(CONTROL_LEN, 0);
@@ -27,6 +33,9 @@ pub(crate) static CONTROL: Array<u64> = Array::with_max_entries(CONTROL_LEN, 0);
 pub(crate) static SETTINGS: Array<Settings> = Array::with_max_entries(2, 0);
 #[map]
 pub(crate) static ATTACHMENTS: HashMap<u32, Attachment> = HashMap::with_max_entries(4096, 0);
+/// The same for interfaces of low index, which most are: an array is read without a call.
+#[map]
+pub(crate) static NEAR: Array<Attachment> = Array::with_max_entries(NEAR_INTERFACES, 0);
 
 #[map]
 pub(crate) static SERVERS: Array<ServerConfig> = Array::with_max_entries(2 * MAX_SERVERS, 0);
@@ -58,9 +67,9 @@ pub(crate) static RING: Array<u64> = Array::with_max_entries(MAX_RING_SLOTS, 0);
 /// Resized by the controller to the profile's `limits.flows`.
 #[map]
 pub(crate) static INSTANCES: LruHashMap<InstanceKey, ServerState> = LruHashMap::with_max_entries(131_072, 0);
-/// Resized by the controller to the profile's `limits.flows`.
+/// Resized by the controller to [`perturb_common::flow::places`] of the profile's `limits.flows`.
 #[map]
-pub(crate) static FLOWS: LruHashMap<FlowKey, FlowEntry> = LruHashMap::with_max_entries(131_072, 0);
+pub(crate) static FLOWS: Array<FlowEntry> = Array::with_max_entries(262_144, 0);
 #[map]
 pub(crate) static FRAGMENTS: LruHashMap<FragmentKey, FragmentPorts> = LruHashMap::with_max_entries(8192, 0);
 

@@ -1,5 +1,6 @@
-//! Reads the headers that classify a packet. Every access goes through `bpf_skb_load_bytes`: it
-//! works on paged data too, and a short packet is an error instead of a verifier puzzle.
+//! Reads the headers that classify a packet. The common packet is read in place; every other access
+//! goes through `bpf_skb_load_bytes`: it works on paged data too, and a short packet is an error
+//! instead of a verifier puzzle.
 
 use core::mem::MaybeUninit;
 
@@ -7,6 +8,7 @@ use aya_ebpf::{bindings::__sk_buff, helpers::bpf_skb_load_bytes, programs::TcCon
 use perturb_common::{
     abi::{Direction, Event, FlowKey, FragmentKey, FragmentPorts},
     departure::Load,
+    flow::KeyWords,
 };
 
 use crate::{account, maps::FRAGMENTS, scratch::Scratch};
@@ -64,11 +66,75 @@ struct Upper {
 /// Parses a packet seen at an interface in a direction into `scratch`.
 #[inline(always)]
 pub(crate) fn parse(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> Result<(), Malformed> {
-    if headers(ctx, direction as u32, scratch) == 0 {
+    if plain(ctx, direction, scratch) || headers(ctx, direction as u32, scratch) == 0 {
         Ok(())
     } else {
         Err(Malformed)
     }
+}
+
+/// The common packet, read in place and without a call: TCP or UDP in one wire packet, right behind an
+/// untagged Ethernet header and an IP header without options or extensions, all in the linear part.
+/// Whether it was one.
+#[inline(always)]
+fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
+    let skb = skb(ctx);
+    let ethertype = u16::from_be(skb.protocol as u16);
+    if skb.gso_size != 0 {
+        return false;
+    }
+    let (start, end) = (ctx.data() + ETHERNET as usize, ctx.data_end());
+    // SAFETY: every read lies before `end`, which the verifier checks. Machines that run this read
+    // unaligned words; on those that do not, the kernel aligns the IP header and with it these fields.
+    let (addresses, ports, class, protocol) = unsafe {
+        match ethertype {
+            IPV4 => {
+                if start + 24 > end {
+                    return false;
+                }
+                let header = start as *const u8;
+                let fragment = u16::from_be(*header.add(6).cast::<u16>());
+                if *header != 0x45 || fragment & 0x3fff != 0 {
+                    return false;
+                }
+                let mapped = |at| 0xffff_0000 | u64::from(*header.add(at).cast::<u32>()) << 32;
+                let ports = u32::from_be(*header.add(20).cast::<u32>());
+                ([0, mapped(12), 0, mapped(16)], ports, *header.add(1), *header.add(9))
+            }
+            IPV6 => {
+                if start + 44 > end {
+                    return false;
+                }
+                let header = start as *const u8;
+                let first = u16::from_be(*header.cast::<u16>());
+                if first >> 12 != 6 {
+                    return false;
+                }
+                let words = header.add(8).cast::<[u32; 8]>();
+                let word = |at: usize| u64::from((*words)[at]) | u64::from((*words)[at + 1]) << 32;
+                let ports = u32::from_be(*header.add(40).cast::<u32>());
+                ([word(0), word(2), word(4), word(6)], ports, (first >> 4) as u8, *header.add(6))
+            }
+            _ => return false,
+        }
+    };
+    if protocol != TCP && protocol != UDP {
+        return false;
+    }
+    let [a, b, c, d] = addresses;
+    let small = u64::from(ports >> 16)
+        | u64::from(ports & 0xffff) << 16
+        | u64::from(ethertype) << 32
+        | u64::from(protocol) << 48
+        | u64::from(class >> 2) << 56;
+    let last = u64::from(skb.mark) | (direction as u64) << 32;
+    // SAFETY: the key is made of these words, the machine being little-endian.
+    unsafe { (&raw mut scratch.key).cast::<KeyWords>().write([a, b, c, d, small, last]) };
+    scratch.load = Load {
+        bytes: u64::from(skb.len),
+        segments: 1,
+    };
+    true
 }
 
 /// A subprogram of its own, for the stack's sake; 0 if all is well.
@@ -267,30 +333,4 @@ fn wire_load(ctx: &TcContext, upper: &Upper, protocol: u8) -> Result<Load, Malfo
         bytes: bytes + (segments - 1) * header,
         segments,
     })
-}
-
-/// Hash of the 5-tuple: packets of a flow that keep their order share an fq flow.
-#[inline(always)]
-pub(crate) fn flow_hash(key: &FlowKey) -> u32 {
-    let mut hash = u64::from(key.source_port) << 32
-        | u64::from(key.destination_port) << 16
-        | u64::from(key.protocol) << 8
-        | u64::from(key.direction);
-    for half in [&key.source, &key.destination] {
-        for at in [0, 8] {
-            let word = u64::from_le_bytes([
-                half[at],
-                half[at + 1],
-                half[at + 2],
-                half[at + 3],
-                half[at + 4],
-                half[at + 5],
-                half[at + 6],
-                half[at + 7],
-            ]);
-            hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            hash ^= hash >> 29;
-        }
-    }
-    (hash ^ (hash >> 32)) as u32
 }

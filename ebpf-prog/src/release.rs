@@ -9,10 +9,9 @@ use perturb_common::{
 
 use crate::{
     account,
-    capture::Profile,
+    capture::{Profile, attachment},
     fold,
     hold::{self, Held},
-    maps::ATTACHMENTS,
     packet,
     scratch::{Job, Scratch},
 };
@@ -20,8 +19,7 @@ use crate::{
 /// The program at the far end of a hold device.
 #[inline(always)]
 pub(crate) fn release(ctx: &TcContext) -> i32 {
-    // SAFETY: the map's values live as long as the program; they are written before it is attached.
-    let Some(attachment) = (unsafe { ATTACHMENTS.get(packet::skb(ctx).ifindex) }) else {
+    let Some(attachment) = attachment(packet::skb(ctx).ifindex) else {
         return hold::DISCARD;
     };
     let Some(held) = hold::reclaim(ctx) else {

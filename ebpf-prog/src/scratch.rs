@@ -15,7 +15,10 @@ static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 /// The packet at hand.
 #[repr(C)]
 pub(crate) struct Scratch {
+    /// Comes first: `packet` writes it as words.
     pub(crate) key: FlowKey,
+    /// Of the key; [`crate::classify`] computes it.
+    pub(crate) hash: u64,
     pub(crate) load: Load,
     pub(crate) job: Job,
     pub(crate) walk: Walk,

@@ -6,7 +6,7 @@ use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
 use perturb_common::{
-    abi::{CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, PacerStat, ServerCounters},
+    abi::{CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, PacerStat, ServerCounters, lateness_bound},
     units::Ticks,
 };
 use perturb_dataplane::{
@@ -56,7 +56,7 @@ pub struct Report {
     /// The user pacer's store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// How late held packets left; upper bounds, powers of two.
+    /// How late held packets left; upper bounds, to an eighth.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Lateness>,
 }
@@ -297,10 +297,10 @@ fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize]) -> Option<Lateness> {
     let bound = |share: f64| {
         let wanted = (total as f64 * share).ceil() as u64;
         let mut seen = 0;
-        for (bucket, count) in histogram.iter().enumerate() {
+        for (bucket, count) in (0..).zip(histogram) {
             seen += count;
             if seen >= wanted {
-                return (1u64 << bucket) as f64 / 1e3;
+                return lateness_bound(bucket) as f64 / 1e3;
             }
         }
         f64::INFINITY

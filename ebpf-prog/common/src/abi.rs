@@ -46,6 +46,9 @@ pub const MAX_VECTORS: u32 = 16_640;
 /// log2 of the longest list of boundaries of one dimension: steps of the binary search.
 pub const MAX_BOUND_BITS: u32 = 15;
 
+/// Interfaces with an index below this are found without hashing.
+pub const NEAR_INTERFACES: u32 = 4096;
+
 /// Names a path, class, table or slot that is not there.
 pub const NONE: u32 = u32::MAX;
 
@@ -212,10 +215,10 @@ pub struct Class {
     pub path: [u32; 2],
 }
 
-/// The headers that classify a packet, and the key of the flow cache. Addresses in network order,
+/// The headers that classify a packet, and the key of the flow cache ([`crate::flow`]). Addresses in network order,
 /// IPv4 as `::ffff:a.b.c.d`; everything else in host order, zero where the packet has no such field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(C)]
+#[repr(C, align(8))]
 pub struct FlowKey {
     /// Source address.
     pub source: [u8; 16],
@@ -235,18 +238,6 @@ pub struct FlowKey {
     pub mark: u32,
     /// [`Direction`].
     pub direction: u32,
-}
-
-/// What the flow cache says of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct FlowEntry {
-    /// The generation in which it was classified; another one makes it void.
-    pub generation: u64,
-    /// The class, or [`NONE`].
-    pub class: u32,
-    /// Zero.
-    pub reserved: u32,
 }
 
 /// Key of a server's instance (scope `interface`, `host` or `flow`).
@@ -501,9 +492,54 @@ pub enum PacerStat {
 /// Number of [`PacerStat`]s.
 pub const PACER_STATS: u32 = 4;
 
-/// Buckets of the lateness histogram: bucket i counts released packets that were late by
-/// [2^(i-1), 2^i) ns, bucket 0 those that were not late.
-pub const LATENESS_BUCKETS: u32 = 40;
+/// Buckets of the lateness histogram: eight to each power of two, the first eight for 0 to 7 ns; what
+/// is later than the last one's lower bound (8.6 s) counts there.
+pub const LATENESS_BUCKETS: u32 = 256;
+
+/// The bucket that counts a packet which left `late` ns late.
+#[inline(always)]
+#[must_use]
+pub const fn lateness_bucket(late: u64) -> u32 {
+    if late >> 33 != 0 {
+        return LATENESS_BUCKETS - 1;
+    }
+    // The position of the highest bit above bit 3, by halving: leading_zeros would expand to far more here.
+    let mut exponent = 0;
+    let mut rest = late;
+    if rest >> 19 != 0 {
+        exponent += 16;
+        rest >>= 16;
+    }
+    if rest >> 11 != 0 {
+        exponent += 8;
+        rest >>= 8;
+    }
+    if rest >> 7 != 0 {
+        exponent += 4;
+        rest >>= 4;
+    }
+    if rest >> 5 != 0 {
+        exponent += 2;
+        rest >>= 2;
+    }
+    if rest >> 4 != 0 {
+        exponent += 1;
+        rest >>= 1;
+    }
+    // Below 8 ns there is one bucket per ns; above, three bits after the highest.
+    exponent * 8 + rest as u32
+}
+
+/// The lateness, ns, that a bucket's packets do not exceed.
+#[must_use]
+pub const fn lateness_bound(bucket: u32) -> u64 {
+    if bucket < 16 {
+        return bucket as u64;
+    }
+    let exponent = bucket / 8 - 1;
+    let rest = bucket as u64 % 8 + 8;
+    ((rest + 1) << exponent) - 1
+}
 
 /// Where a packet's fold stands, carried in `skb->tc_index` from the hold device to the interface.
 ///

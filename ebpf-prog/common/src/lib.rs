@@ -9,6 +9,7 @@
 pub mod abi;
 pub mod departure;
 pub mod fate;
+pub mod flow;
 #[cfg(feature = "alloc")]
 pub mod tables;
 pub mod units;

@@ -5,7 +5,7 @@ extern crate std;
 use proptest::prelude::*;
 
 use crate::{
-    abi::Tag,
+    abi::{LATENESS_BUCKETS, Tag, lateness_bound, lateness_bucket},
     departure::{Load, Outcome, Server, Service, departure},
     fate::{Chance, GilbertElliott, Purpose, draw, jitter_ticks},
     units::{GapPerByte, Instant, MonoNanos, Nanos, Ticks, saturating_mul},
@@ -149,6 +149,20 @@ proptest! {
         let tag = Tag { direction, position };
         prop_assert!(tag.encode() <= u32::from(u16::MAX));
         prop_assert_eq!(Tag::decode(tag.encode()), Some(tag));
+    }
+}
+
+#[test]
+fn lateness_buckets_cover_every_lateness_to_an_eighth() {
+    let mut last = 0;
+    for late in (0..4096).chain((12..40).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1])) {
+        let bucket = lateness_bucket(late);
+        assert!(bucket >= last && bucket < LATENESS_BUCKETS, "{late} ns in bucket {bucket} after {last}");
+        last = bucket;
+        if late >> 33 == 0 {
+            let bound = lateness_bound(bucket);
+            assert!(bound >= late && bound - late <= late / 8, "{late} ns: bound {bound}");
+        }
     }
 }
 
