@@ -39,7 +39,9 @@ pub(crate) fn ensure(compiler: &Compiler, mode: Mode) -> Result<PathBuf> {
     let llvm = match installed {
         Some(llvm) => llvm,
         None => {
-            let available = llvm.clone().find(|llvm| packages::is_available(&package(*llvm)));
+            let available = llvm
+                .clone()
+                .find(|llvm| packages::is_available(&package(*llvm), mode));
             let Some(llvm) = available else {
                 bail!(
                     "no LLVM {} or newer, which bpf-linker {VERSION} needs to read its bitcode (it can use {SUPPORTED:?})",

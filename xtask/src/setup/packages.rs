@@ -135,10 +135,11 @@ pub(crate) fn ensure_packages(packages: &[&str], mode: Mode) -> Result<()> {
 }
 
 /// Whether the distribution has the package, as far as its lists say.
-pub(crate) fn is_available(package: &str) -> bool {
+pub(crate) fn is_available(package: &str, mode: Mode) -> bool {
     let known = || output(Command::new("apt-cache").args(["show", "--no-all-versions", package])).is_some();
-    // A fresh container has no lists yet; who is not root has to do without.
-    known() || (is_root() && !has_lists() && run_over_network(apt_get().arg("update")).is_ok() && known())
+    // A fresh container has no lists yet.
+    let may_update = mode == Mode::Install && is_root() && !has_lists();
+    known() || (may_update && run_over_network(apt_get().arg("update")).is_ok() && known())
 }
 
 fn has_lists() -> bool {
