@@ -21,7 +21,7 @@ use super::{
     DONE, InvalidInput,
     emulated::{self, Emulation},
     interrupt::stop_on_signal,
-    measure::{self, Added, Knob, Levels, Series, Where},
+    measure::{self, Added, Levels, Series, Where},
     options::{LoadOptions, PortOptions, ServerOptions, rate, read_yaml},
     overlay,
     report::{Measured, Report},
@@ -313,58 +313,39 @@ fn over(path: &Path) -> Result<Network, InvalidInput> {
 fn vary(text: &str) -> Result<Vec<Network>, InvalidInput> {
     let invalid = || InvalidInput::Vary(text.to_owned());
     let (knob, levels) = text.split_once('=').ok_or_else(invalid)?;
-    let knob = match knob.trim() {
-        "latency" => Knob::Latency,
-        "overhead" => Knob::Overhead,
-        "gap" => Knob::Gap,
-        "bandwidth" => Knob::Bandwidth,
-        _ => return Err(invalid()),
-    };
     levels
         .split(',')
-        .map(|level| network(knob, level.trim()).ok_or_else(invalid))
+        .map(|level| network(knob.trim(), level.trim()).ok_or_else(invalid))
         .collect()
 }
 
-fn network(knob: Knob, level: &str) -> Option<Network> {
-    let level = if level == "0" && knob != Knob::Bandwidth {
+fn network(knob: &str, level: &str) -> Option<Network> {
+    let level = if level == "0" && knob != "bandwidth" {
         "0us"
     } else {
         level
     };
-    let value = match knob {
-        Knob::Bandwidth => level.parse::<perturb_profile::Rate>().ok()?.bits_per_second() as f64,
-        Knob::Latency | Knob::Overhead | Knob::Gap => {
-            level.parse::<perturb_profile::Duration>().ok()?.nanos() as f64 / 1e3
+    let micros = || Some(level.parse::<perturb_profile::Duration>().ok()?.nanos() as f64 / 1e3);
+    let (added, setting) = match knob {
+        "latency" => (Added::LatencyUs(micros()?), format!("latency: {level}")),
+        "overhead" => (
+            Added::OverheadUs(micros()?),
+            format!("overhead: {{ send: {level}, receive: {level} }}"),
+        ),
+        "gap" => (Added::GapUs(micros()?), format!("gap: {level}")),
+        "bandwidth" => {
+            let rate = level.parse::<perturb_profile::Rate>().ok()?.bits_per_second();
+            (Added::BandwidthBitS(rate as f64), format!("bandwidth: {level}"))
         }
+        _ => return None,
     };
-    let setting = match knob {
-        Knob::Latency => format!("latency: {level}"),
-        Knob::Overhead => format!("overhead: {{ send: {level}, receive: {level} }}"),
-        Knob::Gap => format!("gap: {level}"),
-        Knob::Bandwidth => format!("bandwidth: {level}"),
-    };
-    let name = format!("{}-{}", knob.name(), level.replace('/', ""));
+    let name = format!("{knob}-{}", level.replace('/', ""));
     let text = format!("version: 1\nname: {name}\n{setting}\n");
     Some(Network {
         name,
-        added: Added {
-            knob: Some((knob, value)),
-        },
+        added,
         profile: Some(Profile::Text(text)),
     })
-}
-
-impl Knob {
-    /// Its name in profiles.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::Overhead => "overhead",
-            Self::Gap => "gap",
-            Self::Bandwidth => "bandwidth",
-        }
-    }
 }
 
 #[cfg(test)]
@@ -376,7 +357,7 @@ mod tests {
         let networks = vary("latency=0,150us,4ms").unwrap();
         let names: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
         assert_eq!(names, ["latency-0us", "latency-150us", "latency-4ms"]);
-        assert_eq!(networks[2].added.knob, Some((Knob::Latency, 4000.0)));
+        assert_eq!(networks[2].added, Added::LatencyUs(4000.0));
         for text in [
             "latency=0,150us",
             "overhead=10us,80us",

@@ -58,23 +58,19 @@ pub(super) struct Series {
 
 /// What the emulated network adds, for the model and for fits over several curves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Added {
-    /// The varied knob and its value: µs, or bit/s for the bandwidth.
-    pub(super) knob: Option<(Knob, f64)>,
-}
-
-/// What `--vary` varies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Knob {
+#[serde(rename_all = "snake_case")]
+pub(super) enum Added {
+    /// Nothing, or more than one number can say.
+    #[default]
+    Nothing,
     /// L, one way.
-    Latency,
+    LatencyUs(f64),
     /// o, at sending and at receiving.
-    Overhead,
+    OverheadUs(f64),
     /// g.
-    Gap,
+    GapUs(f64),
     /// 1/G.
-    Bandwidth,
+    BandwidthBitS(f64),
 }
 
 /// The rates of a curve.

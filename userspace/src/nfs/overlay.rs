@@ -14,7 +14,7 @@ use perturb_workloads::nfs::{
 };
 use serde::Serialize;
 
-use super::measure::{Added, Knob};
+use super::measure::Added;
 
 /// The model's curve at a measurement's levels.
 #[derive(Clone, Debug, Serialize)]
@@ -59,16 +59,16 @@ pub(super) fn of_embedded(config: &Config, scale: f64) -> Option<NfsServer> {
 
 /// The model's network for what was added.
 fn network(added: Added) -> Network {
-    match added.knob {
-        Some((Knob::Latency, value)) => Network {
+    match added {
+        Added::LatencyUs(value) => Network {
             added_latency: Micros(value),
             ..Network::default()
         },
-        Some((Knob::Overhead, value)) => Network {
+        Added::OverheadUs(value) => Network {
             added_overhead: Micros(value),
             ..Network::default()
         },
-        Some((Knob::Gap | Knob::Bandwidth, _)) | None => Network::default(),
+        Added::Nothing | Added::GapUs(_) | Added::BandwidthBitS(_) => Network::default(),
     }
 }
 

@@ -15,7 +15,7 @@ use perturb_workloads::nfs::{
 use serde::Serialize;
 
 use super::{
-    measure::{Added, Knob},
+    measure::Added,
     overlay::{Overlay, overlay, response_ms},
     table::{Table, number},
 };
@@ -77,33 +77,51 @@ impl Measured {
 
 impl<'a> Report<'a> {
     pub(super) fn new(curves: &'a [Measured]) -> Self {
-        let over = |knob: Knob, y: &dyn Fn(&Signature) -> f64| -> Vec<(f64, f64)> {
+        let over = |value: &dyn Fn(Added) -> Option<f64>, y: &dyn Fn(&Signature) -> f64| -> Vec<(f64, f64)> {
             curves
                 .iter()
-                .filter_map(|curve| {
-                    let (varied, value) = curve.network.knob?;
-                    (varied == knob).then_some((value, y(&curve.signature?)))
-                })
+                .filter_map(|curve| Some((value(curve.network)?, y(&curve.signature?))))
                 .collect()
+        };
+        let latency = |added| {
+            if let Added::LatencyUs(us) = added {
+                Some(us)
+            } else {
+                None
+            }
+        };
+        let overhead = |added| {
+            if let Added::OverheadUs(us) = added {
+                Some(us)
+            } else {
+                None
+            }
+        };
+        let gap = |added| {
+            if let Added::GapUs(us) = added {
+                Some(us)
+            } else {
+                None
+            }
         };
         let fits = [
             // Two one-way latencies for each operation are predicted, three were observed (section 5.2).
             (
                 "base response time in us over one-way latency in us",
-                over(Knob::Latency, &|s| 1e3 * s.base_ms),
+                over(&latency, &|s| 1e3 * s.base_ms),
             ),
             // 1/(Serv + 2.4 o): the slope counts overheads per operation, the intercept is Serv.
             (
                 "1/peak in us per operation over overhead in us",
-                over(Knob::Overhead, &|s| 1e6 / s.peak_op_s),
+                over(&overhead, &|s| 1e6 / s.peak_op_s),
             ),
             (
                 "base response time in us over overhead in us",
-                over(Knob::Overhead, &|s| 1e3 * s.base_ms),
+                over(&overhead, &|s| 1e3 * s.base_ms),
             ),
             (
                 "1/peak in us per operation over gap in us",
-                over(Knob::Gap, &|s| 1e6 / s.peak_op_s),
+                over(&gap, &|s| 1e6 / s.peak_op_s),
             ),
         ];
         let fits = fits.into_iter().filter_map(|(what, points)| {
