@@ -40,11 +40,11 @@ pub struct Nfs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Put a SPECsfs-like load on an NFSv3 server, and report throughput and response time
-    Load(load::Load),
+    Load(Box<load::Load>),
     /// Serve NFSv3 from memory, with service times that you choose
     Serve(serve::Serve),
     /// Response time over throughput, up to saturation; also under emulation, and against the model
-    Curve(curve::Curve),
+    Curve(Box<curve::Curve>),
     /// One end of a curve, on a private host
     #[command(hide = true)]
     Part(Part),
@@ -119,9 +119,9 @@ pub enum InvalidInput {
 /// Runs a subcommand and returns the exit code.
 pub fn run(args: Nfs) -> anyhow::Result<u8> {
     match args.command {
-        Command::Load(args) => load::run(args),
+        Command::Load(args) => load::run(*args),
         Command::Serve(args) => serve::run(&args),
-        Command::Curve(args) => curve::run(args),
+        Command::Curve(args) => curve::run(&args),
         Command::Part(Part {
             end: End::Server { settings },
         }) => emulated::serve(&settings),

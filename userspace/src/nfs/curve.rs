@@ -121,7 +121,7 @@ enum Profile {
     Text(String),
 }
 
-pub(super) fn run(args: Curve) -> anyhow::Result<u8> {
+pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
     let networks = args.networks()?;
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
     // Processes in other directories are told this path.
