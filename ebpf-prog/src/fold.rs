@@ -49,10 +49,12 @@ pub(crate) fn path(half: u32, index: u32) -> Option<&'static Path> {
 /// The packet is dropped for this reason.
 struct Dropped(Event);
 
-/// Folds a leg of the job in `scratch` and moves the packet to where it goes next. A subprogram of
-/// its own, for the stack's sake.
+/// Folds a leg of the job in this CPU's scratch, `place`, and moves the packet to where it goes next. A
+/// subprogram of its own, for the stack's sake.
 #[inline(never)]
-pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, scratch: &mut Scratch) -> i32 {
+pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch) -> i32 {
+    // SAFETY: `place` is this CPU's scratch. This borrow ends before `leg`, which changes it.
+    let scratch = unsafe { &mut *place };
     let Job {
         arrival,
         half,
@@ -75,7 +77,10 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, scratch: &mut Scratc
         reserved: 0,
     };
     let direction = direction(scratch.key.direction);
-    let position = match leg(path, position, half, attachment.target) {
+    let folded = leg(path, position, half, attachment.target);
+    // SAFETY: as above; nothing changes it from here on.
+    let scratch = unsafe { &*place };
+    let position = match folded {
         Ok(position) => position,
         Err(Dropped(event)) => {
             account::event(ctx, event);

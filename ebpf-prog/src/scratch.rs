@@ -61,7 +61,7 @@ pub(crate) struct Walk {
 }
 
 impl Scratch {
-    /// This CPU's.
+    /// This CPU's. Whoever calls a function that comes here, too, must not hold a borrow across the call.
     #[inline(always)]
     pub(crate) fn here() -> Option<&'static mut Self> {
         // SAFETY: one run at a time uses a CPU's scratch.

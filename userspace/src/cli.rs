@@ -223,13 +223,25 @@ pub fn main() -> ExitCode {
     match dispatch(cli.command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("perturb: {error:#}");
+            eprintln!("perturb: {}", message(&error));
             if let Some(hint) = hint(&error) {
                 eprintln!("  {hint}");
             }
             ExitCode::from(exit_code(&error))
         }
     }
+}
+
+/// An error and its causes, those left out that the message before already quotes.
+fn message(error: &anyhow::Error) -> String {
+    let mut causes = error.chain().map(ToString::to_string);
+    let mut message = causes.next().unwrap_or_default();
+    for cause in causes {
+        if !message.contains(&cause) {
+            message = format!("{message}: {cause}");
+        }
+    }
+    message
 }
 
 fn dispatch(command: Command) -> anyhow::Result<u8> {

@@ -29,6 +29,8 @@ use perturb_profile::Tcp;
 pub const MAX_HOSTS: u32 = 64;
 /// Interface of every host.
 pub const INTERFACE: &str = "eth0";
+/// Interface indices of the switch's ports begin above this.
+const PORTS: u32 = 100;
 /// MTU of the wires.
 const MTU: u32 = 1500;
 /// Prefix lengths of the hosts' networks.
@@ -191,7 +193,7 @@ fn join(hosts: &[Host], switch: &Namespace) -> Result<(), LabError> {
                     near: &port,
                     far: INTERFACE,
                     far_namespace: Some(std::os::fd::AsFd::as_fd(&host.namespace)),
-                    indices: (0, host.index()),
+                    indices: (PORTS + host.number, host.index()),
                     mtu: MTU,
                     near_gso_max_segs: None,
                     alias: None,

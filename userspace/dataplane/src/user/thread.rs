@@ -42,7 +42,7 @@ const MAX_PACKETS: usize = SLOTS as usize - 4096;
 /// Packets read in a row at most before others get their turn.
 const BATCH: usize = 64;
 /// Large buffers kept for reuse.
-const SPARE_BUFFERS: usize = 256;
+const SPARE_BUFFERS: usize = 1024;
 /// Longest sleep: how soon the thread notices that it is to end.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
