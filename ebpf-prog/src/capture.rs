@@ -4,8 +4,8 @@
 use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
 use perturb_common::{
     abi::{
-        CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NONE, SETTING_EXACT,
-        Settings, Tag,
+        Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NEAR_INTERFACES,
+        NONE, SETTING_EXACT, Settings, Tag,
     },
     units::{MonoNanos, Nanos},
 };
@@ -47,15 +47,19 @@ impl Profile {
         (self.generation & 1) as u32
     }
 
-    /// The path of a packet's class in its direction, or [`NONE`]; and the class.
+    /// The class of the packet in `scratch`, and its path in a direction, or [`NONE`].
+    ///
+    /// # Safety
+    /// `scratch` must be this CPU's.
     #[inline(always)]
-    pub(crate) fn path(&self, scratch: &mut Scratch) -> (u32, u32) {
-        let class = classify::class(scratch, self.generation);
+    pub(crate) unsafe fn path(&self, scratch: *mut Scratch, direction: Direction) -> (u32, u32) {
+        // SAFETY: the caller's.
+        let class = unsafe { classify::class(scratch, self.generation) };
         if class >= MAX_CLASSES {
             return (NONE, NONE);
         }
         match CLASSES.get(self.half() * MAX_CLASSES + class) {
-            Some(Class { path }) => (class, path[(scratch.key.direction & 1) as usize]),
+            Some(Class { path }) => (class, path[direction as usize]),
             None => (NONE, NONE),
         }
     }
@@ -94,16 +98,18 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
     let Some(scratch) = Scratch::here() else {
         return PASS;
     };
-    if packet::parse(ctx, direction, scratch).is_err() {
+    // SAFETY: this CPU's scratch, and the reference ends with the call.
+    if packet::parse(ctx, direction, unsafe { &mut *scratch }).is_err() {
         account::event(ctx, Event::Malformed);
         return PASS;
     }
-    let (class, path) = profile.path(scratch);
+    // SAFETY: this CPU's scratch.
+    let ((class, path), load) = unsafe { (profile.path(scratch, direction), (*scratch).load) };
     if path == NONE {
         if class == NONE {
             account::event(ctx, Event::Unmatched);
         } else {
-            account::class(direction, class, scratch.load, Some(Nanos(0)));
+            account::class(direction, class, load, Some(Nanos(0)));
         }
         return PASS;
     }
@@ -113,13 +119,15 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
     };
     let mut arrival = MonoNanos(now);
     if overhead != 0 {
-        overhead::burn(overhead, scratch.load.segments);
+        overhead::burn(overhead, load.segments);
         // SAFETY: the helper has no preconditions.
         arrival = MonoNanos(unsafe { bpf_ktime_get_ns() });
     }
+    // SAFETY: as above; nothing that is called while it is looked at writes to it.
+    let key = unsafe { &(*scratch).key };
     let remote = match direction {
-        Direction::Egress => &scratch.key.destination,
-        Direction::Ingress => &scratch.key.source,
+        Direction::Egress => &key.destination,
+        Direction::Ingress => &key.source,
     };
     if !attachment.emulates(remote) {
         return PASS;
@@ -130,7 +138,7 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         return PASS;
     };
     if servers.len == 0 {
-        account::class(direction, class, scratch.load, Some(Nanos(0)));
+        account::class(direction, class, load, Some(Nanos(0)));
         return PASS;
     }
     if profile.settings.flags & SETTING_EXACT != 0 && skb.gso_size != 0 && attachment.split != 0 {
@@ -144,12 +152,14 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
             },
         );
     }
-    scratch.job = Job {
+    let job = Job {
         arrival,
         half,
         class,
         path,
         position: 0,
     };
+    // SAFETY: as above.
+    unsafe { (*scratch).job = job };
     fold::run(ctx, attachment, scratch)
 }

@@ -18,20 +18,31 @@ use crate::{
 };
 
 /// The class of the packet in `scratch`, or [`NONE`].
+///
+/// # Safety
+/// `scratch` must be this CPU's.
 #[inline(always)]
-pub(crate) fn class(scratch: &mut Scratch, generation: u64) -> u32 {
-    let key = scratch.key.words();
-    let hash = flow::hash(&key);
-    scratch.hash = hash;
+pub(crate) unsafe fn class(scratch: *mut Scratch, generation: u64) -> u32 {
+    // SAFETY: one run at a time uses a CPU's scratch, and the references end here.
+    let hash = unsafe {
+        let hash = flow::hash(&(*scratch).key.words(), generation);
+        (*scratch).hash = hash;
+        hash
+    };
     let bucket = bucket(hash);
     for way in 0..WAYS {
-        if let Some(entry) = FLOWS.get(bucket + way)
-            && let Some(class) = entry.open(&key, hash, generation)
-        {
+        if let Some(class) = place_at(bucket + way).and_then(|entry| entry.open(hash, generation)) {
             return class;
         }
     }
     learn(generation)
+}
+
+/// What a place of the flow cache says. One load: other CPUs write places as a whole.
+#[inline(always)]
+fn place_at(index: u32) -> Option<FlowEntry> {
+    // SAFETY: a map value.
+    FLOWS.get_ptr(index).map(|place| unsafe { place.read_volatile() })
 }
 
 /// The first place of a flow's bucket.
@@ -45,21 +56,25 @@ fn bucket(hash: u64) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn learn(generation: u64) -> u32 {
-    let Some(scratch) = Scratch::here() else { return NONE };
+    let Some(scratch) = Scratch::here() else {
+        return NONE;
+    };
     let class = search((generation & 1) as u32);
-    let bucket = bucket(scratch.hash);
+    // SAFETY: this CPU's.
+    let hash = unsafe { (*scratch).hash };
+    let bucket = bucket(hash);
     // SAFETY: the helper has no preconditions.
     let mut place = bucket + (unsafe { bpf_get_prandom_u32() } & (WAYS - 1));
     for way in 0..WAYS {
-        if FLOWS.get(bucket + way).is_some_and(|entry| !entry.in_use(generation)) {
+        if place_at(bucket + way).is_some_and(|entry| !entry.in_use(generation)) {
             place = bucket + way;
             break;
         }
     }
-    if let Some(entry) = FLOWS.get_ptr_mut(place) {
-        let new = FlowEntry::new(scratch.key.words(), scratch.hash, generation, class);
-        // SAFETY: a map value; what other CPUs see of it meanwhile does not match its seal.
-        unsafe { entry.write_volatile(new) };
+    if let Some(place) = FLOWS.get_ptr_mut(place) {
+        let entry = FlowEntry::new(hash, generation, class);
+        // SAFETY: a map value, written with one store.
+        unsafe { place.write_volatile(entry) };
     }
     class
 }
@@ -72,7 +87,8 @@ extern "C" fn search(half: u32) -> u32 {
     let Some(scratch) = Scratch::here() else {
         return NONE;
     };
-    let key = &scratch.key;
+    // SAFETY: this CPU's scratch; nothing that is called from here writes to it.
+    let key = unsafe { &(*scratch).key };
     let direction = key.direction & 1;
     let Some(settings) = SETTINGS.get(half & 1) else {
         return NONE;

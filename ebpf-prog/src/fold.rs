@@ -158,7 +158,8 @@ fn drop_event(number: u32) -> Event {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
-    let Some(scratch) = Scratch::here() else {
+    // SAFETY: this CPU's scratch; the caller holds no reference to it, and no call from here comes to it.
+    let Some(scratch) = Scratch::here().map(|scratch| unsafe { &mut *scratch }) else {
         return PASSED;
     };
     let index = half * MAX_SERVERS + server;

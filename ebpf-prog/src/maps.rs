@@ -8,11 +8,11 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Attachment, Bound, CONTROL_LEN, Class, ClassCounters, DIMENSIONS, EVENTS, FragmentKey,
-        FragmentPorts, InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
-        MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS,
-        NEAR_INTERFACES, NthKey, PACER_STATS as PACER_STAT_COUNT, Path, RuleVector, ServerConfig,
-        ServerCounters, ServerState, Settings, Slot, Span,
+        Attachment, Bound, CONTROL_LEN, Class, ClassCounters, DIMENSIONS, EVENTS, FragmentKey, FragmentPorts,
+        InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES, MAX_JITTER_TABLES, MAX_NTH,
+        MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS, NEAR_INTERFACES, NthKey,
+        PACER_STATS as PACER_STAT_COUNT, Path, RuleVector, ServerConfig, ServerCounters, ServerState,
+        Settings, Slot, Span,
     },
     flow::FlowEntry,
 };

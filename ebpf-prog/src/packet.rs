@@ -99,7 +99,12 @@ fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
                 }
                 let mapped = |at| 0xffff_0000 | u64::from(*header.add(at).cast::<u32>()) << 32;
                 let ports = u32::from_be(*header.add(20).cast::<u32>());
-                ([0, mapped(12), 0, mapped(16)], ports, *header.add(1), *header.add(9))
+                (
+                    [0, mapped(12), 0, mapped(16)],
+                    ports,
+                    *header.add(1),
+                    *header.add(9),
+                )
             }
             IPV6 => {
                 if start + 44 > end {
@@ -113,7 +118,12 @@ fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
                 let words = header.add(8).cast::<[u32; 8]>();
                 let word = |at: usize| u64::from((*words)[at]) | u64::from((*words)[at + 1]) << 32;
                 let ports = u32::from_be(*header.add(40).cast::<u32>());
-                ([word(0), word(2), word(4), word(6)], ports, (first >> 4) as u8, *header.add(6))
+                (
+                    [word(0), word(2), word(4), word(6)],
+                    ports,
+                    (first >> 4) as u8,
+                    *header.add(6),
+                )
             }
             _ => return false,
         }
@@ -129,7 +139,11 @@ fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
         | u64::from(class >> 2) << 56;
     let last = u64::from(skb.mark) | (direction as u64) << 32;
     // SAFETY: the key is made of these words, the machine being little-endian.
-    unsafe { (&raw mut scratch.key).cast::<KeyWords>().write([a, b, c, d, small, last]) };
+    unsafe {
+        (&raw mut scratch.key)
+            .cast::<KeyWords>()
+            .write([a, b, c, d, small, last])
+    };
     scratch.load = Load {
         bytes: u64::from(skb.len),
         segments: 1,

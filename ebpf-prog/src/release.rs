@@ -47,8 +47,10 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNano
     let profile = Profile::in_force(ctx, now.0)?;
     let direction = fold::direction(held.tag.direction);
     let scratch = Scratch::here()?;
-    packet::parse(ctx, direction, scratch).ok()?;
-    let (class, path) = profile.path(scratch);
+    // SAFETY: this CPU's scratch, and the reference ends with the call.
+    packet::parse(ctx, direction, unsafe { &mut *scratch }).ok()?;
+    // SAFETY: this CPU's scratch.
+    let (class, path) = unsafe { profile.path(scratch, direction) };
     if path == NONE {
         return None;
     }
@@ -63,12 +65,14 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNano
     } else {
         now
     };
-    scratch.job = Job {
+    let job = Job {
         arrival,
         half,
         class,
         path,
         position,
     };
+    // SAFETY: as above.
+    unsafe { (*scratch).job = job };
     Some(fold::run(ctx, attachment, scratch))
 }

@@ -61,10 +61,10 @@ pub(crate) struct Walk {
 }
 
 impl Scratch {
-    /// This CPU's. Whoever calls a function that comes here, too, must not hold a borrow across the call.
+    /// This CPU's. A reference to it must not live across a call of a global function (`search`, `learn`,
+    /// `visit`), which comes here too: whoever calls one keeps the pointer.
     #[inline(always)]
-    pub(crate) fn here() -> Option<&'static mut Self> {
-        // SAFETY: one run at a time uses a CPU's scratch.
-        SCRATCH.get_ptr_mut(0).map(|scratch| unsafe { &mut *scratch })
+    pub(crate) fn here() -> Option<*mut Self> {
+        SCRATCH.get_ptr_mut(0)
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     attach::{AttachError, Attached, Clsact, Side},
     hold::{self, DeviceNames, Hold, HoldError, Pair},
     loader::{Loader, LoaderError},
-    maps::{MapIds, Maps, MapsError, Wire},
+    maps::{MapIds, Maps, MapsError},
     namespace::Namespace,
     netlink::{FqOptions, Link, Netlink, NetlinkError},
     programs::{LoadError, LoadOptions, Pacer, Program, Programs},
@@ -217,7 +217,7 @@ impl Emulation {
             pacer,
             ..
         } = self;
-        let attachments = &mut loader.maps_mut().attachments;
+        let maps = loader.maps_mut();
         let interface = namespace
             .enter(|| {
                 let mut netlink = Netlink::open()?;
@@ -236,7 +236,7 @@ impl Emulation {
                     rank,
                 };
                 for index in [link.index, hold.exit(), splitter.far] {
-                    attachments.insert(index, Wire(attachment), 0)?;
+                    maps.attach(index, attachment)?;
                 }
                 let clsact = Clsact::ensure(&mut netlink, link.index)?;
                 let mut captures = Vec::new();

@@ -7,8 +7,8 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
 };
 use perturb_common::abi::{
-    Attachment, Bound, Class, ClassCounters, JitterTable, NthKey, Path, RuleVector, ServerConfig,
-    ServerCounters, ServerState, Settings, Span,
+    Attachment, Bound, Class, ClassCounters, JitterTable, NEAR_INTERFACES, NthKey, Path, RuleVector,
+    ServerConfig, ServerCounters, ServerState, Settings, Span,
 };
 
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,7 @@ maps! {
     control: "CONTROL" => Array<u64>,
     settings: "SETTINGS" => Array<Wire<Settings>>,
     attachments: "ATTACHMENTS" => HashMap<u32, Wire<Attachment>>,
+    near: "NEAR" => Array<Wire<Attachment>>,
     servers: "SERVERS" => Array<Wire<ServerConfig>>,
     paths: "PATHS" => Array<Wire<Path>>,
     classes: "CLASSES" => Array<Wire<Class>>,
@@ -93,6 +94,15 @@ maps! {
 }
 
 impl Maps {
+    /// Tells the programs about an interface.
+    pub fn attach(&mut self, interface: u32, attachment: Attachment) -> Result<(), MapError> {
+        if interface < NEAR_INTERFACES {
+            self.near.set(interface, Wire(attachment), 0)
+        } else {
+            self.attachments.insert(interface, Wire(attachment), 0)
+        }
+    }
+
     /// Those of a loaded object.
     pub fn of(programs: &Programs) -> Result<Self, MapsError> {
         Self::open(|name| {

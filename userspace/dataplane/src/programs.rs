@@ -98,13 +98,15 @@ impl Programs {
             Pacer::Fq => PACER_FQ,
             Pacer::User => PACER_USER,
         };
+        let mask = perturb_common::flow::places(options.flows) - 1;
         // aya's levels: 0 is off, 3 is info.
         let level: u8 = if options.verbose { 3 } else { 0 };
         let ebpf = EbpfLoader::new()
             .override_global("HAVE_JIT", &jit, true)
             .override_global("PACER", &pacer, true)
             .override_global("AYA_LOG_LEVEL", &level, false)
-            .map_max_entries("FLOWS", options.flows)
+            .override_global("FLOW_MASK", &mask, true)
+            .map_max_entries("FLOWS", mask + 1)
             .map_max_entries("INSTANCES", options.flows)
             .load(OBJECT)?;
         Ok(Self { ebpf })

@@ -106,6 +106,7 @@ pub(crate) struct Rig {
     /// Index of the device in which packets are held.
     pub(crate) hold: u32,
     pub(crate) sink: sink::Sink,
+    pub(crate) pacer: Pacer,
 }
 
 impl Rig {
@@ -162,6 +163,7 @@ impl Rig {
             tables: Tables::default(),
             hold,
             sink,
+            pacer,
         };
         rig.load(profile);
         rig.loader.set_lease(u64::MAX).unwrap();
@@ -186,11 +188,7 @@ impl Rig {
 
     /// Tells the programs about an interface.
     pub(crate) fn attach(&mut self, index: u32, attachment: Attachment) {
-        self.loader
-            .maps_mut()
-            .attachments
-            .insert(index, Wire(attachment), 0)
-            .unwrap();
+        self.loader.maps_mut().attach(index, attachment).unwrap();
     }
 
     /// The capture program of a direction.

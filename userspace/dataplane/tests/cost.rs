@@ -1,0 +1,295 @@
+//! What a packet costs in the programs, beside a program that does nothing, in the same run.
+//!
+//! ```text
+//! cargo test -p perturb-dataplane --test cost -- --ignored --nocapture
+//! ```
+//!
+//! `BPF_PROG_TEST_RUN` times a batch of runs; batches of all cases take turns, so that whatever else
+//! the machine does falls on all of them, and each case's cost is the median of its batches less
+//! that of the idle program. Two things to know about the numbers:
+//!
+//! * The kernel runs the same packet again and again. With the fq pacer the first run tags it and
+//!   the second finds the tag, clears it and lets it pass, so a full run costs twice the mean less
+//!   the (small) cost of passing: the figures given are `2 * (mean - idle)`, an upper bound.
+//! * A test packet has a socket, so both directions clone. `alone` measures the program by holding
+//!   into a device that does not exist, where `bpf_clone_redirect` returns at once; `held` holds into
+//!   a veth pair that is up, and has the kernel's clone, transmission and reception on top. A real
+//!   packet at ingress has no socket: it is redirected after the program, not in it.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::fmt::Write as _;
+
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
+use perturb_common::abi::{Attachment, Direction};
+use perturb_dataplane::programs::{Pacer, Program};
+use support::{
+    Context, LOOPBACK, Rig,
+    packet::{TCP, UDP, V4, V6, tcp, udp},
+};
+
+/// Runs in a batch: short enough that most batches are not preempted.
+const BATCH: u32 = 256;
+/// No interface has this index.
+const NOWHERE: u32 = 0x7fff_ff00;
+const FLOWS: u32 = 100_000;
+
+const ONE: &str = "gap: 10ns, bandwidth: 100Gbit/s, latency: 20ms, buffer: 10ms";
+
+/// A profile whose single class sends everything through so many servers.
+fn servers(count: u32, keys: &str) -> String {
+    let mut text = String::from("version: 1\nlimits: { flows: 262144 }\nservers:\n");
+    for server in 0..count {
+        writeln!(text, "  s{server}: {{ {keys} }}").unwrap();
+    }
+    let path: Vec<String> = (0..count).map(|server| format!("s{server}")).collect();
+    let path = path.join(", ");
+    writeln!(
+        text,
+        "classes:\n  - {{ name: all, match: {{}}, egress: [{path}], ingress: [{path}] }}"
+    )
+    .unwrap();
+    text
+}
+
+/// A profile with so many classes, of which the test's packet matches the last.
+fn classes(count: u32) -> String {
+    let mut text = format!("version: 1\nservers:\n  s0: {{ {ONE} }}\nclasses:\n");
+    for class in 1..count {
+        let port = 10_000 + class;
+        writeln!(text, "  - {{ name: c{class}, match: {{ protocol: tcp, destination_port: {port} }}, egress: [s0], ingress: [s0] }}").unwrap();
+    }
+    text.push_str("  - { name: last, match: { destination_port: 2049 }, egress: [s0], ingress: [s0] }\n");
+    text
+}
+
+fn frame() -> Vec<u8> {
+    V4::new([192, 0, 2, 1], [192, 0, 2, 2], TCP, tcp(40_000, 2049, 1460)).frame()
+}
+
+/// A thing that is measured.
+struct Case {
+    name: String,
+    rig: usize,
+    direction: Option<Direction>,
+    frame: Vec<u8>,
+    /// Where packets are held.
+    hold: u32,
+    /// Runs in a batch that are full runs: one of so many.
+    one_in: f64,
+    batches: Vec<f64>,
+}
+
+/// All rigs and cases of a measurement.
+#[derive(Default)]
+struct Bench {
+    rigs: Vec<Rig>,
+    cases: Vec<Case>,
+}
+
+impl Bench {
+    fn rig(&mut self, profile: &str, pacer: Pacer, flows: u32) -> Option<usize> {
+        self.rigs.push(Rig::with_flows(profile, pacer, flows)?);
+        Some(self.rigs.len() - 1)
+    }
+
+    fn case(
+        &mut self,
+        name: &str,
+        rig: usize,
+        direction: Option<Direction>,
+        frame: Vec<u8>,
+        hold: u32,
+    ) -> usize {
+        let full = |rig: &Rig| matches!(rig.pacer, Pacer::User);
+        let one_in = if direction.is_none() || full(&self.rigs[rig]) {
+            1.0
+        } else {
+            2.0
+        };
+        let name = name.to_owned();
+        self.cases.push(Case {
+            name,
+            rig,
+            direction,
+            frame,
+            hold,
+            one_in,
+            batches: Vec::new(),
+        });
+        self.cases.len() - 1
+    }
+
+    fn measure(&mut self, rounds: u32) {
+        for _ in 0..rounds {
+            for case in &mut self.cases {
+                let rig = &mut self.rigs[case.rig];
+                rig.attach(
+                    LOOPBACK,
+                    Attachment {
+                        target: LOOPBACK,
+                        hold: case.hold,
+                        split: 0,
+                        rank: 0,
+                    },
+                );
+                let program = match case.direction {
+                    None => rig.programs.program(Program::Idle).unwrap(),
+                    Some(direction) => rig.capture(direction),
+                };
+                batch(program, &case.frame, 16);
+                case.batches.push(batch(program, &case.frame, BATCH));
+            }
+        }
+    }
+
+    /// Quartiles of the cost above the idle program, ns.
+    fn cost(&self, case: usize) -> [f64; 3] {
+        let idle = quartiles(&self.cases[0].batches)[1];
+        let case = &self.cases[case];
+        quartiles(&case.batches).map(|value| case.one_in * (value - idle))
+    }
+
+    fn median(&self, case: usize) -> f64 {
+        self.cost(case)[1]
+    }
+
+    fn print(&self) {
+        println!(
+            "idle program: {:.1} ns per run",
+            quartiles(&self.cases[0].batches)[1]
+        );
+        println!(
+            "{:<52} {:>8} {:>8} {:>8}  (ns over it: quartiles)",
+            "", "25 %", "50 %", "75 %"
+        );
+        for (index, case) in self.cases.iter().enumerate().skip(1) {
+            let [low, mid, high] = self.cost(index);
+            println!("{:<52} {low:>8.1} {mid:>8.1} {high:>8.1}", case.name);
+        }
+    }
+}
+
+/// Mean time of a run in a batch, ns.
+fn batch(program: &SchedClassifier, frame: &[u8], repeat: u32) -> f64 {
+    let options = TestRunOptions {
+        data_in: Some(frame),
+        repeat,
+        ..TestRunOptions::default()
+    };
+    program.test_run(options).unwrap().duration.as_nanos() as f64
+}
+
+fn quartiles(values: &[f64]) -> [f64; 3] {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| sorted[(sorted.len() - 1) * quarter / 4])
+}
+
+/// The frame of one of many flows.
+fn flow_frame(flow: u32) -> Vec<u8> {
+    let [_, high, middle, low] = flow.to_be_bytes();
+    V4::new(
+        [10, high, middle, low],
+        [192, 0, 2, 2],
+        TCP,
+        tcp(40_000, 2049, 60),
+    )
+    .frame()
+}
+
+/// Puts the flows into the cache: then this many are known.
+fn know_flows(rig: &mut Rig, flows: u32) {
+    for flow in 0..flows {
+        rig.send(Direction::Egress, &flow_frame(flow), Context::default());
+    }
+}
+
+/// One run each of many packets, by turns with a packet that stays the same and the idle program:
+/// median times of a run, ns, of (idle, one flow, all flows).
+fn single_runs(one: &mut Rig, many: &mut Rig, rounds: u32) -> [f64; 3] {
+    let mut times: [Vec<f64>; 3] = Default::default();
+    let same = flow_frame(7);
+    let mut flow = 0u32;
+    for _ in 0..rounds {
+        // A stride that hops over the table.
+        flow = (flow + 61_007) % FLOWS;
+        let next = flow_frame(flow);
+        times[0].push(batch(one.programs.program(Program::Idle).unwrap(), &same, 1));
+        times[1].push(batch(one.capture(Direction::Egress), &same, 1));
+        times[2].push(batch(many.capture(Direction::Egress), &next, 1));
+    }
+    times.map(|times| quartiles(&times)[1])
+}
+
+#[test]
+#[ignore = "a measurement, not a test; a minute long"]
+fn table() {
+    let mut bench = Bench::default();
+    let Some(one) = bench.rig(&servers(1, ONE), Pacer::Fq, 131_072) else {
+        return;
+    };
+    let one_user = bench.rig(&servers(1, ONE), Pacer::User, 131_072).unwrap();
+    let ten = bench.rig(&servers(10, ONE), Pacer::Fq, 131_072).unwrap();
+    let ten_user = bench.rig(&servers(10, ONE), Pacer::User, 131_072).unwrap();
+    let many_classes = bench.rig(&classes(4096), Pacer::Fq, 131_072).unwrap();
+    let one_class = bench.rig(&classes(1), Pacer::Fq, 131_072).unwrap();
+    let per_flow = bench
+        .rig(&servers(1, &format!("{ONE}, scope: flow")), Pacer::Fq, 131_072)
+        .unwrap();
+    let fateful = format!("{ONE}, loss: 0.1%, jitter: {{ distribution: normal, stddev: 1ms }}");
+    let fate = bench.rig(&servers(1, &fateful), Pacer::Fq, 131_072).unwrap();
+    let many_flows = bench.rig(&servers(1, ONE), Pacer::Fq, 262_144).unwrap();
+    let few_flows = bench.rig(&servers(1, ONE), Pacer::Fq, 262_144).unwrap();
+    let untouched = bench.rig("version: 1\nservers: { s: { latency: 1ms } }\nclasses:\n  - { name: n, match: { port: 1 }, egress: [s] }\n", Pacer::Fq, 1024).unwrap();
+    know_flows(&mut bench.rigs[many_flows], FLOWS);
+
+    let egress = Some(Direction::Egress);
+    let ingress = Some(Direction::Ingress);
+    let v6 = V6::new([1; 8], [2; 8], UDP, udp(9, 2049, 1400)).frame();
+    let held = bench.rigs[untouched].hold; // Of the namespace that this thread is in.
+    bench.case("idle", one, None, frame(), NOWHERE);
+    bench.case("no class matches", untouched, egress, frame(), NOWHERE);
+    for (name, rig, direction) in [
+        ("1 server, fq, egress, alone", one, egress),
+        ("1 server, fq, ingress, alone", one, ingress),
+        ("1 server, user, egress, alone", one_user, egress),
+        ("1 server, user, ingress, alone", one_user, ingress),
+        ("1 server per flow, fq, egress, alone", per_flow, egress),
+        ("1 server with loss and jitter, fq, egress, alone", fate, egress),
+        ("10 servers, fq, egress, alone", ten, egress),
+        ("10 servers, fq, ingress, alone", ten, ingress),
+        ("10 servers, user, egress, alone", ten_user, egress),
+        ("10 servers, user, ingress, alone", ten_user, ingress),
+        ("1 class, fq, egress, alone", one_class, egress),
+        ("4096 classes, fq, egress, alone", many_classes, egress),
+        ("1 flow known, fq, egress, alone", few_flows, egress),
+        ("100 000 flows known, fq, egress, alone", many_flows, egress),
+    ] {
+        bench.case(name, rig, direction, frame(), NOWHERE);
+    }
+    bench.case("1 server, fq, egress, IPv6, alone", one, egress, v6, NOWHERE);
+    bench.case("1 server, fq, egress, held", one, egress, frame(), held);
+    bench.case("1 server, user, egress, held", one_user, egress, frame(), held);
+    bench.case("10 servers, fq, egress, held", ten, egress, frame(), held);
+    bench.measure(400);
+    bench.print();
+    for rig in [one, many_flows] {
+        bench.rigs[rig].attach(
+            LOOPBACK,
+            Attachment {
+                target: LOOPBACK,
+                hold: NOWHERE,
+                split: 0,
+                rank: 0,
+            },
+        );
+    }
+    let [few, many] = bench.rigs.get_disjoint_mut([one, many_flows]).unwrap();
+    let [idle, same, all] = single_runs(few, many, 60_000);
+    println!(
+        "single runs with cold caches: idle {idle:.0} ns, one flow {same:.0} ns, 100 000 flows by turns {all:.0} ns"
+    );
+}
