@@ -12,9 +12,9 @@ pub mod setup;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use perturb_dataplane::loader::LoaderError;
+use perturb_dataplane::loader::{Loader, LoaderError};
 
-use crate::{controller::setup::Running, registry::Registry};
+use crate::registry::Registry;
 
 /// How long a command waits for another one that changes the registry.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -46,12 +46,12 @@ pub enum Lease {
 
 impl Lease {
     /// Renews it.
-    pub fn renew(self, running: &mut Running) -> Result<(), LoaderError> {
+    pub fn renew(self, loader: &mut Loader) -> Result<(), LoaderError> {
         let until = match self {
             Self::For(length) => monotonic().saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX)),
             Self::Never => u64::MAX,
         };
-        running.emulation.loader().set_lease(until)
+        loader.set_lease(until)
     }
 
     /// How often to renew it.

@@ -12,7 +12,7 @@ use crate::{
         Lease,
         apply::{self, Outcome},
         clear,
-        setup::Prepared,
+        setup::{Conduct, Prepared},
     },
     lab, registry,
     report::Report,
@@ -41,12 +41,14 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         prepared,
         file: args.profile,
         interfaces: args.interfaces.clone(),
-        pacing: args.pacing.into(),
-        lease: Lease::For(args.lease),
+        conduct: Conduct {
+            pacing: args.pacing.into(),
+            lease: Lease::For(args.lease),
+            verbose: args.verbose,
+        },
         detach: args.detach,
         duration: args.duration,
         quiet: args.quiet,
-        verbose: args.verbose,
     };
     let interfaces = args.interfaces.join(", ");
     match runtime()?.block_on(apply::apply(request))? {

@@ -22,8 +22,8 @@ use tokio::{
 
 use crate::{
     controller::{
-        Lease, enter,
-        setup::{PacerChoice, Pacing, Prepared, Target, pacer_name, set_up},
+        enter,
+        setup::{Conduct, PacerChoice, Prepared, Target, pacer_name, set_up},
     },
     registry::{Record, Registry},
     report::LiveLine,
@@ -37,18 +37,14 @@ pub struct Request {
     pub file: PathBuf,
     /// Interfaces of this namespace.
     pub interfaces: Vec<String>,
-    /// How the time is kept.
-    pub pacing: Pacing,
-    /// How long the programs go on without this process.
-    pub lease: Lease,
+    /// How it is conducted.
+    pub conduct: Conduct,
     /// Return at once, leave the emulation.
     pub detach: bool,
     /// End after this time.
     pub duration: Option<Duration>,
     /// No live line.
     pub quiet: bool,
-    /// Show the programs' own messages.
-    pub verbose: bool,
 }
 
 /// How it ended.
@@ -106,7 +102,7 @@ fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::R
         record.id,
         applied.join(", ")
     );
-    if let PacerChoice::Only(pacer) = request.pacing.choice {
+    if let PacerChoice::Only(pacer) = request.conduct.pacing.choice {
         ensure!(
             pacer_name(pacer) == record.pacer,
             "the pacer of a running emulation ({}) cannot be changed; clear it first",
@@ -148,21 +144,14 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
     let mut hangup = signal(SignalKind::hangup())?;
     let first = targets.first().context("no interface named")?;
     let id = format!("{}-{}", first.namespace.inode()?, first.link.index);
-    let mut running = set_up(
-        &registry,
-        &id,
-        &request.prepared,
-        targets,
-        request.pacing,
-        request.verbose,
-    )?;
-    let lease = request.lease;
-    lease.renew(&mut running)?;
+    let mut running = set_up(&registry, &id, &request.prepared, targets, request.conduct)?;
+    let lease = request.conduct.lease;
     running.record.ready = true;
     running.record.write()?;
     drop(registry);
 
     let logs = request
+        .conduct
         .verbose
         .then(|| crate::report::follow_logs(running.emulation.programs()))
         .transpose()?;
@@ -183,7 +172,7 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
             _ = hangup.recv() => break,
             () = tokio::time::sleep(left.unwrap_or(Duration::MAX)), if left.is_some() => break,
             _ = renewals.tick() => {
-                lease.renew(&mut running)?;
+                lease.renew(running.emulation.loader())?;
                 running.publish()?;
                 line.show(&running)?;
             }

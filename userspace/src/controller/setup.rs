@@ -22,6 +22,7 @@ use perturb_dataplane::{
 };
 use perturb_profile::{Loaded, Profile};
 
+use crate::controller::Lease;
 use crate::registry::{InterfaceRecord, Record, Registry};
 
 /// Room above the horizon for what fq itself adds.
@@ -122,6 +123,17 @@ pub struct Pacing {
     pub spin: SpinBudget,
 }
 
+/// How an emulation is to be conducted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conduct {
+    /// How the time is kept.
+    pub pacing: Pacing,
+    /// How long the programs go on without this process.
+    pub lease: Lease,
+    /// Show the programs' own messages.
+    pub verbose: bool,
+}
+
 /// Which pacer is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacerChoice {
@@ -153,16 +165,15 @@ impl PacerChoice {
     }
 }
 
-/// Sets an emulation up. Nothing is emulated until its lease is set.
+/// Sets an emulation up; it begins interface by interface, under the lease.
 pub fn set_up(
     _registry: &Registry,
     id: &str,
     prepared: &Prepared,
     targets: Vec<Target>,
-    pacing: Pacing,
-    verbose: bool,
+    conduct: Conduct,
 ) -> anyhow::Result<Running> {
-    let pacer = pacing.choice.decide()?;
+    let pacer = conduct.pacing.choice.decide()?;
     let names: Vec<DeviceNames> = targets.iter().map(|target| device_names(id, target)).collect();
     let interfaces = targets.iter().zip(&names).map(|(target, names)| {
         Ok(InterfaceRecord {
@@ -191,15 +202,7 @@ pub fn set_up(
     };
     record.write()?;
     let owner = record.own()?.context("another process owns this emulation")?;
-    match attach(
-        &mut record,
-        prepared,
-        targets,
-        &names,
-        pacer,
-        pacing.spin,
-        verbose,
-    ) {
+    match attach(&mut record, prepared, targets, &names, pacer, conduct) {
         Ok(emulation) => Ok(Running {
             emulation,
             record,
@@ -219,13 +222,13 @@ fn attach(
     targets: Vec<Target>,
     names: &[DeviceNames],
     pacer: Pacer,
-    spin: SpinBudget,
-    verbose: bool,
+    conduct: Conduct,
 ) -> anyhow::Result<Emulation> {
-    let timekeeper = prepared.timekeeper(pacer, spin);
-    let mut emulation = Emulation::new(&timekeeper, verbose, &prepared.tables)?;
+    let timekeeper = prepared.timekeeper(pacer, conduct.pacing.spin);
+    let mut emulation = Emulation::new(&timekeeper, conduct.verbose, &prepared.tables)?;
     record.maps = emulation.map_ids()?;
     record.slots = emulation.loader().slots().clone();
+    conduct.lease.renew(emulation.loader())?;
     for (target, names) in targets.into_iter().zip(names) {
         emulation.add(&timekeeper, target.namespace, target.link, target.rank, names)?;
     }

@@ -23,7 +23,7 @@ use tokio::{
 use super::{Host, INTERFACE, Lab, inside::die_with_parent};
 use crate::controller::{
     Lease, enter,
-    setup::{Pacing, Prepared, Running, Target, set_up},
+    setup::{Conduct, Pacing, Prepared, Running, Target, set_up},
 };
 
 /// What was asked for.
@@ -53,7 +53,6 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
 
     let lab = Lab::new(request.hosts, &request.prepared.profile.tcp)?;
     let mut running = emulate(&lab, &request)?;
-    LEASE.renew(&mut running)?;
     let logs = request
         .verbose
         .then(|| crate::report::follow_logs(running.emulation.programs()))
@@ -69,7 +68,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
             _ = terminate.recv() => pass_on(pid, libc::SIGTERM),
             _ = hangup.recv() => pass_on(pid, libc::SIGHUP),
             _ = renewals.tick() => {
-                LEASE.renew(&mut running)?;
+                LEASE.renew(running.emulation.loader())?;
                 running.publish()?;
             }
         }
@@ -91,14 +90,12 @@ fn emulate(lab: &Lab, request: &Request) -> anyhow::Result<Running> {
     let registry = enter()?;
     let targets = lab.hosts.iter().map(target).collect::<anyhow::Result<_>>()?;
     let id = format!("run-{}", process::id());
-    set_up(
-        &registry,
-        &id,
-        &request.prepared,
-        targets,
-        request.pacing,
-        request.verbose,
-    )
+    let conduct = Conduct {
+        pacing: request.pacing,
+        lease: LEASE,
+        verbose: request.verbose,
+    };
+    set_up(&registry, &id, &request.prepared, targets, conduct)
 }
 
 fn target(host: &Host) -> anyhow::Result<Target> {

@@ -38,18 +38,19 @@ pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
 
 fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command
-        .arg("apply")
-        .arg(&request.file)
-        .args(["--pacer", request.pacing.choice.name(), "--quiet"]);
+    command.arg("apply").arg(&request.file).args([
+        "--pacer",
+        request.conduct.pacing.choice.name(),
+        "--quiet",
+    ]);
     for interface in &request.interfaces {
         command.args(["--iface", interface]);
     }
-    let spin = request.pacing.spin.0;
+    let spin = request.conduct.pacing.spin.0;
     if !spin.is_zero() {
         command.args(["--spin", &format!("{}ns", spin.as_nanos())]);
     }
-    if let Lease::For(length) = request.lease {
+    if let Lease::For(length) = request.conduct.lease {
         command.args(["--lease", &format!("{}ns", length.as_nanos())]);
     }
     command
