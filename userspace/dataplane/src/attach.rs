@@ -154,10 +154,9 @@ pub fn remove_filters(interface: &str) -> Result<(), AttachError> {
         (Program::Ingress, TcAttachType::Ingress),
     ] {
         match qdisc_detach_program(interface, side, program.name()) {
-            Ok(()) => {}
-            Err(TcError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => {}
             // Without a clsact qdisc there is nothing to list.
-            Err(TcError::NetlinkError(_)) => {}
+            Ok(()) | Err(TcError::NetlinkError(_)) => {}
+            Err(TcError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => {
                 let (program, interface) = (program.name(), interface.into());
                 return Err(AttachError::Attach {

@@ -61,7 +61,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         Outcome::Detached(_) => eprintln!("emulating on {interfaces} until `perturb clear`"),
         Outcome::Ended(0) => eprintln!("cleared {interfaces}"),
         Outcome::Ended(lost) => {
-            eprintln!("cleared {interfaces}; {lost} packets that were still held are lost")
+            eprintln!("cleared {interfaces}; {lost} packets that were still held are lost");
         }
     }
     Ok(DONE)

@@ -132,10 +132,8 @@ fn spawn(lab: &Lab, command: &[OsString]) -> anyhow::Result<tokio::process::Chil
     let enter = move || -> io::Result<()> {
         die_with_parent()?;
         // SAFETY: the namespaces' handles outlive the child's start.
-        setns(
-            unsafe { std::os::fd::BorrowedFd::borrow_raw(first) },
-            CloneFlags::CLONE_NEWNET,
-        )?;
+        let first = unsafe { std::os::fd::BorrowedFd::borrow_raw(first) };
+        setns(first, CloneFlags::CLONE_NEWNET)?;
         unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWPID)?;
         for &fd in &fds {
             // SAFETY: as above. The stage binds names to them.
