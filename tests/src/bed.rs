@@ -20,6 +20,8 @@ use perturb_dataplane::namespace::Namespace;
 
 /// Interface of each host.
 pub const INTERFACE: &str = "eth0";
+/// The one of a second wire.
+pub const SECOND_INTERFACE: &str = "eth1";
 
 /// A host of a bed.
 #[derive(Debug)]
@@ -181,6 +183,48 @@ impl Bed {
         }
         // What one measurement taught TCP must not help the next.
         host.sysctl("ipv4/tcp_no_metrics_save", "1")
+    }
+
+    /// Gives the right host one more address on its interface.
+    pub fn address_of_right(&self, address: Ipv4Addr) -> Result<Ipv4Addr> {
+        self.right
+            .ip(&format!("address add {address}/24 dev {INTERFACE}\n"))?;
+        let hardware = self.right.hardware.map(|byte| format!("{byte:02x}")).join(":");
+        self.left.ip(&format!(
+            "neighbor add {address} lladdr {hardware} dev {INTERFACE}\n"
+        ))?;
+        Ok(address)
+    }
+
+    /// As [`Self::address_of_right`], any address.
+    pub fn second_address(&self) -> Result<Ipv4Addr> {
+        self.address_of_right(Ipv4Addr::new(10, 78, 0, 3))
+    }
+
+    /// Joins the hosts by a second wire; the right host's address there.
+    pub fn second_wire(&self) -> Result<Ipv4Addr> {
+        let right = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            self.right.namespace.as_raw_fd()
+        );
+        self.left.ip(&format!(
+            "link add {SECOND_INTERFACE} type veth peer name {SECOND_INTERFACE} netns {right}\n"
+        ))?;
+        for (host, number) in [(&self.left, 1), (&self.right, 2)] {
+            host.ip(&format!(
+                "link set {SECOND_INTERFACE} addrgenmode none\n\
+                 link set {SECOND_INTERFACE} up\n\
+                 address add 10.79.0.{number}/24 dev {SECOND_INTERFACE}\n"
+            ))?;
+        }
+        Ok(Ipv4Addr::new(10, 79, 0, 2))
+    }
+
+    /// Makes the left host ask for the right one's hardware address before the next packet.
+    pub fn forget_neighbor(&self) -> Result<()> {
+        self.left
+            .ip(&format!("neighbor del {} dev {INTERFACE}\n", self.right.v4))
     }
 
     /// Switches segmentation offloads of both ends off or on: without them each packet is a wire packet.

@@ -9,7 +9,7 @@
 use std::{
     io,
     mem::MaybeUninit,
-    net::{SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     os::fd::AsRawFd as _,
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use nix::sys::socket::{self, setsockopt, sockopt};
+use nix::sys::socket::{setsockopt, sockopt};
 use perturb_stats::Sample;
 
 use crate::{
@@ -45,6 +45,8 @@ pub struct Plan {
     pub patience: Duration,
     /// IPv4 or IPv6.
     pub family: Family,
+    /// Another address of the receiver than its first of that family.
+    pub to: Option<IpAddr>,
     /// Port of the receiver; 0 for any.
     pub port: u16,
     /// Port of the sender; 0 for any.
@@ -68,6 +70,7 @@ impl Default for Plan {
             interval: Duration::from_millis(2),
             patience: Duration::from_millis(300),
             family: Family::V4,
+            to: None,
             port: 0,
             source_port: 0,
             tos: 0,
@@ -173,8 +176,13 @@ impl Trace {
 /// Sends from one host to another according to a plan.
 pub fn send(from: &Host, to: &Host, plan: &Plan) -> Result<Trace> {
     ensure!(plan.size >= HEADER, "a datagram has at least {HEADER} bytes");
-    let receiver = bind(to, plan.family, plan.port).context("making the receiver's socket")?;
-    let sender = bind(from, plan.family, plan.source_port).context("making the sender's socket")?;
+    let address = plan.to.unwrap_or_else(|| to.address(plan.family));
+    let receiver = bind(to, address, plan.port).context("making the receiver's socket")?;
+    let unspecified = match plan.family {
+        Family::V4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        Family::V6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    let sender = bind(from, unspecified, plan.source_port).context("making the sender's socket")?;
     prepare(&receiver, &sender, plan)?;
     sender.connect(receiver.local_addr()?)?;
     let end = AtomicU64::new(u64::MAX);
@@ -200,8 +208,8 @@ pub fn send(from: &Host, to: &Host, plan: &Plan) -> Result<Trace> {
     })
 }
 
-fn bind(host: &Host, family: Family, port: u16) -> Result<UdpSocket> {
-    let address = SocketAddr::new(host.address(family), port);
+fn bind(host: &Host, address: IpAddr, port: u16) -> Result<UdpSocket> {
+    let address = SocketAddr::new(address, port);
     Ok(host.enter(|| UdpSocket::bind(address))??)
 }
 
@@ -386,8 +394,8 @@ unsafe fn traffic_class(message: &libc::msghdr) -> u8 {
 /// A round trip's echo is one-way delay there and back; this is its simplest form: `count` datagrams, each sent when
 /// the echo of the one before has arrived. Round-trip times in microseconds.
 pub fn ping_pong(from: &Host, to: &Host, count: usize, size: usize) -> Result<Sample> {
-    let echo = bind(to, Family::V4, 0)?;
-    let client = bind(from, Family::V4, 0)?;
+    let echo = bind(to, to.v4.into(), 0)?;
+    let client = bind(from, from.v4.into(), 0)?;
     client.connect(echo.local_addr()?)?;
     client.set_read_timeout(Some(Duration::from_secs(2)))?;
     echo.connect(client.local_addr()?)?;
@@ -427,6 +435,3 @@ pub fn checksum_errors(host: &Host) -> Result<u64> {
         .context("no such counter")?;
     Ok(values.split(' ').nth(place).context("no such counter")?.parse()?)
 }
-
-/// Re-exported for tests that make their own sockets.
-pub use socket::MsgFlags;

@@ -1,0 +1,56 @@
+//! Drop-tail buffers: the first packet that does not fit is dropped, no other.
+//!
+//! A server of 100 kbit/s takes 83 ms for a 1042-byte frame, so that a burst fills it long before the first frame
+//! has left: which packets fit is certain.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use perturb_tests::datagrams::{self, Plan};
+
+use crate::harness::{Setting, Test, each};
+
+pub(crate) const TESTS: &[Test] = &[
+    each("buffers::bytes", |setting| {
+        fits(setting, "buffer: 10420B", "tail_drop")
+    }),
+    each("buffers::time", |setting| {
+        fits(setting, "buffer: 834ms", "tail_drop")
+    }),
+    each("buffers::packets", |setting| {
+        fits(setting, "buffer: 10 packets", "packet_limit")
+    }),
+    each("buffers::one_byte_less_holds_one_packet_less", one_less),
+];
+
+fn burst(setting: &Setting, buffer: &str) -> Result<(Vec<usize>, serde_json::Value)> {
+    let (bed, before) = setting.bed()?;
+    let profile = format!("bandwidth: 100kbit/s\n{buffer}");
+    let applied = setting.product.apply(&bed.left, &profile, setting.pacer)?;
+    let plan = Plan {
+        count: 15,
+        size: 1000,
+        burst: 15,
+        patience: Duration::from_millis(1_200),
+        ..Plan::default()
+    };
+    let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+    let report = applied.counters()?;
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)?;
+    Ok((trace.lost(), report))
+}
+
+fn fits(setting: &Setting, buffer: &str, reason: &str) -> Result<()> {
+    let (lost, report) = burst(setting, buffer)?;
+    ensure!(lost == [10, 11, 12, 13, 14], "lost {lost:?} of a burst of 15");
+    ensure!(report["drops"][reason] == 5, "counted {}", report["drops"]);
+    Ok(())
+}
+
+fn one_less(setting: &Setting) -> Result<()> {
+    let (lost, _) = burst(setting, "buffer: 10419B")?;
+    ensure!(lost == [9, 10, 11, 12, 13, 14], "lost {lost:?} of a burst of 15");
+    Ok(())
+}

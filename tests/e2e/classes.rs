@@ -1,0 +1,274 @@
+//! Which packets cross which servers: the first class that matches.
+
+use std::{net::IpAddr, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use perturb_tests::{
+    bed::Family,
+    datagrams::{self, Plan},
+};
+use serde_json::Value;
+
+use crate::harness::{Setting, Test, each};
+
+pub(crate) const TESTS: &[Test] = &[
+    each("classes::first_match_wins", first_match),
+    each("classes::arp_is_delayed", arp),
+];
+
+/// One class per kind of condition, each with a latency of its own; the order matters for packets that fit several.
+const PROFILE: &str = "
+servers:
+  t10: { latency: 10ms }
+  t20: { latency: 20ms }
+  t30: { latency: 30ms }
+  t40: { latency: 40ms }
+  t50: { latency: 50ms }
+  t60: { latency: 60ms }
+  t70: { latency: 70ms }
+  t80: { latency: 80ms }
+classes:
+  - { name: bypass, match: { protocol: udp, port: 9001 }, bypass: true }
+  - { name: dscp, match: { dscp: ef }, egress: [t10] }
+  - { name: mark, match: { fwmark: 0x2a }, egress: [t20] }
+  - { name: prefix, match: { remote: 10.78.0.128/25 }, egress: [t30] }
+  - { name: either-port, match: { port: 7000-7009 }, egress: [t40] }
+  - { name: local-port, match: { protocol: udp, local_port: 8000 }, egress: [t50] }
+  - { name: tcp, match: { protocol: tcp }, egress: [t60] }
+  - { name: v6, match: { family: ipv6, source: 'fd78::/64' }, egress: [t70] }
+  - { name: rest, match: {}, egress: [t80] }
+";
+
+/// A packet and the class it belongs to.
+struct Case {
+    class: &'static str,
+    milliseconds: u64,
+    plan: Plan,
+}
+
+fn cases(second: IpAddr) -> Vec<Case> {
+    let plan = Plan {
+        count: 5,
+        patience: Duration::from_millis(400),
+        ..Plan::default()
+    };
+    let case = |class, milliseconds, plan| Case {
+        class,
+        milliseconds,
+        plan,
+    };
+    vec![
+        case(
+            "bypass",
+            0,
+            Plan {
+                port: 9001,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "bypass",
+            0,
+            Plan {
+                port: 9001,
+                tos: 46 << 2,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "dscp",
+            10,
+            Plan {
+                tos: 46 << 2,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "dscp",
+            10,
+            Plan {
+                tos: 46 << 2,
+                family: Family::V6,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "dscp",
+            10,
+            Plan {
+                tos: 46 << 2,
+                mark: 42,
+                port: 7005,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "mark",
+            20,
+            Plan {
+                mark: 42,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "mark",
+            20,
+            Plan {
+                mark: 42,
+                port: 7005,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "prefix",
+            30,
+            Plan {
+                to: Some(second),
+                ..plan.clone()
+            },
+        ),
+        case(
+            "prefix",
+            30,
+            Plan {
+                to: Some(second),
+                port: 7005,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "either-port",
+            40,
+            Plan {
+                port: 7000,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "either-port",
+            40,
+            Plan {
+                source_port: 7009,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "either-port",
+            40,
+            Plan {
+                source_port: 7009,
+                family: Family::V6,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "local-port",
+            50,
+            Plan {
+                source_port: 8000,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "v6",
+            70,
+            Plan {
+                family: Family::V6,
+                ..plan.clone()
+            },
+        ),
+        // At egress the local port is the source port: this one is the remote's.
+        case(
+            "rest",
+            80,
+            Plan {
+                port: 8000,
+                ..plan.clone()
+            },
+        ),
+        case(
+            "rest",
+            80,
+            Plan {
+                port: 7010,
+                ..plan.clone()
+            },
+        ),
+        case("rest", 80, Plan { mark: 43, ..plan }),
+    ]
+}
+
+fn packets(report: &Value, class: &str) -> u64 {
+    let classes = report["classes"].as_array().into_iter().flatten();
+    let of_class = classes.filter(|entry| entry["name"] == class);
+    of_class
+        .filter_map(|entry| entry["egress"]["packets"].as_u64())
+        .sum()
+}
+
+fn first_match(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let second = bed.address_of_right("10.78.0.130".parse()?)?;
+    let applied = setting.product.apply(&bed.left, PROFILE, setting.pacer)?;
+    for Case {
+        class,
+        milliseconds,
+        plan,
+    } in cases(second.into())
+    {
+        let counted = packets(&applied.counters()?, class);
+        let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+        let delays = trace.delays_us()?;
+        let shown = format!(
+            "{class}: {plan:?}: delays {:.0} to {:.0} us",
+            delays.min(),
+            delays.max()
+        );
+        ensure!(trace.lost().is_empty(), "{shown}: lost {:?}", trace.lost());
+        let least = milliseconds as f64 * 1e3;
+        // Neighboring classes are 10 ms apart.
+        ensure!(
+            delays.min() >= least && delays.median() < least + 8_000.0,
+            "{shown}"
+        );
+        if class != "bypass" {
+            let counted = packets(&applied.counters()?, class) - counted;
+            ensure!(counted == plan.count as u64, "{shown}: {counted} counted");
+        }
+    }
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)
+}
+
+/// The first datagram waits for the neighbor's hardware address: a request and a reply of 50 ms each.
+fn arp(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let profile = "
+servers: { slow: { latency: 50ms } }
+classes: [{ name: arp, match: { ethertype: arp }, egress: [slow], ingress: [slow] }]
+";
+    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    bed.forget_neighbor()?;
+    let plan = Plan {
+        count: 1,
+        patience: Duration::from_secs(2),
+        ..Plan::default()
+    };
+    let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+    let delay = trace.delays()[0].context("nothing arrived")?;
+    let report = applied.counters()?;
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    ensure!(
+        (100_000_000..160_000_000).contains(&delay),
+        "the datagram took {} ms",
+        delay / 1_000_000
+    );
+    let arp = &report["classes"][0];
+    ensure!(
+        arp["egress"]["packets"] == 1 && arp["ingress"]["packets"] == 1,
+        "counted {arp}"
+    );
+    before.must_be_that_of(&bed.left)
+}

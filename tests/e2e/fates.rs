@@ -1,0 +1,270 @@
+//! Loss, duplication, damage, marks and jitter: what becomes of each packet.
+//!
+//! Choices are functions of the profile's seed and the packet's index, so the counts below are the same in
+//! every run; the intervals are for seeds in general.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use perturb_tests::datagrams::{self, Plan, Trace};
+use serde_json::Value;
+
+use crate::harness::{Setting, Test, each, figure};
+
+pub(crate) const TESTS: &[Test] = &[
+    each("fates::random_loss_is_binomial_and_seeded", random_loss),
+    each("fates::gilbert_elliott_loses_bursts", bursts),
+    each("fates::nth_loses_the_listed", nth),
+    each("fates::duplicates", duplicates),
+    each("fates::checksums_catch_corruption", corruption),
+    each("fates::ecn_marks_above_the_backlog", marks),
+    each("fates::jitter_keeps_order", jitter_in_order),
+    each("fates::jitter_reorders_if_asked", jitter_reordered),
+];
+
+/// Two-sided 99 % of a normal distribution.
+const Z99: f64 = 2.576;
+
+/// Sends datagrams through a profile; what arrived, and the report.
+fn through(setting: &Setting, profile: &str, plan: &Plan) -> Result<(Trace, Value)> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    let trace = datagrams::send(&bed.left, &bed.right, plan)?;
+    let report = applied.counters()?;
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)?;
+    Ok((trace, report))
+}
+
+fn many(count: usize) -> Plan {
+    Plan {
+        count,
+        burst: 10,
+        interval: Duration::from_millis(1),
+        patience: Duration::from_secs(1),
+        ..Plan::default()
+    }
+}
+
+fn expect_count(what: &str, count: usize, mean: f64, deviation: f64) -> Result<()> {
+    ensure!(
+        (count as f64 - mean).abs() <= Z99 * deviation + 0.5,
+        "{count} {what}; {mean:.0} ± {:.0} are to be expected",
+        Z99 * deviation
+    );
+    Ok(())
+}
+
+fn random_loss(setting: &Setting) -> Result<()> {
+    let plan = many(10_000);
+    let lossy = |seed: u32| -> Result<Vec<usize>> {
+        let (trace, report) = through(setting, &format!("seed: {seed}\nloss: 1%"), &plan)?;
+        let lost = trace.lost();
+        ensure!(
+            report["drops"]["loss"] == lost.len(),
+            "{} lost, {} counted",
+            lost.len(),
+            report["drops"]["loss"]
+        );
+        Ok(lost)
+    };
+    let first = lossy(7)?;
+    figure!("loss 1 % of {}: {} lost", plan.count, first.len());
+    let (n, p) = (plan.count as f64, 0.01);
+    expect_count("lost", first.len(), n * p, (n * p * (1.0 - p)).sqrt())?;
+    ensure!(first == lossy(7)?, "the same seed lost other packets");
+    ensure!(first != lossy(8)?, "another seed lost the same packets");
+    Ok(())
+}
+
+fn bursts(setting: &Setting) -> Result<()> {
+    let (p, r) = (0.01, 0.25);
+    let plan = many(20_000);
+    let (trace, report) = through(setting, "loss: { gilbert_elliott: { p: 1%, r: 25% } }", &plan)?;
+    let lost = trace.lost();
+    ensure!(
+        report["drops"]["burst_loss"] == lost.len(),
+        "counted {}",
+        report["drops"]["burst_loss"]
+    );
+    let begins = lost
+        .iter()
+        .enumerate()
+        .filter(|&(place, &number)| place == 0 || lost[place - 1] + 1 != number);
+    let bursts = begins.count();
+    let length = lost.len() as f64 / bursts as f64;
+    figure!(
+        "Gilbert-Elliott p 1 %, r 25 %: {} of {} lost in {bursts} bursts of {length:.2}",
+        lost.len(),
+        plan.count
+    );
+    // The chain's correlation 1-p-r from one packet to the next widens the binomial deviation.
+    let (n, share, correlation) = (plan.count as f64, p / (p + r), 1.0 - p - r);
+    let widening: f64 = (1.0 + correlation) / (1.0 - correlation);
+    expect_count(
+        "lost",
+        lost.len(),
+        n * share,
+        (n * share * (1.0 - share) * widening).sqrt(),
+    )?;
+    // Lengths are geometric with mean 1/r.
+    let deviation = ((1.0 - r) / (r * r)).sqrt() / (bursts as f64).sqrt();
+    ensure!(
+        (length - 1.0 / r).abs() < Z99 * deviation,
+        "bursts of {length:.2}, not {:.2}",
+        1.0 / r
+    );
+    Ok(())
+}
+
+fn nth(setting: &Setting) -> Result<()> {
+    let plan = Plan {
+        count: 200,
+        ..many(200)
+    };
+    let (trace, _) = through(setting, "loss: { nth: [1, 5, 6, 100] }", &plan)?;
+    ensure!(trace.lost() == [0, 4, 5, 99], "lost {:?}", trace.lost());
+    Ok(())
+}
+
+fn duplicates(setting: &Setting) -> Result<()> {
+    let plan = many(2_000);
+    let (trace, report) = through(setting, "duplicate: 10%", &plan)?;
+    ensure!(trace.lost().is_empty(), "{} lost", trace.lost().len());
+    let twice = trace.duplicates();
+    figure!("duplicate 10 % of {}: {twice}", plan.count);
+    ensure!(
+        report["events"]["duplicated"] == twice,
+        "counted {}",
+        report["events"]["duplicated"]
+    );
+    let (n, p) = (plan.count as f64, 0.1);
+    expect_count("duplicates", twice, n * p, (n * p * (1.0 - p)).sqrt())
+}
+
+fn corruption(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting.product.apply(&bed.left, "corrupt: 10%", setting.pacer)?;
+    let plan = Plan {
+        size: 1000,
+        ..many(2_000)
+    };
+    let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+    let report = applied.counters()?;
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)?;
+    let damaged = report["events"]["corrupted"].as_u64().unwrap_or_default() as usize;
+    let caught = datagrams::checksum_errors(&bed.right)? as usize;
+    figure!(
+        "corrupt 10 % of {}: {damaged} damaged, {} lost, {caught} by UDP's checksum",
+        plan.count,
+        trace.lost().len()
+    );
+    let (n, p) = (plan.count as f64, 0.1);
+    expect_count("damaged", damaged, n * p, (n * p * (1.0 - p)).sqrt())?;
+    ensure!(
+        trace.received.iter().all(|receipt| receipt.intact),
+        "a damaged datagram was delivered"
+    );
+    ensure!(
+        trace.lost().len() == damaged,
+        "{} lost, {damaged} damaged",
+        trace.lost().len()
+    );
+    // 1000 of the 1030 bytes behind the MAC addresses are UDP's.
+    ensure!(
+        caught * 10 > damaged * 9,
+        "UDP's checksum caught {caught} of {damaged}"
+    );
+    Ok(())
+}
+
+/// 1042-byte frames at 1 Mbit/s take 8.336 ms each: from the eighth of a burst on, the backlog is above 54 ms.
+fn marks(setting: &Setting) -> Result<()> {
+    const ECT0: u8 = 2;
+    const CE: u8 = 3;
+    let profile = "bandwidth: 1Mbit/s\necn: 54ms";
+    let plan = Plan {
+        count: 30,
+        size: 1000,
+        burst: 10,
+        interval: Duration::from_millis(150),
+        patience: Duration::from_millis(500),
+        tos: ECT0,
+        ..Plan::default()
+    };
+    let (trace, report) = through(setting, profile, &plan)?;
+    ensure!(trace.lost().is_empty(), "{} lost", trace.lost().len());
+    for receipt in &trace.received {
+        let expected = if receipt.number % 10 >= 7 { CE } else { ECT0 };
+        ensure!(
+            receipt.tos == expected,
+            "datagram {} has ECN {}",
+            receipt.number,
+            receipt.tos
+        );
+    }
+    ensure!(
+        report["events"]["marked"] == 9,
+        "counted {}",
+        report["events"]["marked"]
+    );
+    let (trace, report) = through(setting, profile, &Plan { tos: 0, ..plan })?;
+    ensure!(
+        trace.received.iter().all(|receipt| receipt.tos == 0),
+        "a datagram without ECN was marked"
+    );
+    ensure!(
+        report["events"]["not_ecn_capable"] == 9,
+        "counted {}",
+        report["events"]["not_ecn_capable"]
+    );
+    Ok(())
+}
+
+/// A datagram every 500 µs, moved by up to 2 ms either way.
+fn jittered(setting: &Setting, reorder: bool) -> Result<Trace> {
+    let profile = format!("latency: 10ms\njitter: {{ scale: 2ms, reorder: {reorder} }}");
+    let plan = Plan {
+        count: 1_000,
+        interval: Duration::from_micros(500),
+        ..Plan::default()
+    };
+    let (trace, _) = through(setting, &profile, &plan)?;
+    ensure!(trace.lost().is_empty(), "{} lost", trace.lost().len());
+    let delays = trace.delays_us()?;
+    ensure!(delays.min() >= 8_000.0, "a delay of {} us", delays.min());
+    figure!(
+        "jitter 2 ms, reorder {reorder}: delays {:.0} to {:.0} us, median {:.0}, {} reordered",
+        delays.min(),
+        delays.max(),
+        delays.median(),
+        trace.reordered()
+    );
+    Ok(trace)
+}
+
+fn jitter_in_order(setting: &Setting) -> Result<()> {
+    let trace = jittered(setting, false)?;
+    ensure!(trace.reordered() == 0, "{} overtook", trace.reordered());
+    let delays = trace.delays_us()?;
+    ensure!(
+        delays.interquartile_range() > 300.0,
+        "no jitter: {} us",
+        delays.interquartile_range()
+    );
+    Ok(())
+}
+
+fn jitter_reordered(setting: &Setting) -> Result<()> {
+    let trace = jittered(setting, true)?;
+    ensure!(trace.reordered() > 100, "only {} overtook", trace.reordered());
+    // The middle half of an even distribution over 4 ms is 2 ms wide.
+    let width = trace.delays_us()?.interquartile_range();
+    ensure!(
+        (1_600.0..2_600.0).contains(&width),
+        "the middle half is {width:.0} us wide"
+    );
+    Ok(())
+}

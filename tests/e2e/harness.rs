@@ -1,0 +1,192 @@
+//! Runs tests one at a time, each for each pacer, and counts what could not be tested.
+
+use std::{
+    env, fmt,
+    fs::OpenOptions,
+    io::Write as _,
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+};
+
+use anyhow::{Context as _, Result};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use perturb_tests::{
+    bed::Bed,
+    kernel::Kernel,
+    product::{Pacer, Product},
+    remains::State,
+};
+
+/// The file where skipped tests leave their reasons, one line `test: reason` each; they count as passed
+/// there, as ignored otherwise.
+const SKIPS: &str = "PERTURB_SKIPS";
+
+/// A test.
+#[derive(Clone, Copy)]
+pub(crate) struct Test {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Setting) -> Result<()>,
+    pub(crate) pacers: Pacers,
+}
+
+/// How often a test runs.
+#[derive(Clone, Copy)]
+pub(crate) enum Pacers {
+    /// Once with each.
+    Each,
+    /// Once: it does not depend on the pacer.
+    Any,
+}
+
+/// A test that runs with each pacer.
+pub(crate) const fn each(name: &'static str, run: fn(&Setting) -> Result<()>) -> Test {
+    Test {
+        name,
+        run,
+        pacers: Pacers::Each,
+    }
+}
+
+/// A test that runs once.
+pub(crate) const fn once(name: &'static str, run: fn(&Setting) -> Result<()>) -> Test {
+    Test {
+        name,
+        run,
+        pacers: Pacers::Any,
+    }
+}
+
+/// What a test gets.
+pub(crate) struct Setting {
+    pub(crate) product: Product,
+    pub(crate) kernel: Kernel,
+    pub(crate) pacer: Pacer,
+}
+
+impl Setting {
+    /// Two hosts, and how they look before the test.
+    pub(crate) fn bed(&self) -> Result<(Bed, State)> {
+        let bed = Bed::new()?;
+        let state = State::of(&bed.left)?;
+        Ok((bed, state))
+    }
+
+    /// Skips a test whose bounds are not meant for here: the user pacer is another process, and the
+    /// sandbox has one processor for sender, receiver and pacer, and interprets programs.
+    pub(crate) fn needs_fair_timing(&self) -> Result<()> {
+        if self.pacer == Pacer::User && !self.kernel.jit {
+            return Err(skip(
+                "the user pacer's bounds are for a kernel with a JIT and a second processor",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Why a test cannot be run here.
+#[derive(Debug)]
+struct Skip(String);
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skip {}
+
+/// Ends a test that cannot be run here.
+pub(crate) fn skip(reason: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(Skip(reason.into()))
+}
+
+/// Prints a measured figure.
+macro_rules! figure {
+    ($($arguments:tt)*) => { println!("    figure: {}", format_args!($($arguments)*)) };
+}
+pub(crate) use figure;
+
+/// Runs the tests that the command line selects.
+pub(crate) fn run(tests: &[Test]) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let trials = tests.iter().flat_map(trials).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trials(test: &Test) -> Vec<Trial> {
+    let Test { name, run, pacers } = *test;
+    let trial = |name: String, pacer: Option<Pacer>| {
+        Trial::ignorable_test(name.clone(), move || {
+            let result = setting(pacer).and_then(|setting| run(&setting));
+            conclude(&name, result)
+        })
+    };
+    match pacers {
+        Pacers::Each => [Pacer::Fq, Pacer::User]
+            .into_iter()
+            .map(|pacer| trial(format!("{name}::{}", pacer.name()), Some(pacer)))
+            .collect(),
+        Pacers::Any => vec![trial(name.into(), None)],
+    }
+}
+
+fn conclude(name: &str, result: Result<()>) -> Result<Completion, Failed> {
+    let error = match result {
+        Ok(()) => return Ok(Completion::Completed),
+        Err(error) => error,
+    };
+    let Some(Skip(reason)) = error.downcast_ref() else {
+        return Err(Failed::from(format!("{error:#}")));
+    };
+    println!("SKIPPED: {reason}");
+    let Some(path) = env::var_os(SKIPS) else {
+        return Ok(Completion::ignored_with(reason));
+    };
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&path)
+        .and_then(|mut file| writeln!(file, "{name}: {reason}"))
+        .map_err(|error| format!("writing {}: {error}", path.display()))?;
+    Ok(Completion::Completed)
+}
+
+fn setting(pacer: Option<Pacer>) -> Result<Setting> {
+    let kernel = kernel()?;
+    let product = Product::find().map_err(|error| skip(error.to_string()))?;
+    let usable = |pacer| match pacer {
+        Pacer::Fq if !kernel.fq => Err("this kernel has no sch_fq"),
+        Pacer::User if !kernel.tun => Err("this machine has no /dev/net/tun"),
+        pacer => Ok(pacer),
+    };
+    let pacer = match pacer {
+        Some(pacer) => usable(pacer),
+        None => usable(Pacer::Fq).or_else(|_| usable(Pacer::User)),
+    };
+    Ok(Setting {
+        product,
+        kernel,
+        pacer: pacer.map_err(skip)?,
+    })
+}
+
+fn kernel() -> Result<Kernel> {
+    static KERNEL: OnceLock<Arc<Result<Kernel>>> = OnceLock::new();
+    let probed = KERNEL.get_or_init(|| {
+        Arc::new(if nix::unistd::geteuid().is_root() {
+            Bed::new()
+                .and_then(|bed| Kernel::probe(&bed.left))
+                .context("making a test bed")
+        } else {
+            Err(skip("only root may make network namespaces and attach programs"))
+        })
+    });
+    match &**probed {
+        Ok(kernel) => Ok(*kernel),
+        Err(error) => match error.downcast_ref::<Skip>() {
+            Some(Skip(reason)) => Err(skip(reason.clone())),
+            None => Err(anyhow::anyhow!("{error:#}")),
+        },
+    }
+}

@@ -1,0 +1,408 @@
+//! Beginning, changing and ending an emulation; what happens when its process dies or hangs.
+
+use std::{
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
+use perturb_tests::{
+    bed::{Bed, INTERFACE},
+    datagrams::{self, Plan, Trace},
+    product::{Applied, Pacer},
+    remains::State,
+};
+
+use crate::harness::{Setting, Test, each, figure, once, skip};
+
+pub(crate) const TESTS: &[Test] = &[
+    each("life::ctrl_c_leaves_nothing", ctrl_c),
+    each("life::for_ends_by_itself", for_a_time),
+    each("life::clear_ends_it", clear),
+    each("life::detach_lives_on", detach),
+    each("life::held_packets_are_released_at_the_end", drain),
+    each("life::live_update_loses_nothing", update),
+    each("life::lease_of_a_stopped_process", stopped),
+    each("life::a_killed_process", killed),
+    each("life::foreign_parts_stay", foreign),
+    each("life::taken_names_are_errors", taken),
+    once("life::errors_say_what_to_do", errors),
+    once("life::no_fq_is_exit_code_3", no_fq),
+];
+
+const LEASE: Duration = Duration::from_secs(1);
+
+/// Whether datagrams are delayed by about `latency` now.
+fn is_delayed(bed: &Bed, latency: Duration) -> Result<bool> {
+    let plan = Plan {
+        count: 5,
+        patience: latency + Duration::from_millis(300),
+        ..Plan::default()
+    };
+    let delays = datagrams::send(&bed.left, &bed.right, &plan)?.delays_us()?;
+    Ok(delays.median() >= latency.as_secs_f64() * 1e6)
+}
+
+fn ctrl_c(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting.product.apply(&bed.left, "latency: 20ms", setting.pacer)?;
+    ensure!(
+        is_delayed(&bed, Duration::from_millis(20))?,
+        "nothing is emulated"
+    );
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)?;
+    ensure!(!is_delayed(&bed, Duration::from_millis(20))?, "still emulated");
+    Ok(())
+}
+
+fn for_a_time(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting
+        .product
+        .apply_with(&bed.left, "latency: 20ms", setting.pacer, &["--for", "1s"])?;
+    let start = Instant::now();
+    let (status, said) = applied.ended()?;
+    ensure!(status.success(), "{status}: {said}");
+    ensure!(
+        start.elapsed() < Duration::from_secs(4),
+        "took {:?}",
+        start.elapsed()
+    );
+    before.must_be_that_of(&bed.left)
+}
+
+fn clear(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting.product.apply(&bed.left, "latency: 20ms", setting.pacer)?;
+    for _ in 0..2 {
+        // The second finds nothing, which is no error.
+        let cleared = setting
+            .product
+            .call(&bed.left, &["clear", "--iface", INTERFACE])?;
+        ensure!(cleared.code() == 0, "clear: {cleared:?}");
+    }
+    before.must_be_that_of(&bed.left)?;
+    let (status, said) = applied.ended()?;
+    ensure!(
+        status.success(),
+        "the process that was cleared ended with {status}: {said}"
+    );
+    Ok(())
+}
+
+fn detach(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let profile = setting.product.profile("latency: 20ms")?;
+    let profile = profile.to_string_lossy();
+    let arguments = [
+        "apply",
+        &*profile,
+        "--iface",
+        INTERFACE,
+        "--pacer",
+        setting.pacer.name(),
+        "--detach",
+    ];
+    let applied = setting.product.call(&bed.left, &arguments)?;
+    ensure!(applied.code() == 0, "{applied:?}");
+    ensure!(
+        is_delayed(&bed, Duration::from_millis(20))?,
+        "nothing is emulated"
+    );
+    let cleared = setting
+        .product
+        .call(&bed.left, &["clear", "--iface", INTERFACE])?;
+    ensure!(cleared.code() == 0, "{cleared:?}");
+    before.must_be_that_of(&bed.left)?;
+    ensure!(!is_delayed(&bed, Duration::from_millis(20))?, "still emulated");
+    Ok(())
+}
+
+/// A stream while something happens to the emulation, told after a second.
+fn stream(bed: &Bed, length: Duration, then: impl FnOnce() -> Result<()> + Send) -> Result<(Trace, u64)> {
+    let interval = Duration::from_millis(2);
+    let plan = Plan {
+        count: (length.as_millis() / interval.as_millis()) as usize,
+        interval,
+        patience: Duration::from_secs(1),
+        ..Plan::default()
+    };
+    thread::scope(|scope| {
+        let event = scope.spawn(|| -> Result<u64> {
+            thread::sleep(Duration::from_secs(1));
+            then()?;
+            Ok(perturb_tests::clock::now())
+        });
+        let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+        let at = event
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((trace, at))
+    })
+}
+
+/// Ctrl-C while packets are held: they arrive all the same.
+fn drain(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting
+        .product
+        .apply(&bed.left, "latency: 300ms", setting.pacer)?;
+    let (trace, _) = stream(&bed, Duration::from_secs(2), || applied.stop())?;
+    figure!(
+        "ended with 300 ms of packets held, by {}: {} of {} lost",
+        setting.pacer.name(),
+        trace.lost().len(),
+        trace.sent.len()
+    );
+    ensure!(trace.lost().is_empty(), "{} lost", trace.lost().len());
+    before.must_be_that_of(&bed.left)
+}
+
+fn update(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting
+        .product
+        .apply(&bed.left, "latency: 100ms", setting.pacer)?;
+    let fresh = setting.product.profile("latency: 20ms")?;
+    let (trace, done) = stream(&bed, Duration::from_millis(2_500), || {
+        let updated = setting.product.call(
+            &bed.left,
+            &["apply", &fresh.to_string_lossy(), "--iface", INTERFACE],
+        )?;
+        ensure!(updated.code() == 0, "{updated:?}");
+        Ok(())
+    })?;
+    ensure!(trace.lost().is_empty(), "{} lost", trace.lost().len());
+    let delays = trace.delays();
+    let sent_and_delay = || {
+        trace
+            .sent
+            .iter()
+            .zip(&delays)
+            .filter_map(|(&sent, delay)| Some((sent, (*delay)?)))
+    };
+    // The change took effect with the first datagram that was faster than the old latency.
+    let first = sent_and_delay()
+        .find(|&(_, delay)| delay < 100_000_000)
+        .context("no effect")?
+        .0;
+    let after = first.saturating_sub(done) as f64 / 1e6;
+    let old = sent_and_delay()
+        .filter(|&(sent, delay)| sent > done + 100_000_000 && delay >= 100_000_000)
+        .count();
+    figure!(
+        "live update by {}: in force {after:.1} ms after the command ended, none of {} lost",
+        setting.pacer.name(),
+        delays.len()
+    );
+    ensure!(
+        old == 0,
+        "{old} datagrams had the old latency more than 100 ms after the change"
+    );
+    ensure!(
+        sent_and_delay().all(|(_, delay)| delay >= 20_000_000),
+        "a datagram was faster than both profiles"
+    );
+    ensure!(
+        applied.counters()?["updates"] == 1,
+        "status does not count the change"
+    );
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)
+}
+
+/// How long no datagram that was sent then got through untouched, and whether the rest did.
+fn recovery(bed: &Bed, applied: &Applied<'_>, signal: Signal) -> Result<f64> {
+    let (trace, at) = stream(bed, Duration::from_secs(4), || applied.signal(signal))?;
+    let untouched = Duration::from_millis(15).as_nanos() as u64;
+    let delays = trace.delays();
+    let passed: Vec<u64> = trace
+        .sent
+        .iter()
+        .zip(&delays)
+        .filter(|&(&sent, delay)| sent > at && delay.is_some_and(|delay| delay < untouched))
+        .map(|(&sent, _)| sent)
+        .collect();
+    let first = *passed.first().context("no datagram got through untouched")?;
+    let after = trace.sent.iter().filter(|&&sent| sent >= first).count();
+    let (silent, lost) = ((first - at) as f64 / 1e6, trace.lost().len());
+    figure!(
+        "{signal} to perturb apply, lease {LEASE:?}: untouched after {silent:.0} ms; {lost} of {} lost",
+        delays.len()
+    );
+    ensure!(
+        passed.len() * 100 >= after * 95,
+        "only {} of {after} passed untouched afterwards",
+        passed.len()
+    );
+    Ok(silent)
+}
+
+fn leased<'a>(setting: &'a Setting, bed: &'a Bed) -> Result<Applied<'a>> {
+    setting
+        .product
+        .apply_with(&bed.left, "latency: 20ms", setting.pacer, &["--lease", "1s"])
+}
+
+fn stopped(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = leased(setting, &bed)?;
+    let silent = recovery(&bed, &applied, Signal::SIGSTOP)?;
+    ensure!(
+        silent <= 1_150.0,
+        "emulated for {silent:.0} ms without its controller"
+    );
+    // A stopped process cannot clean up: clear wakes it or does without it.
+    let cleared = setting
+        .product
+        .call(&bed.left, &["clear", "--iface", INTERFACE])?;
+    ensure!(cleared.code() == 0, "{cleared:?}");
+    before.must_be_that_of(&bed.left)
+}
+
+fn killed(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = leased(setting, &bed)?;
+    let silent = recovery(&bed, &applied, Signal::SIGKILL)?;
+    ensure!(
+        silent <= 1_150.0,
+        "emulated for {silent:.0} ms without its controller"
+    );
+    applied.ended()?;
+    let cleared = setting
+        .product
+        .call(&bed.left, &["clear", "--iface", INTERFACE])?;
+    ensure!(cleared.code() == 0, "{cleared:?}");
+    before.must_be_that_of(&bed.left)
+}
+
+/// A root qdisc and a clsact filter that others made are there afterwards, and work meanwhile.
+fn foreign(setting: &Setting) -> Result<()> {
+    let bed = Bed::new()?;
+    let left = &bed.left;
+    left.run(&format!(
+        "tc qdisc add dev {INTERFACE} root handle 7: pfifo limit 777"
+    ))?;
+    left.run(&format!("tc qdisc add dev {INTERFACE} clsact"))?;
+    for side in ["ingress", "egress"] {
+        let filter = format!("tc filter add dev {INTERFACE} {side} pref 5 matchall action ok");
+        if left.run(&filter).is_err() {
+            return Err(skip("this kernel has no matchall classifier with actions"));
+        }
+    }
+    let before = State::of(left)?;
+    let applied = setting.product.apply(left, "latency: 20ms", setting.pacer)?;
+    let qdiscs = left.run(&format!("tc qdisc show dev {INTERFACE}"))?;
+    ensure!(qdiscs.contains("limit 777"), "the root qdisc is {qdiscs}");
+    applied.stop()?;
+    before.must_be_that_of(left)
+}
+
+/// A device of the name that perturb needs: an error, and the device stays.
+fn taken(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting.product.apply(&bed.left, "latency: 1ms", setting.pacer)?;
+    let links = bed.left.run("ip -oneline link show")?;
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)?;
+    let names: Vec<&str> = links
+        .lines()
+        .filter_map(|line| line.split(": ").nth(1)?.split('@').next())
+        .filter(|name| name.starts_with("pt"))
+        .collect();
+    ensure!(!names.is_empty(), "perturb's devices are not named pt…: {links}");
+    for name in names {
+        bed.left
+            .run(&format!("ip link add {name} type veth peer name other"))?;
+        let before = State::of(&bed.left)?;
+        let profile = setting.product.profile("latency: 1ms")?;
+        let arguments = [
+            "apply",
+            &*profile.to_string_lossy(),
+            "--iface",
+            INTERFACE,
+            "--pacer",
+            setting.pacer.name(),
+            "--for",
+            "1s",
+        ];
+        let refused = setting.product.call(&bed.left, &arguments)?;
+        ensure!(refused.code() == 1, "with {name} taken: {refused:?}");
+        ensure!(
+            refused.stderr.contains(name),
+            "the message does not name {name}: {}",
+            refused.stderr
+        );
+        before.must_be_that_of(&bed.left)?;
+        bed.left.run(&format!("ip link del {name}"))?;
+    }
+    Ok(())
+}
+
+fn errors(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let call = |profile: &str, interface: &str| -> Result<(i32, String)> {
+        let profile = setting.product.profile(profile)?;
+        let called = setting.product.call(
+            &bed.left,
+            &[
+                "apply",
+                &profile.to_string_lossy(),
+                "--iface",
+                interface,
+                "--for",
+                "1s",
+            ],
+        )?;
+        Ok((called.code(), called.stderr))
+    };
+    let (code, said) = call("latency: 20", INTERFACE)?;
+    ensure!(code == 2 && said.contains("20ms"), "{code}: {said}");
+    let (code, said) = call("latency: 20ms\nlatency: 30ms\nbandwith: 1Mbit/s", INTERFACE)?;
+    ensure!(
+        code == 2 && said.contains("bandwidth") && said.matches("latency").count() >= 1,
+        "{code}: {said}"
+    );
+    let (code, said) = call("latency: 20ms", "eth7")?;
+    ensure!(
+        code == 1 && said.contains("eth7") && said.contains(INTERFACE),
+        "{code}: {said}"
+    );
+    let called = setting.product.call(&bed.left, &["apply"])?;
+    ensure!(called.code() == 2, "{called:?}");
+    before.must_be_that_of(&bed.left)
+}
+
+fn no_fq(setting: &Setting) -> Result<()> {
+    if setting.kernel.fq {
+        return Err(skip("this kernel has sch_fq"));
+    }
+    let (bed, before) = setting.bed()?;
+    let profile = setting.product.profile("latency: 20ms")?;
+    let profile = profile.to_string_lossy();
+    let mut run = setting.product.on(&bed.left);
+    run.args(["run", "--pacer", "fq", &profile, "--", "true"])
+        .stdout(Stdio::null());
+    let apply = [
+        "apply",
+        &*profile,
+        "--iface",
+        INTERFACE,
+        "--pacer",
+        Pacer::Fq.name(),
+    ];
+    let mut apply_command = setting.product.on(&bed.left);
+    apply_command.args(apply);
+    for mut command in [run, apply_command] {
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(3), "{}: {said}", output.status);
+        for word in ["CONFIG_NET_SCH_FQ", "--pacer user", "--sandbox"] {
+            ensure!(said.contains(word), "the message does not name {word}: {said}");
+        }
+    }
+    before.must_be_that_of(&bed.left)
+}

@@ -1,0 +1,38 @@
+//! End-to-end tests: a real kernel, real namespaces, real programs.
+//!
+//! Each test runs once for each pacer, on beds of its own. What this kernel cannot do is skipped, with the reason,
+//! and counted. One test runs at a time: they measure time. There are no retries.
+
+mod buffers;
+mod classes;
+mod delay;
+mod fates;
+mod harness;
+mod life;
+mod overhead;
+mod packets;
+mod rates;
+mod runs;
+mod scopes;
+mod sigkill;
+mod tcp;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let tests = [
+        delay::TESTS,
+        rates::TESTS,
+        tcp::TESTS,
+        fates::TESTS,
+        buffers::TESTS,
+        scopes::TESTS,
+        classes::TESTS,
+        packets::TESTS,
+        overhead::TESTS,
+        life::TESTS,
+        runs::TESTS,
+        sigkill::TESTS,
+    ];
+    harness::run(&tests.concat())
+}

@@ -1,0 +1,94 @@
+//! LogGP's overhead o: processor time of the hosts, not of the network.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use perturb_tests::{
+    bed::Bed,
+    datagrams::{self, Plan},
+    measure::{self, Quantiles},
+};
+
+use crate::harness::{Setting, Test, each, figure};
+
+pub(crate) const TESTS: &[Test] = &[
+    each("overhead::sender_pays_80_us", sender),
+    each("overhead::each_end_adds_its_own_to_a_lone_packet", lone),
+    each("overhead::catches_a_broken_emulator", broken),
+];
+
+const TOLERANCE: f64 = 0.05;
+const SEND: &str = "overhead: { send: 80us }\nclasses: [{ name: all, match: {}, egress: [] }]";
+
+/// Processor time per datagram of a sender that sends without pause, and how many it sends per second.
+fn cost(bed: &Bed) -> Result<(f64, f64)> {
+    let plan = Plan {
+        count: 2_000,
+        burst: 2_000,
+        ..Plan::default()
+    };
+    let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+    ensure!(trace.lost().is_empty(), "{} lost", trace.lost().len());
+    let took = (trace.sent[trace.sent.len() - 1] - trace.sent[0]) as f64;
+    Ok((trace.send_cost / 1e3, (trace.sent.len() - 1) as f64 * 1e9 / took))
+}
+
+/// How much a profile adds to the processor time of a datagram, microseconds.
+fn rise(setting: &Setting, profile: &str) -> Result<f64> {
+    let (bed, before) = setting.bed()?;
+    let (off, off_rate) = cost(&bed)?;
+    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    let (on, on_rate) = cost(&bed)?;
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)?;
+    figure!(
+        "{profile:.24}…: processor time per packet {off:.2} -> {on:.2} us, rate {off_rate:.0} -> {on_rate:.0} 1/s"
+    );
+    ensure!(
+        on_rate < 1e6 / (on - off),
+        "the sender is faster than its overhead allows"
+    );
+    Ok(on - off)
+}
+
+fn is_off(rise: f64) -> bool {
+    (rise / 80.0 - 1.0).abs() > TOLERANCE
+}
+
+fn sender(setting: &Setting) -> Result<()> {
+    let rise = rise(setting, SEND)?;
+    ensure!(!is_off(rise), "processor time rose by {rise:.2} us, not 80");
+    Ok(())
+}
+
+fn lone(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let off = Quantiles::of(&measure::delays(&bed, 500, Duration::ZERO)?)?;
+    let profile = "overhead: { send: 80us, receive: 80us }\nclasses: [{ name: all, match: {}, egress: [], ingress: [] }]";
+    let one = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    let sender = Quantiles::of(&measure::delays(&bed, 500, Duration::ZERO)?)?;
+    let other = setting.product.apply(&bed.right, profile, setting.pacer)?;
+    let both = Quantiles::of(&measure::delays(&bed, 500, Duration::ZERO)?)?;
+    other.stop()?;
+    one.stop()?;
+    figure!(
+        "o 80 us: one-way delay {off} us without, {sender} with the sender's, {both} with both (p50 / p99)"
+    );
+    for (rise, expected) in [
+        (sender.p50.point - off.p50.point, 80.0),
+        (both.p50.point - off.p50.point, 160.0),
+    ] {
+        ensure!(
+            (rise - expected).abs() <= expected * 0.15,
+            "the median rose by {rise:.1} us, not {expected}"
+        );
+    }
+    before.must_be_that_of(&bed.left)
+}
+
+fn broken(setting: &Setting) -> Result<()> {
+    let rise = rise(setting, &SEND.replace("80us", "72us"))?;
+    ensure!(is_off(rise), "72 us passed for 80 us: {rise:.2}");
+    Ok(())
+}

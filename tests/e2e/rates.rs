@@ -1,0 +1,101 @@
+//! Bandwidth and gap: goodput and spacing against arithmetic.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use perturb_tests::{
+    bed::Bed,
+    measure::{self, Quantiles},
+    streams::{self, Transfer},
+};
+
+use crate::harness::{Setting, Test, each, figure};
+
+pub(crate) const TESTS: &[Test] = &[
+    each("rates::bandwidth_10_mbit", |setting| bandwidth(setting, 10)),
+    each("rates::bandwidth_100_mbit", |setting| bandwidth(setting, 100)),
+    each("rates::gap_spaces_bursts", gap),
+    each("rates::catches_a_broken_emulator", broken),
+];
+
+/// How far goodput and spacing may be from the arithmetic value.
+const TOLERANCE: f64 = 0.02;
+const GAP: Duration = Duration::from_micros(500);
+const BURST: usize = 20;
+
+fn share(setting: &Setting, bed: &Bed, profile: &str, asked: f64) -> Result<f64> {
+    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    let transfer = Transfer {
+        window: Duration::from_secs(4),
+        ..Transfer::default()
+    };
+    let goodput = streams::goodput(&bed.left, &bed.right, &transfer)?;
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    Ok(goodput / streams::goodput_of(asked))
+}
+
+fn bandwidth(setting: &Setting, megabits: u32) -> Result<()> {
+    setting.needs_fair_timing()?;
+    let (bed, before) = setting.bed()?;
+    let profile = format!("bandwidth: {megabits}Mbit/s\nbuffer: 100ms");
+    let share = share(setting, &bed, &profile, f64::from(megabits) * 1e6)?;
+    figure!(
+        "{megabits} Mbit/s by {}: TCP goodput {:.2} % of arithmetic",
+        setting.pacer.name(),
+        share * 100.0
+    );
+    ensure!(
+        (share - 1.0).abs() <= TOLERANCE,
+        "goodput is {:.2} % of what it should be",
+        share * 100.0
+    );
+    before.must_be_that_of(&bed.left)
+}
+
+fn spacing(setting: &Setting, profile: &str) -> Result<Quantiles> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    let trace = measure::bursts(&bed, 25, BURST, GAP)?;
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    ensure!(
+        trace.lost().is_empty(),
+        "{} datagrams were lost",
+        trace.lost().len()
+    );
+    before.must_be_that_of(&bed.left)?;
+    Quantiles::of(&trace.spacings_us(BURST)?)
+}
+
+fn is_off(spacing: &Quantiles) -> bool {
+    (spacing.p50.point / (GAP.as_secs_f64() * 1e6) - 1.0).abs() > TOLERANCE
+}
+
+fn gap(setting: &Setting) -> Result<()> {
+    setting.needs_fair_timing()?;
+    let spacing = spacing(setting, "gap: 500us")?;
+    figure!(
+        "gap 500 us by {}, 25 bursts of {BURST}: spacing {spacing} us (p50 / p99)",
+        setting.pacer.name()
+    );
+    ensure!(
+        !is_off(&spacing),
+        "the median spacing is {:.1} us",
+        spacing.p50.point
+    );
+    Ok(())
+}
+
+/// A gap and a bandwidth that are 5 % off must be noticed.
+fn broken(setting: &Setting) -> Result<()> {
+    let spacing = spacing(setting, "gap: 525us")?;
+    ensure!(is_off(&spacing), "525 us passed for 500 us: {spacing}");
+    let bed = Bed::new()?;
+    let share = share(setting, &bed, "bandwidth: 9.5Mbit/s\nbuffer: 100ms", 10e6)?;
+    ensure!(
+        (share - 1.0).abs() > TOLERANCE,
+        "9.5 Mbit/s passed for 10 Mbit/s: {share}"
+    );
+    Ok(())
+}

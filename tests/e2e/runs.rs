@@ -1,0 +1,257 @@
+//! `perturb run`: private hosts for the time of a command.
+
+use std::{
+    fs,
+    io::Write as _,
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::harness::{Setting, Test, each, figure};
+
+pub(crate) const TESTS: &[Test] = &[
+    each("runs::exit_codes_and_streams", codes),
+    each("runs::environment_names_and_hosts", environment),
+    each("runs::two_to_eight_hosts", hosts),
+    each("runs::round_trip_is_twice_the_latency", ping),
+    each("runs::a_killed_run_leaves_nothing", killed),
+    each("runs::a_terminated_run_ends_its_command", terminated),
+];
+
+fn run(setting: &Setting, profile: &str, hosts: u32, command: &[&str]) -> Result<Command> {
+    let profile = setting.product.profile(profile)?;
+    let mut run = Command::new(&setting.product.path);
+    run.args([
+        "run",
+        "--pacer",
+        setting.pacer.name(),
+        "--hosts",
+        &hosts.to_string(),
+    ])
+    .arg(profile)
+    .arg("--")
+    .args(command)
+    .stdin(Stdio::null());
+    Ok(run)
+}
+
+fn shell(setting: &Setting, hosts: u32, script: &str) -> Result<Output> {
+    run(setting, "latency: 1ms", hosts, &["sh", "-c", script])?
+        .output()
+        .context("starting perturb run")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// The record of a run, which must not outlive the next command.
+fn record(pid: u32) -> bool {
+    fs::exists(format!("/run/perturb/run-{pid}")).unwrap_or(true)
+}
+
+fn codes(setting: &Setting) -> Result<()> {
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -TERM $$", 143),
+        ("exit 255", 255),
+    ] {
+        let output = shell(setting, 2, script)?;
+        ensure!(
+            output.status.code() == Some(code),
+            "`{script}` became {}: {output:?}",
+            output.status
+        );
+    }
+    let missing = run(setting, "latency: 1ms", 2, &["/no/such/program"])?.output()?;
+    ensure!(
+        missing.status.code() == Some(127),
+        "a missing program became {}",
+        missing.status
+    );
+    let mut cat = run(setting, "latency: 1ms", 2, &["sh", "-c", "cat; echo error >&2"])?;
+    let mut cat = cat
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let data = vec![b'x'; 1 << 20];
+    let mut stdin = cat.stdin.take().context("no standard input")?;
+    let writer = thread::spawn({
+        let data = data.clone();
+        move || stdin.write_all(&data)
+    });
+    let output = cat.wait_with_output()?;
+    writer
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    ensure!(
+        output.stdout == data,
+        "{} of {} bytes came back",
+        output.stdout.len(),
+        data.len()
+    );
+    ensure!(
+        output.stderr == b"error\n",
+        "standard error: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+fn environment(setting: &Setting) -> Result<()> {
+    let output = shell(setting, 3, "echo $PERTURB_HOSTS,$PERTURB_PEER,$(hostname)")?;
+    ensure!(
+        said(&output) == "h1 h2 h3,h2,h1",
+        "the environment is {}: {output:?}",
+        said(&output)
+    );
+    let names = shell(
+        setting,
+        3,
+        "getent ahostsv4 h3 | head -1; ip -brief address show eth0; ip netns list | sort",
+    )?;
+    let text = said(&names);
+    ensure!(text.starts_with("10.77.0.3"), "h3 is {text}");
+    ensure!(
+        text.contains("10.77.0.1/") && text.ends_with("h1\nh2\nh3"),
+        "{text}"
+    );
+    let program = setting.product.path.display();
+    let other = shell(
+        setting,
+        3,
+        &format!("{program} on h2 -- sh -c 'hostname; ip -brief address show eth0'"),
+    )?;
+    let text = said(&other);
+    ensure!(
+        text.starts_with("h2") && text.contains("10.77.0.2/"),
+        "on h2: {text}"
+    );
+    Ok(())
+}
+
+fn hosts(setting: &Setting) -> Result<()> {
+    for hosts in [2, 3, 5, 8] {
+        let script =
+            (2..=hosts).map(|host| format!("ping -q -c 2 -i 0.05 -W 2 h{host} >/dev/null || exit {host}; "));
+        let output = shell(setting, hosts, &script.collect::<String>())?;
+        ensure!(
+            output.status.success(),
+            "{hosts} hosts: {}: {output:?}",
+            output.status
+        );
+        // Between hosts other than the first, too.
+        let script = format!("ip netns exec h2 ping -q -c 2 -i 0.05 -W 2 h{hosts} >/dev/null");
+        ensure!(
+            hosts == 2 || shell(setting, hosts, &script)?.status.success(),
+            "h2 does not reach h{hosts}"
+        );
+    }
+    Ok(())
+}
+
+fn ping(setting: &Setting) -> Result<()> {
+    let output = run(
+        setting,
+        "latency: 10ms",
+        2,
+        &["ping", "-q", "-c", "20", "-i", "0.05", "h2"],
+    )?
+    .output()?;
+    let text = said(&output);
+    // rtt min/avg/max/mdev = 20.1/20.2/20.3/0.1 ms
+    let times = text
+        .rsplit_once("= ")
+        .and_then(|(_, times)| times.split_once(" ms"))
+        .context("no times")?
+        .0;
+    let times: Vec<f64> = times.split('/').filter_map(|time| time.parse().ok()).collect();
+    figure!(
+        "perturb run, 10 ms, {}: ping {times:?} ms (min, mean, max, deviation)",
+        setting.pacer.name()
+    );
+    ensure!(text.contains(" 0% packet loss"), "{text}");
+    ensure!(
+        times.first().is_some_and(|&least| (20.0..25.0).contains(&least)),
+        "{text}"
+    );
+    Ok(())
+}
+
+/// Starts a run whose command sleeps, and waits until it does.
+fn sleeping(setting: &Setting) -> Result<std::process::Child> {
+    let mut child = run(
+        setting,
+        "latency: 1ms",
+        2,
+        &["sh", "-c", "echo up; sleep 100 & sleep 100"],
+    )?
+    .stdout(Stdio::piped())
+    .spawn()?;
+    let mut first = [0; 3];
+    std::io::Read::read_exact(child.stdout.as_mut().context("no standard output")?, &mut first)?;
+    Ok(child)
+}
+
+fn killed(setting: &Setting) -> Result<()> {
+    let mut child = sleeping(setting)?;
+    let descendants = descendants(child.id());
+    ensure!(descendants.len() >= 3, "only {} processes run", descendants.len());
+    child.kill()?;
+    child.wait()?;
+    gone(&descendants)?;
+    // The next command removes the record; devices and programs went with the namespaces.
+    let next = shell(setting, 2, "true")?;
+    ensure!(next.status.success(), "{next:?}");
+    ensure!(!record(child.id()), "its record is left");
+    Ok(())
+}
+
+fn descendants(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children: Vec<u32> = children
+        .split_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .collect();
+    let deeper: Vec<u32> = children.iter().flat_map(|&child| descendants(child)).collect();
+    [children, deeper].concat()
+}
+
+fn gone(pids: &[u32]) -> Result<()> {
+    let start = Instant::now();
+    let alive = || {
+        pids.iter()
+            .filter(|pid| fs::exists(format!("/proc/{pid}")).unwrap_or(true))
+            .count()
+    };
+    while alive() > 0 {
+        ensure!(
+            start.elapsed() < Duration::from_secs(5),
+            "{} of {} processes live on",
+            alive(),
+            pids.len()
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn terminated(setting: &Setting) -> Result<()> {
+    let mut child = sleeping(setting)?;
+    let descendants = descendants(child.id());
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM)?;
+    let status = child.wait()?;
+    ensure!(status.code() == Some(143), "ended with {status}");
+    gone(&descendants)?;
+    ensure!(!record(child.id()), "its record is left");
+    Ok(())
+}
