@@ -58,41 +58,21 @@ pub(crate) fn ensure(candidate: Candidate, mode: Mode) -> Result<Compiler> {
 }
 
 fn ensure_rustup(candidate: Candidate, mode: Mode) -> Result<()> {
-    if find("rustup").is_none() {
-        bail!("rustup is not in PATH (https://rustup.rs)");
+    // A nightly that is missing is not installed: today's mostly uses a newer LLVM than any distribution has.
+    let sysroot = output(candidate.rustc().args(["--print", "sysroot"])).context("not installed")?;
+    let core = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core/src/lib.rs");
+    if core.is_file() {
+        return Ok(());
     }
-    if output(candidate.rustc().arg("-V")).is_none() {
-        let install = [
-            "toolchain",
-            "install",
-            "nightly",
-            "--profile",
-            "minimal",
-            "--component",
-            "rust-src",
-        ];
-        if mode == Mode::Check || candidate == Candidate::Active {
-            bail!("the toolchain is not installed: rustup {}", install.join(" "));
-        }
-        run_over_network(rustup().args(install))?;
+    let toolchain = match candidate {
+        Candidate::Nightly => " --toolchain nightly",
+        Candidate::Active | Candidate::Debian => "",
+    };
+    if mode == Mode::Check || find("rustup").is_none() {
+        bail!("the sources of `core` are missing: rustup component add rust-src{toolchain}");
     }
-    let sysroot =
-        output(candidate.rustc().args(["--print", "sysroot"])).context("its rustc has no sysroot")?;
-    if !Path::new(sysroot.trim())
-        .join("lib/rustlib/src/rust/library/core/src/lib.rs")
-        .is_file()
-    {
-        let mut add = vec!["component", "add", "rust-src"];
-        if candidate == Candidate::Nightly {
-            add.extend(["--toolchain", "nightly"]);
-        }
-        if mode == Mode::Check {
-            bail!("the component rust-src is missing: rustup {}", add.join(" "));
-        }
-        say("the sources of `core` are missing");
-        run_over_network(rustup().args(add))?;
-    }
-    Ok(())
+    say(&format!("{candidate}: the sources of `core` are missing"));
+    run_over_network(&mut candidate.add_component("rust-src"))
 }
 
 fn ensure_debian(mode: Mode) -> Result<()> {
@@ -137,13 +117,6 @@ fn probe(command: &mut Command, input: &[u8]) -> bool {
     child.wait().is_ok_and(|status| status.success()) && written
 }
 
-fn rustup() -> Command {
-    let mut command = Command::new("rustup");
-    // Cargo's own choice of toolchain, which would make every request one for that toolchain.
-    command.env_remove("RUSTUP_TOOLCHAIN");
-    command
-}
-
 /// The target, in this machine's byte order.
 pub(crate) fn target() -> &'static str {
     if cfg!(target_endian = "big") {
@@ -158,12 +131,22 @@ impl Candidate {
     fn program(self, name: &str) -> Command {
         match self {
             Self::Nightly => {
-                let mut command = rustup();
+                let mut command = Command::new("rustup");
                 command.args(["run", "nightly", name]);
                 command
             }
             Self::Active | Self::Debian => Command::new(name),
         }
+    }
+
+    /// Rustup's command that adds a component to the toolchain.
+    fn add_component(self, component: &str) -> Command {
+        let mut command = Command::new("rustup");
+        command.args(["component", "add", component]);
+        if self == Self::Nightly {
+            command.args(["--toolchain", "nightly"]);
+        }
+        command
     }
 
     fn rustc(self) -> Command {
@@ -215,10 +198,9 @@ impl Compiler {
             return Ok(());
         }
         match self.candidate {
-            Candidate::Nightly => {
-                run_over_network(rustup().args(["component", "add", component, "--toolchain", "nightly"]))
+            Candidate::Nightly | Candidate::Active => {
+                run_over_network(&mut self.candidate.add_component(component))
             }
-            Candidate::Active => run_over_network(rustup().args(["component", "add", component])),
             Candidate::Debian => bail!("{DEBIAN_RUSTC} comes without {component}"),
         }
     }
