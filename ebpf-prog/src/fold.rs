@@ -70,11 +70,8 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         time: arrival.instant(),
         load: scratch.load,
         copies: 1,
-        mark: 0,
-        reorder: 0,
-        corrupt_place: 0,
-        corrupt_mask: 0,
-        reserved: 0,
+        flags: 0,
+        damage: 0,
     };
     let direction = direction(scratch.key.direction);
     let folded = leg(path, position, half, attachment.target);
@@ -94,15 +91,15 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         let delay = Nanos(departure.0.saturating_sub(arrival.0));
         account::class(direction, class, scratch.load, Some(delay));
     }
-    if walk.mark != 0 {
+    if walk.flags & Walk::MARK != 0 {
         // SAFETY: the context of a running program.
         let set = unsafe { bpf_skb_ecn_set_ce(ctx.skb.skb) } == 1;
         account::event(ctx, if set { Event::Marked } else { Event::NotEcnCapable });
     }
-    if walk.corrupt_mask != 0 {
-        corrupt(ctx, walk.corrupt_place, walk.corrupt_mask as u8);
+    if walk.damage != 0 {
+        corrupt(ctx, (walk.damage >> 32) as u32, walk.damage as u8);
     }
-    let order = if walk.reorder != 0 {
+    let order = if walk.flags & Walk::REORDER != 0 {
         Order::Free
     } else {
         // The high half: the low one chose the flow's place in the cache.
@@ -197,7 +194,7 @@ unsafe fn cross(
         serve(state, config, walk.time, walk.load)?
     };
     if service.backlog.0 > config.ecn.0 {
-        walk.mark = 1;
+        walk.flags |= Walk::MARK;
     }
     walk.time = service.next;
     if config.flags & SERVER_FATE != 0 {
@@ -363,7 +360,7 @@ unsafe fn decide(
             // SAFETY: the caller's.
             walk.time = unsafe { in_order(&raw mut (*state).last, walk.time) };
         } else {
-            walk.reorder = 1;
+            walk.flags |= Walk::REORDER;
         }
     }
     let damage = draw(config.salt, ordinal, index, Purpose::Damage);
@@ -377,8 +374,7 @@ unsafe fn decide(
     }
     if config.corrupt.hit(damage as u32) {
         let place = draw(config.salt, ordinal, index, Purpose::Bit);
-        walk.corrupt_place = (place >> 32) as u32;
-        walk.corrupt_mask = 1 << (place & 7);
+        walk.damage = place & !0xffff_ffff | 1 << (place & 7);
     }
     Ok(())
 }

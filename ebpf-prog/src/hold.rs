@@ -33,6 +33,7 @@ pub(crate) const DISCARD: i32 = TC_ACT_SHOT as i32;
 const STAMP_MONO: u32 = 1;
 const STAMP_NONE: u32 = 0;
 const MAC_BYTES: u32 = 12;
+type MacWords = [u32; MAC_BYTES as usize / 4];
 
 /// Which packets must leave the hold device in the order in which they came.
 #[derive(Clone, Copy)]
@@ -67,7 +68,7 @@ pub(crate) fn hold(
     tag: Tag,
     departure: MonoNanos,
     order: Order,
-    copies: u32,
+    copies: u64,
 ) -> i32 {
     let stamped = if PACER.load() == PACER_USER {
         ticket(ctx, departure, tag)
@@ -144,20 +145,31 @@ fn stamp_time(ctx: &TcContext, departure: MonoNanos, tag: Tag, order: Order) -> 
 fn ticket(ctx: &TcContext, departure: MonoNanos, tag: Tag) -> Option<()> {
     let (index, slot) = next_slot()?;
     let ticket = Ticket::new(departure.0, index, tag);
-    let mut mac = [0u8; MAC_BYTES as usize];
+    let mac = mac_words(ctx)?;
     // SAFETY: helpers on the context of a running program; the slot is this packet's alone until the
-    // counter has gone round, which the limit of held packets prevents.
+    // counter has gone round, which the limit of held packets prevents. Its addresses lie on a word.
     unsafe {
-        if bpf_skb_load_bytes(ctx.skb.skb.cast(), 0, mac.as_mut_ptr().cast(), MAC_BYTES) != 0 {
-            return None;
-        }
-        (*slot).mac = mac;
+        (&raw mut (*slot).mac).cast::<MacWords>().write(mac);
         (*slot).mark = skb(ctx).mark;
         if bpf_skb_store_bytes(ctx.skb.skb, 0, (&raw const ticket).cast(), MAC_BYTES, 0) != 0 {
             return None;
         }
     }
     Some(())
+}
+
+/// The MAC addresses, read in place if they lie in the linear part, as they do in all but odd packets.
+#[inline(always)]
+fn mac_words(ctx: &TcContext) -> Option<MacWords> {
+    let (start, end) = (ctx.data(), ctx.data_end());
+    if start + MAC_BYTES as usize <= end {
+        // SAFETY: the bytes lie before the end, which the verifier checks.
+        return Some(unsafe { *(start as *const MacWords) });
+    }
+    let mut mac = MacWords::default();
+    // SAFETY: the helper writes all of it or fails.
+    let error = unsafe { bpf_skb_load_bytes(ctx.skb.skb.cast(), 0, (&raw mut mac).cast(), MAC_BYTES) };
+    (error == 0).then_some(mac)
 }
 
 #[inline(always)]

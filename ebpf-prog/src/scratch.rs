@@ -48,16 +48,18 @@ pub(crate) struct Walk {
     /// What it costs there: both copies of a duplicated packet.
     pub(crate) load: Load,
     /// 1, or 2 if it was duplicated.
-    pub(crate) copies: u32,
-    /// 1 to set the CE mark.
-    pub(crate) mark: u32,
-    /// 1 if it may overtake others.
-    pub(crate) reorder: u32,
-    /// Where a bit is flipped.
-    pub(crate) corrupt_place: u32,
-    /// Which bit; 0 for none.
-    pub(crate) corrupt_mask: u32,
-    pub(crate) reserved: u32,
+    pub(crate) copies: u64,
+    /// `Walk::MARK`, `Walk::REORDER`.
+    pub(crate) flags: u64,
+    /// Where a bit is flipped (high half) and which (low half); 0 for none.
+    pub(crate) damage: u64,
+}
+
+impl Walk {
+    /// Set the CE mark.
+    pub(crate) const MARK: u64 = 1;
+    /// It may overtake others.
+    pub(crate) const REORDER: u64 = 2;
 }
 
 impl Scratch {
