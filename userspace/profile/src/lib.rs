@@ -13,6 +13,7 @@
 mod compile;
 mod delay;
 mod diagnostic;
+mod expand;
 mod explain;
 mod findings;
 mod keys;
@@ -29,6 +30,7 @@ mod yaml;
 
 pub use compile::{CompileError, JitterFiles, compile};
 pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
+pub use expand::{ExpandError, expand, expand_prefixes, hosts_of};
 pub use explain::{
     ClassMeaning, Explanation, LinkMeaning, PathMeaning, TopologyMeaning, Warning, explain, held, horizon,
 };
