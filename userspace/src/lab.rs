@@ -100,6 +100,17 @@ pub fn addresses(number: u32) -> (Ipv4Addr, Ipv6Addr) {
     )
 }
 
+/// The addresses of `count` hosts, in order.
+#[must_use]
+pub fn all_addresses(count: u32) -> Vec<Vec<IpAddr>> {
+    (1..=count)
+        .map(|number| {
+            let (v4, v6) = addresses(number);
+            vec![v4.into(), v6.into()]
+        })
+        .collect()
+}
+
 fn hardware_address(number: u32) -> [u8; 6] {
     [0x02, 0x70, 0x65, 0x00, (number >> 8) as u8, number as u8]
 }

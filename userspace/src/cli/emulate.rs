@@ -115,7 +115,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     if args.sandbox {
         return sandboxed(args);
     }
-    let prepared = Prepared::load(&args.profile)?;
+    let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
     let request = lab::run::Request {
         prepared,
         hosts: args.hosts,
@@ -129,7 +129,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
 /// The same command inside a user-mode kernel.
 fn sandboxed(args: Run) -> anyhow::Result<u8> {
     // Errors in the profile need no kernel.
-    Prepared::load(&args.profile)?;
+    Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
     let sandbox = Sandbox::find().map_err(|error| Lacking(error.to_string()))?;
     let pacer = match args.pacing.pacer {
         PacerName::User => Pacer::User,

@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    net::IpAddr,
     path::Path,
     process,
     time::{Duration, SystemTime},
@@ -52,6 +53,9 @@ pub enum ProfileError {
     /// It could not be read, or is not valid.
     #[error(transparent)]
     Load(#[from] perturb_profile::LoadError),
+    /// Its topology does not fit the hosts.
+    #[error(transparent)]
+    Expand(#[from] perturb_profile::ExpandError),
     /// It is too large for the tables.
     #[error(transparent)]
     Compile(#[from] perturb_profile::CompileError),
@@ -63,14 +67,41 @@ pub struct Prepared {
     pub profile: Profile,
     /// What it compiles to.
     pub tables: Tables,
+    /// Whether its paths come from a topology: then the sender folds a packet's whole path.
+    pub has_topology: bool,
 }
 
 impl Prepared {
-    /// Reads and compiles a profile.
+    /// Reads and compiles a profile as it is written: a topology stays one, for whatever hosts.
+    pub fn as_written(path: &Path) -> Result<Self, ProfileError> {
+        let loaded = perturb_profile::load(path)?;
+        let profile = loaded.profile.clone();
+        Self::compile(loaded, profile)
+    }
+
+    /// Reads and compiles a profile; a topology joins the hosts that the profile names.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
-        let Loaded { profile, files } = perturb_profile::load(path)?;
-        let tables = perturb_profile::compile(&profile, &files)?;
-        Ok(Self { profile, tables })
+        let loaded = perturb_profile::load(path)?;
+        let expanded =
+            perturb_profile::expand_prefixes(&loaded.profile, &perturb_profile::hosts_of(&loaded.profile))?;
+        Self::compile(loaded, expanded)
+    }
+
+    /// Reads and compiles a profile; a topology joins the hosts with these addresses.
+    pub fn load_for(path: &Path, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
+        let loaded = perturb_profile::load(path)?;
+        let expanded = perturb_profile::expand(&loaded.profile, hosts)?;
+        Self::compile(loaded, expanded)
+    }
+
+    fn compile(loaded: Loaded, profile: Profile) -> Result<Self, ProfileError> {
+        let has_topology = loaded.profile.topology.is_some();
+        let tables = perturb_profile::compile(&profile, &loaded.files)?;
+        Ok(Self {
+            profile,
+            tables,
+            has_topology,
+        })
     }
 
     /// The options of sch_fq that it needs.

@@ -88,7 +88,12 @@ fn pass_on(pid: u32, signal: libc::c_int) {
 
 fn emulate(lab: &Lab, request: &Request) -> anyhow::Result<Running> {
     let registry = enter()?;
-    let targets = lab.hosts.iter().map(target).collect::<anyhow::Result<_>>()?;
+    let mut targets = lab.hosts.iter().map(target).collect::<anyhow::Result<Vec<_>>>()?;
+    if request.prepared.has_topology {
+        for target in &mut targets {
+            target.rank = 0;
+        }
+    }
     let id = format!("run-{}", process::id());
     let conduct = Conduct {
         pacing: request.pacing,
