@@ -20,12 +20,13 @@ pub(crate) fn say(message: &str) {
     eprintln!("xtask: {message}");
 }
 
-/// Shows the command, runs it with our own streams, and says how long it took.
+/// Shows the command, runs it with our own outputs and no input, and says how long it took.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = shown(command);
     say(&format!("$ {line}"));
     let start = Instant::now();
     let status = command
+        .stdin(Stdio::null())
         .status()
         .with_context(|| format!("cannot start `{line}`"))?;
     if !status.success() {
