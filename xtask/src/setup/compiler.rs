@@ -4,11 +4,7 @@
 //! `rust-src`, which only nightly allows, or any toolchain that is told it may (`RUSTC_BOOTSTRAP`). Debian has a
 //! compiler with a compiled `core` for the target.
 
-use std::{
-    fmt,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{fmt, fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -78,22 +74,10 @@ fn ensure_rustup(candidate: Candidate, mode: Mode) -> Result<()> {
 fn ensure_debian(mode: Mode) -> Result<()> {
     let has_core = || {
         let mut rustc = Candidate::Debian.rustc();
-        rustc.args([
-            "--crate-name",
-            "probe",
-            "--crate-type",
-            "lib",
-            "--emit",
-            "metadata",
-            "-o",
-            "/dev/null",
-            "-",
-        ]);
-        rustc
-            .args(["--target", target()])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::null());
-        probe(&mut rustc, b"#![no_std]")
+        let libraries = output(rustc.args(["--print", "target-libdir", "--target", target()]));
+        let files = libraries.and_then(|directory| fs::read_dir(directory.trim()).ok());
+        let mut names = files.into_iter().flatten().flatten().map(|file| file.file_name());
+        names.any(|name| name.to_string_lossy().starts_with("libcore-"))
     };
     if !has_core() {
         packages::ensure_packages(&DEBIAN_PACKAGES, mode)?;
@@ -102,19 +86,6 @@ fn ensure_debian(mode: Mode) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether the command accepts this input.
-fn probe(command: &mut Command, input: &[u8]) -> bool {
-    use std::io::Write as _;
-    let Ok(mut child) = command.spawn() else {
-        return false;
-    };
-    let written = child
-        .stdin
-        .take()
-        .is_some_and(|mut stdin| stdin.write_all(input).is_ok());
-    child.wait().is_ok_and(|status| status.success()) && written
 }
 
 /// The target, in this machine's byte order.
