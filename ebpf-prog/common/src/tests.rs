@@ -157,11 +157,17 @@ fn lateness_buckets_cover_every_lateness_to_an_eighth() {
     let mut last = 0;
     for late in (0..4096).chain((12..40).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1])) {
         let bucket = lateness_bucket(late);
-        assert!(bucket >= last && bucket < LATENESS_BUCKETS, "{late} ns in bucket {bucket} after {last}");
+        assert!(
+            bucket >= last && bucket < LATENESS_BUCKETS,
+            "{late} ns in bucket {bucket} after {last}"
+        );
         last = bucket;
         if late >> 33 == 0 {
             let bound = lateness_bound(bucket);
-            assert!(bound >= late && bound - late <= late / 8, "{late} ns: bound {bound}");
+            assert!(
+                bound >= late && bound - late <= late / 8,
+                "{late} ns: bound {bound}"
+            );
         }
     }
 }

@@ -14,7 +14,11 @@ fn main() -> Result<(), ChartError> {
         let rates = (1..=10).map(|step| 0.09 * f64::from(step) / service);
         let points = rates.clone().map(|x| {
             let y = response(x, service);
-            Point { x, y, interval: Some((0.9 * y, 1.1 * y)) }
+            Point {
+                x,
+                y,
+                interval: Some((0.9 * y, 1.1 * y)),
+            }
         });
         let slower = rates.map(|x| (x, response(x, 1.05 * service)));
         chart = chart
