@@ -5,7 +5,7 @@ use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
 use perturb_common::{
     abi::{
         Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NEAR_INTERFACES,
-        NONE, SETTING_EXACT, Settings, Tag,
+        NONE, SETTING_CHECKSUM, SETTING_EXACT, Settings, Tag,
     },
     units::{MonoNanos, Nanos},
 };
@@ -141,8 +141,12 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         account::class(direction, class, load, Some(Nanos(0)));
         return PASS;
     }
-    if profile.settings.flags & SETTING_EXACT != 0 && skb.gso_size != 0 && attachment.split != 0 {
-        account::event(ctx, Event::Split);
+    let super_packet = skb.gso_size != 0;
+    let prepares = if super_packet { SETTING_EXACT } else { SETTING_CHECKSUM };
+    if profile.settings.flags & prepares != 0 && attachment.split != 0 {
+        if super_packet {
+            account::event(ctx, Event::Split);
+        }
         return hold::split(
             ctx,
             attachment,

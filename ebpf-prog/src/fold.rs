@@ -415,8 +415,8 @@ fn lost(
     config.loss.hit((loss >> 32) as u32).then_some(Event::Loss)
 }
 
-/// Flips a bit behind the MAC addresses. The checksum is complete: a profile that corrupts is
-/// exact, and the splitter computes checksums.
+/// Flips a bit behind the MAC addresses. The checksum is complete, or damage would go unnoticed: a profile
+/// that corrupts sends all packets through the splitter, which computes it.
 #[inline(never)]
 fn corrupt(ctx: &TcContext, place: u32, mask: u8) {
     let len = crate::packet::skb(ctx).len;

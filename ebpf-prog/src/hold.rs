@@ -88,7 +88,8 @@ pub(crate) fn hold(
     send(ctx, attachment.hold)
 }
 
-/// Sends a super-packet through the splitter, which has it cut into wire packets.
+/// Sends a packet through the splitter, which has a super-packet cut into wire packets, and a checksum that was
+/// left to the device filled in.
 #[inline(always)]
 pub(crate) fn split(ctx: &TcContext, attachment: &Attachment, tag: Tag) -> i32 {
     // SAFETY: the context of a running program; the verifier admits this store.

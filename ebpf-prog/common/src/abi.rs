@@ -74,6 +74,9 @@ pub const CONTROL_LEN: u32 = 3;
 
 /// Split super-packets into wire packets before the fold ([`Settings::flags`]).
 pub const SETTING_EXACT: u32 = 1;
+/// Have the kernel fill in checksums that senders leave to their device, before anything is corrupted
+/// ([`Settings::flags`]).
+pub const SETTING_CHECKSUM: u32 = 2;
 
 /// What holds for the whole profile; one per half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

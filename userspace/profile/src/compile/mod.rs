@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use perturb_common::abi::{
     self, Direction, JitterTable, MAX_BOUNDS, MAX_JITTER_TABLES, MAX_VECTORS, NONE, NthKey, SERVER_BURST,
-    SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, SETTING_EXACT, ServerConfig, Settings,
+    SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, SETTING_CHECKSUM, SETTING_EXACT, ServerConfig, Settings,
 };
 use perturb_common::departure::Server as Knobs;
 use perturb_common::fate::{self, Chance};
@@ -144,7 +144,8 @@ pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, Compile
         overhead_send: profile.overhead.send.nanos(),
         overhead_receive: profile.overhead.receive.nanos(),
         rule_words: [words(0), words(1)],
-        flags: if splits(profile) { SETTING_EXACT } else { 0 },
+        flags: if splits(profile) { SETTING_EXACT } else { 0 }
+            | if corrupts(profile) { SETTING_CHECKSUM } else { 0 },
         reserved: 0,
     };
     Ok(tables)
@@ -174,11 +175,19 @@ pub(crate) fn splits(profile: &Profile) -> bool {
     match profile.segmentation {
         Segmentation::Exact => true,
         Segmentation::Whole => false,
-        Segmentation::Auto => {
-            let mut crossed = profile.classes.iter().flat_map(Class::paths).flatten().flatten();
-            crossed.any(|&id: &ServerId| profile.server(id).is_some_and(|(_, server)| shows(server)))
-        }
+        Segmentation::Auto => crosses(profile, shows),
     }
+}
+
+/// Whether packets are damaged anywhere: then their checksums must be complete before.
+fn corrupts(profile: &Profile) -> bool {
+    crosses(profile, |server| server.corrupt > Probability::ZERO)
+}
+
+/// Whether a server of some kind is on any path.
+fn crosses(profile: &Profile, kind: impl Fn(&Server) -> bool) -> bool {
+    let mut crossed = profile.classes.iter().flat_map(Class::paths).flatten().flatten();
+    crossed.any(|&id: &ServerId| profile.server(id).is_some_and(|(_, server)| kind(server)))
 }
 
 /// Whether a server makes a choice for each packet.

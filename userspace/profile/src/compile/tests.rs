@@ -110,6 +110,14 @@ fn super_packets_are_split_where_it_shows() {
     assert!(!exact("bandwidth: 100Mbit/s, segmentation: whole"));
 }
 
+#[test]
+fn damage_needs_complete_checksums() {
+    let flags = |text: &str| compiled(&format!("{{ version: 1, {text} }}")).settings.flags;
+    assert_eq!(flags("corrupt: 1%"), SETTING_EXACT | SETTING_CHECKSUM);
+    assert_eq!(flags("corrupt: 1%, segmentation: whole"), SETTING_CHECKSUM);
+    assert_eq!(flags("duplicate: 1%"), SETTING_EXACT);
+}
+
 /// The cuts of class `c`'s egress path.
 fn cuts(servers: &str, classes: &str) -> u32 {
     let tables = compiled(&format!("version: 1\nservers: {servers}\nclasses: [{classes}]\n"));
