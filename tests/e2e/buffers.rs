@@ -20,7 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("buffers::packets", |setting| {
         fits(setting, "buffer: 10 packets", "packet_limit")
     }),
-    each("buffers::one_byte_less_holds_one_packet_less", one_less),
+    each("buffers::half_a_packet_less_holds_one_less", half_less),
 ];
 
 fn burst(setting: &Setting, buffer: &str) -> Result<(Vec<usize>, serde_json::Value)> {
@@ -49,8 +49,9 @@ fn fits(setting: &Setting, buffer: &str, reason: &str) -> Result<()> {
     Ok(())
 }
 
-fn one_less(setting: &Setting) -> Result<()> {
-    let (lost, _) = burst(setting, "buffer: 10419B")?;
+/// Half a frame, because a few bytes leave while the burst comes.
+fn half_less(setting: &Setting) -> Result<()> {
+    let (lost, _) = burst(setting, "buffer: 9900B")?;
     ensure!(lost == [9, 10, 11, 12, 13, 14], "lost {lost:?} of a burst of 15");
     Ok(())
 }
