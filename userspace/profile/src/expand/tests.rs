@@ -246,6 +246,9 @@ fn hosts_need_addresses_of_their_own() {
             .collect();
         expand_prefixes(&star, &hosts).map(|profile| profile.classes.len())
     };
+    let twice = vec![prefix("10.0.0.1"), prefix("10.0.0.1")];
+    let once = expand_prefixes(&star, &[twice, vec![prefix("10.0.0.2")]]).unwrap();
+    assert_eq!(once.classes[0].matching.source, [prefix("10.0.0.1")]);
     let same = |host, other, text| {
         Err(ExpandError::SameAddress {
             host,
