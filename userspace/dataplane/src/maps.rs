@@ -7,8 +7,8 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
 };
 use perturb_common::abi::{
-    Attachment, Bound, Class, ClassCounters, JitterTable, NEAR_INTERFACES, NthKey, Path, RuleVector,
-    ServerConfig, ServerCounters, ServerState, Settings, Span,
+    Attachment, Bound, Class, ClassCounters, InstanceKey, JitterTable, NEAR_INTERFACES, NthKey, Path,
+    RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Span,
 };
 
 use serde::{Deserialize, Serialize};
@@ -85,6 +85,7 @@ maps! {
     vectors: "VECTORS" => Array<Wire<RuleVector>>,
     rules: "RULES" => Array<u32>,
     states: "STATES" => Array<Wire<ServerState>>,
+    instances: "INSTANCES" => HashMap<Wire<InstanceKey>, Wire<ServerState>>,
     ring: "RING" => Array<u64>,
     events: "EVENTS_SEEN" => PerCpuArray<u64>,
     class_counters: "CLASS_COUNTERS" => PerCpuArray<Wire<ClassCounters>>,

@@ -6,12 +6,9 @@
 
 mod support;
 
-use perturb_common::{
-    abi::{Direction, Event},
-    fate::{Purpose, draw},
-};
+use perturb_common::abi::{Direction, Event};
 use support::{
-    Context, PASS, REDIRECT, headers,
+    Choices, Context, PASS, REDIRECT, headers,
     oracle::{DIRECTIONS, Verdict, both_pacers},
     packet::{TCP, UDP, V4, V6, ethernet, tcp, udp},
     run,
@@ -238,23 +235,6 @@ fn super_packets() {
     });
 }
 
-/// Deterministic choices.
-struct Choices {
-    stream: u64,
-    count: u64,
-}
-
-impl Choices {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.count += 1;
-        draw(0x7065_7274, self.stream, self.count, Purpose::Bit) % limit
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len() as u64) as usize]
-    }
-}
-
 fn mutate(choices: &mut Choices, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut frame = choices.pick(seeds).clone();
     for _ in 0..choices.below(6) {
@@ -299,7 +279,7 @@ fn mutations() {
     both_pacers(|pair| {
         let seeds = seeds();
         let mut malformed = 0;
-        let mut choices = Choices { stream: 1, count: 0 };
+        let mut choices = Choices::new(1);
         for _ in 0..MUTATIONS {
             let frame = mutate(&mut choices, &seeds);
             let direction = *choices.pick(&DIRECTIONS);
@@ -328,7 +308,7 @@ fn mutations() {
 fn broken_reader_is_caught() {
     // What this test is worth: a reader that takes IHL for granted differs within a few mutations.
     let seeds = seeds();
-    let mut choices = Choices { stream: 1, count: 0 };
+    let mut choices = Choices::new(1);
     let (mut sound, mut broken) = (headers::Reader::default(), headers::Reader::default());
     let differs = (0..1000).any(|_| {
         let mut frame = mutate(&mut choices, &seeds);

@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+pub(crate) mod choices;
 pub(crate) mod headers;
 pub(crate) mod oracle;
 pub(crate) mod packet;
@@ -27,6 +28,8 @@ use perturb_dataplane::{
     netlink::{Netlink, VethPair},
     programs::{LoadError, LoadOptions, Pacer, Program, Programs},
 };
+
+pub(crate) use choices::Choices;
 
 /// `TC_ACT_UNSPEC`: the packet goes on untouched.
 pub(crate) const PASS: i32 = -1;
@@ -237,6 +240,36 @@ impl Rig {
     /// Where a server's state lies.
     pub(crate) fn slot(&self, server: &str) -> u32 {
         self.loader.slots().of(server).unwrap()
+    }
+
+    /// The departure time that a packet carries after a run; 0 if none, or with fq, if it lies in a slot.
+    pub(crate) fn departure(&self, ran: &Ran) -> u64 {
+        match self.pacer {
+            Pacer::User => u64::from_le_bytes(ran.data[..8].try_into().unwrap()),
+            Pacer::Fq => ran.context.tstamp,
+        }
+    }
+
+    /// All servers are idle again, and their instances forgotten.
+    pub(crate) fn forget_states(&mut self) {
+        let slots: Vec<u32> = self
+            .tables
+            .server_names
+            .iter()
+            .map(|name| self.slot(name))
+            .collect();
+        for slot in slots {
+            self.loader
+                .maps_mut()
+                .states
+                .set(slot, Wire(ServerState::default()), 0)
+                .unwrap();
+        }
+        let instances = &mut self.loader.maps_mut().instances;
+        let keys: Vec<_> = instances.keys().collect::<Result<_, _>>().unwrap();
+        for key in keys {
+            instances.remove(&key).unwrap();
+        }
     }
 
     /// The state of a shared server.

@@ -10,7 +10,7 @@ use perturb_common::abi::{Direction, Event};
 use perturb_dataplane::programs::Pacer;
 
 use super::{
-    Context, PASS, REDIRECT, Ran, Rig,
+    Context, PASS, REDIRECT, Rig,
     headers::{Headers, Malformed, Reader},
     now,
 };
@@ -160,7 +160,7 @@ impl Pair {
         );
         match ran.action {
             PASS => self.reason_to_pass(),
-            REDIRECT => match (self.departure(&ran), before) {
+            REDIRECT => match (self.rig.departure(&ran), before) {
                 (0, Some(before)) if count(&self.rig) == Some(before + 1) => expected,
                 (0, _) => Verdict::OtherClass,
                 (departure, _) => class_of(departure, [start, now()], expected),
@@ -183,14 +183,6 @@ impl Pair {
     /// fq's stamp takes IP alone. What is not IP, or has a tag in the data, has it in a slot.
     fn hides_departure(&self, frame: &[u8]) -> bool {
         matches!(self.pacer, Pacer::Fq) && !matches!(frame[12..14], [8, 0] | [0x86, 0xdd])
-    }
-
-    /// The departure time that the packet carries; 0 if it hides it.
-    fn departure(&self, ran: &Ran) -> u64 {
-        match self.pacer {
-            Pacer::User => u64::from_le_bytes(ran.data[..8].try_into().unwrap()),
-            Pacer::Fq => ran.context.tstamp,
-        }
     }
 
     /// The same verdict from both, twice: classified, then from the flow cache.
