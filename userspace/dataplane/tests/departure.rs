@@ -17,7 +17,9 @@ use perturb_common::{
 };
 use perturb_dataplane::programs::Pacer;
 use support::{
-    Choices, Context, REDIRECT, Rig, now,
+    Context, REDIRECT, Rig,
+    choices::Choices,
+    now,
     oracle::DIRECTIONS,
     packet::{UDP, V4, udp},
 };

@@ -8,7 +8,9 @@ mod support;
 
 use perturb_common::abi::{Direction, Event};
 use support::{
-    Choices, Context, PASS, REDIRECT, headers,
+    Context, PASS, REDIRECT,
+    choices::Choices,
+    headers,
     oracle::{DIRECTIONS, Verdict, both_pacers},
     packet::{TCP, UDP, V4, V6, ethernet, tcp, udp},
     run,
