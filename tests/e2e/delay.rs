@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use perturb_tests::{
     bed::Bed,
+    datagrams,
     emulation::{Emulation, Emulator, Link},
     measure::{self, Quantiles},
     product::Pacer,
@@ -123,13 +124,15 @@ fn broken(setting: &Setting) -> Result<()> {
 
 fn round_trip(setting: &Setting) -> Result<()> {
     let (bed, before) = setting.bed()?;
+    let control = datagrams::ping_pong(&bed.left, &bed.right, 50, 64)?;
     let applied = setting.product.apply(&bed.left, "latency: 10ms", setting.pacer)?;
-    let times = perturb_tests::datagrams::ping_pong(&bed.left, &bed.right, 50, 64)?;
+    let times = datagrams::ping_pong(&bed.left, &bed.right, 50, 64)?;
     applied.nothing_unintended()?;
     applied.stop()?;
     figure!(
-        "round trip of 2 x 10 ms: median {:.1} us, {} packets",
+        "round trip of 2 x 10 ms: median {:.1} us, off {:.1} us, {} packets",
         times.median(),
+        control.median(),
         times.len()
     );
     ensure!(

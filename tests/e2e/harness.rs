@@ -137,6 +137,7 @@ fn conclude(name: &str, result: Result<()>) -> Result<Completion, Failed> {
         Err(error) => error,
     };
     let Some(Skip(reason)) = error.downcast_ref() else {
+        println!("FAILED: {error:#}");
         return Err(Failed::from(format!("{error:#}")));
     };
     println!("SKIPPED: {reason}");

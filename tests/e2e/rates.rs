@@ -26,7 +26,7 @@ const BURST: usize = 20;
 fn share(setting: &Setting, bed: &Bed, profile: &str, asked: f64) -> Result<f64> {
     let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
     let transfer = Transfer {
-        window: Duration::from_secs(4),
+        window: Duration::from_secs(5),
         ..Transfer::default()
     };
     let goodput = streams::goodput(&bed.left, &bed.right, &transfer)?;
@@ -38,7 +38,7 @@ fn share(setting: &Setting, bed: &Bed, profile: &str, asked: f64) -> Result<f64>
 fn bandwidth(setting: &Setting, megabits: u32) -> Result<()> {
     setting.needs_fair_timing()?;
     let (bed, before) = setting.bed()?;
-    let profile = format!("bandwidth: {megabits}Mbit/s\nbuffer: 100ms");
+    let profile = format!("bandwidth: {megabits}Mbit/s\nbuffer: 20ms");
     let share = share(setting, &bed, &profile, f64::from(megabits) * 1e6)?;
     figure!(
         "{megabits} Mbit/s by {}: TCP goodput {:.2} % of arithmetic",
@@ -92,7 +92,7 @@ fn broken(setting: &Setting) -> Result<()> {
     let spacing = spacing(setting, "gap: 525us")?;
     ensure!(is_off(&spacing), "525 us passed for 500 us: {spacing}");
     let bed = Bed::new()?;
-    let share = share(setting, &bed, "bandwidth: 9.5Mbit/s\nbuffer: 100ms", 10e6)?;
+    let share = share(setting, &bed, "bandwidth: 9.5Mbit/s\nbuffer: 20ms", 10e6)?;
     ensure!(
         (share - 1.0).abs() > TOLERANCE,
         "9.5 Mbit/s passed for 10 Mbit/s: {share}"

@@ -12,6 +12,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::{fd::AsRawFd as _, unix::process::CommandExt as _},
     process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -158,6 +160,7 @@ impl Bed {
         ))?;
         bed.configure(&bed.left, &bed.right)?;
         bed.configure(&bed.right, &bed.left)?;
+        bed.await_carriers()?;
         Ok(bed)
     }
 
@@ -211,14 +214,33 @@ impl Bed {
         self.left.ip(&format!(
             "link add {SECOND_INTERFACE} type veth peer name {SECOND_INTERFACE} netns {right}\n"
         ))?;
-        for (host, number) in [(&self.left, 1), (&self.right, 2)] {
+        for (host, number, peer) in [(&self.left, 1, 2), (&self.right, 2, 1)] {
             host.ip(&format!(
-                "link set {SECOND_INTERFACE} addrgenmode none\n\
+                "link set {SECOND_INTERFACE} addrgenmode none address 02:74:65:01:00:0{number}\n\
                  link set {SECOND_INTERFACE} up\n\
-                 address add 10.79.0.{number}/24 dev {SECOND_INTERFACE}\n"
+                 address add 10.79.0.{number}/24 dev {SECOND_INTERFACE}\n\
+                 neighbor add 10.79.0.{peer} lladdr 02:74:65:01:00:0{peer} dev {SECOND_INTERFACE}\n"
             ))?;
         }
+        self.await_carriers()?;
         Ok(Ipv4Addr::new(10, 79, 0, 2))
+    }
+
+    /// The kernel notices a little later that a wire has two ends.
+    fn await_carriers(&self) -> Result<()> {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let start = Instant::now();
+        for host in [&self.left, &self.right] {
+            while host
+                .run("ip -brief link show type veth")?
+                .lines()
+                .any(|line| !line.contains(" UP "))
+            {
+                ensure!(start.elapsed() < PATIENCE, "a wire has no carrier");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
     }
 
     /// Makes the left host ask for the right one's hardware address before the next packet.

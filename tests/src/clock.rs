@@ -13,6 +13,12 @@ pub fn now() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
+/// CLOCK_REALTIME in nanoseconds, by which the kernel stamps what it receives.
+#[must_use]
+pub fn wall() -> u64 {
+    read(ClockId::CLOCK_REALTIME)
+}
+
 /// Processor time of the calling thread in nanoseconds, kernel time included.
 #[must_use]
 pub fn thread_time() -> u64 {

@@ -2,9 +2,10 @@
 //!
 //! Model: datagrams 0, 1, … leave in bursts on an absolute schedule. Each carries its number and a
 //! pattern that tells whether it arrived intact. The one-way delay of a datagram is its arrival minus its
-//! sending, both read in user space around the system calls.
-//! What is lacking: the kernel's own receive stamps; a receiver that wakes up late is part of the figure, as
-//! it is in the control.
+//! sending: the latter is read in user space before the system call, the former is the kernel's stamp of the
+//! packet's arrival at the receiving interface, so that a receiver that wakes up late does not count.
+//! What is lacking: the kernel's stamp of the sending; a sender that loses the processor between reading the
+//! clock and sending makes a delay too long, as it does in the control.
 
 use std::{
     io,
@@ -215,6 +216,7 @@ fn bind(host: &Host, address: IpAddr, port: u16) -> Result<UdpSocket> {
 
 fn prepare(receiver: &UdpSocket, sender: &UdpSocket, plan: &Plan) -> Result<()> {
     setsockopt(receiver, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
+    setsockopt(receiver, sockopt::ReceiveTimestampns, &true)?;
     receiver.set_read_timeout(Some(Duration::from_millis(20)))?;
     let tos = i32::from(plan.tos);
     match plan.family {
@@ -346,7 +348,7 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8], size: usize) -> io::Result<Opt
     message.msg_controllen = size_of_val(&control);
     // SAFETY: the header points to buffers that outlive the call.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
-    let at = clock::now();
+    let (now, wall) = (clock::now(), clock::wall());
     if length < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -362,33 +364,54 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8], size: usize) -> io::Result<Opt
         && head[8..] == (size as u32).to_le_bytes()
         && data.iter().enumerate().skip(HEADER).all(as_sent);
     // SAFETY: the kernel filled in the control messages of this header.
-    let tos = unsafe { traffic_class(&message) };
+    let ancillary = unsafe { ancillary(&message) };
+    // The kernel stamps by the wall clock; the age of the stamp is the same by either.
+    let at = ancillary
+        .stamp
+        .map_or(now, |stamp| now.saturating_sub(wall.saturating_sub(stamp)));
     Ok(Some(Receipt {
         number,
         at,
-        tos,
+        tos: ancillary.tos,
         intact,
     }))
 }
 
-/// The TOS or traffic class among the control messages.
+/// What comes beside the data.
+#[derive(Default)]
+struct Ancillary {
+    /// TOS or traffic class.
+    tos: u8,
+    /// When the kernel received it, CLOCK_REALTIME ns.
+    stamp: Option<u64>,
+}
+
+/// Reads the control messages.
 ///
 /// # Safety
 /// `message` must be as recvmsg left it, its control buffer alive.
-unsafe fn traffic_class(message: &libc::msghdr) -> u8 {
+unsafe fn ancillary(message: &libc::msghdr) -> Ancillary {
+    let mut found = Ancillary::default();
     // SAFETY: the caller's; the macros walk within `msg_controllen`.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(control) = header.as_ref() {
             let data = libc::CMSG_DATA(control);
             match (control.cmsg_level, control.cmsg_type) {
-                (libc::IPPROTO_IP, libc::IP_TOS) => return *data,
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => return data.cast::<i32>().read_unaligned() as u8,
-                _ => header = libc::CMSG_NXTHDR(message, control),
+                (libc::IPPROTO_IP, libc::IP_TOS) => found.tos = *data,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    found.tos = data.cast::<i32>().read_unaligned() as u8;
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    let stamp = data.cast::<libc::timespec>().read_unaligned();
+                    found.stamp = Some(stamp.tv_sec as u64 * 1_000_000_000 + stamp.tv_nsec as u64);
+                }
+                _ => {}
             }
+            header = libc::CMSG_NXTHDR(message, control);
         }
     }
-    0
+    found
 }
 
 /// A round trip's echo is one-way delay there and back; this is its simplest form: `count` datagrams, each sent when

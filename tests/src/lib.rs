@@ -10,10 +10,10 @@
 //! remains     what a finished emulation must not leave
 //! ```
 //!
-//! The hosts share this machine's CLOCK_MONOTONIC, so one-way delays are measured directly. All stamps are
-//! taken in user space: what the sockets and the scheduler add is in every measurement, the control without
-//! emulation included, which is why every result stands beside such a control. Nothing here knows how
-//! perturb works inside; only [`remains`] knows the names of what it makes.
+//! The hosts share this machine's CLOCK_MONOTONIC, so one-way delays are measured directly. What sockets and
+//! scheduler add is in every measurement, the control without emulation included, which is why every result
+//! stands beside such a control. Nothing here knows how perturb works inside; only [`remains`] knows the names of
+//! what it makes.
 
 pub mod bed;
 pub mod clock;

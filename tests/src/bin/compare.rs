@@ -70,7 +70,7 @@ fn rows(cli: &Cli) -> Vec<Row> {
         rows.push(Row {
             name: format!("bandwidth {megabits} Mbit/s: TCP goodput, share of the arithmetic value"),
             netem: Some(format!("rate {megabits}mbit")),
-            perturb: format!("bandwidth: {megabits}Mbit/s\nbuffer: 100ms"),
+            perturb: format!("bandwidth: {megabits}Mbit/s\nbuffer: 20ms"),
             measure: Box::new(move |bed, _| {
                 let goodput = streams::goodput(&bed.left, &bed.right, &transfer)?;
                 let share = goodput / streams::goodput_of(f64::from(megabits) * 1e6);
