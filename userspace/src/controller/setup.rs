@@ -76,7 +76,7 @@ impl Prepared {
     pub fn as_written(path: &Path) -> Result<Self, ProfileError> {
         let loaded = perturb_profile::load(path)?;
         let profile = loaded.profile.clone();
-        Self::compile(loaded, profile)
+        Self::compile(&loaded, profile)
     }
 
     /// Reads and compiles a profile; a topology joins the hosts that the profile names.
@@ -84,17 +84,17 @@ impl Prepared {
         let loaded = perturb_profile::load(path)?;
         let expanded =
             perturb_profile::expand_prefixes(&loaded.profile, &perturb_profile::hosts_of(&loaded.profile))?;
-        Self::compile(loaded, expanded)
+        Self::compile(&loaded, expanded)
     }
 
     /// Reads and compiles a profile; a topology joins the hosts with these addresses.
     pub fn load_for(path: &Path, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
         let loaded = perturb_profile::load(path)?;
         let expanded = perturb_profile::expand(&loaded.profile, hosts)?;
-        Self::compile(loaded, expanded)
+        Self::compile(&loaded, expanded)
     }
 
-    fn compile(loaded: Loaded, profile: Profile) -> Result<Self, ProfileError> {
+    fn compile(loaded: &Loaded, profile: Profile) -> Result<Self, ProfileError> {
         let has_topology = loaded.profile.topology.is_some();
         let tables = perturb_profile::compile(&profile, &loaded.files)?;
         Ok(Self {
