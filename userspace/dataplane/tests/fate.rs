@@ -1,0 +1,300 @@
+//! What is left to chance is not: loss, jitter, duplication and corruption are those that
+//! `perturb_common::fate` gives for the seed, the server and the packet's index, packet for packet,
+//! and the same in a second run. Marks, copies and flipped bits arrive where packets are held.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use perturb_common::{
+    abi::{Direction, Event, SERVER_KEEP_ORDER, ServerConfig},
+    departure::{Load, Outcome, departure},
+    fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
+    tables::Tables,
+    units::{Instant, MonoNanos},
+};
+use perturb_dataplane::programs::Pacer;
+use support::{
+    Context, Ran, Rig,
+    packet::{TCP, UDP, V4, V6, checksum, tcp, udp},
+};
+
+const PACKETS: u64 = 2000;
+/// What `clock` is occupied for; see `tests/departure.rs`.
+const TICK: u64 = 64;
+
+fn profile(seed: u64, keys: &str) -> String {
+    format!(
+        "version: 1\nseed: {seed}\nservers:\n  clock: {{ gap: 1ns }}\n  s: {{ {keys} }}\n\
+         classes:\n  - {{ name: all, match: {{}}, egress: [clock, s], ingress: [clock, s] }}\n"
+    )
+}
+
+fn frame() -> Vec<u8> {
+    V4::new([10, 0, 0, 1], [10, 0, 0, 2], UDP, udp(7, 9, 200)).frame()
+}
+
+/// What becomes of a packet at a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    Dropped(Event),
+    Departs {
+        at: MonoNanos,
+        copies: u64,
+        corrupted: Option<(usize, u8)>,
+    },
+}
+
+/// One server in Rust.
+#[derive(Default)]
+struct Reference {
+    free: Instant,
+    last: Instant,
+    index: u64,
+    bad: bool,
+}
+
+impl Reference {
+    fn cross(&mut self, config: &ServerConfig, tables: &Tables, arrival: Instant, frame: &[u8]) -> Fate {
+        let load = Load {
+            bytes: frame.len() as u64,
+            segments: 1,
+        };
+        let Outcome::Served(service) = departure(&config.server, self.free, arrival, load) else {
+            panic!("these servers have no buffer");
+        };
+        self.free = service.free;
+        let index = self.index;
+        self.index += 1;
+        let draw = |purpose| draw(config.salt, 0, index, purpose);
+        let loss = draw(Purpose::Loss);
+        if tables.nth.iter().any(|nth| nth.index == index + 1) {
+            return Fate::Dropped(Event::NthLoss);
+        }
+        self.bad = config.burst.step(self.bad, draw(Purpose::Burst));
+        if config.burst.lost(self.bad, loss as u32) {
+            return Fate::Dropped(Event::BurstLoss);
+        }
+        if config.loss.hit((loss >> 32) as u32) {
+            return Fate::Dropped(Event::Loss);
+        }
+        let mut time = service.next;
+        if let Some(table) = tables.jitter.get(config.jitter_table as usize) {
+            let entry = table.entries[draw(Purpose::Jitter) as usize % JITTER_ENTRIES];
+            let ticks = jitter_ticks(config.jitter_scale, entry);
+            time = Instant(time.0.saturating_add_signed(ticks)).max(service.free);
+            if config.flags & SERVER_KEEP_ORDER != 0 {
+                time = time.max(self.last);
+                self.last = time;
+            }
+        }
+        let damage = draw(Purpose::Damage);
+        let corrupted = config.corrupt.hit(damage as u32).then(|| {
+            let place = draw(Purpose::Bit);
+            let span = (frame.len() as u32 - 12).min(1024);
+            (12 + ((place >> 32) as u32 % span) as usize, 1 << (place & 7))
+        });
+        let copies = 1 + u64::from(config.duplicate.hit((damage >> 32) as u32));
+        Fate::Departs {
+            at: time.ceil_nanos(),
+            copies,
+            corrupted,
+        }
+    }
+}
+
+/// What the program did with a packet.
+fn observed(rig: &Rig, ran: &Ran, sent: &[u8], before: &[u64; 4]) -> Fate {
+    let after = drops_and_copies(rig);
+    let grown = |event: usize| after[event] - before[event];
+    for (index, event) in [Event::Loss, Event::BurstLoss, Event::NthLoss]
+        .into_iter()
+        .enumerate()
+    {
+        if grown(index) == 1 {
+            return Fate::Dropped(event);
+        }
+    }
+    let mut differences = (12..sent.len()).filter(|&at| ran.data[at] != sent[at]);
+    let corrupted = differences.next().map(|at| (at, ran.data[at] ^ sent[at]));
+    assert_eq!(differences.next(), None, "one bit at most");
+    Fate::Departs {
+        at: MonoNanos(rig.departure(ran)),
+        copies: 1 + grown(3),
+        corrupted,
+    }
+}
+
+fn drops_and_copies(rig: &Rig) -> [u64; 4] {
+    [Event::Loss, Event::BurstLoss, Event::NthLoss, Event::Duplicated].map(|event| rig.event(event))
+}
+
+const FATES: [&str; 6] = [
+    "loss: 5%",
+    "loss: { gilbert_elliott: { p: 2%, r: 30%, bad_loss: 90%, good_loss: 1% }, nth: [1, 7, 8, 1999], random: 1% }",
+    "gap: 1us, latency: 5ms, jitter: { distribution: pareto-normal, scale: 1ms }",
+    "latency: 1ms, jitter: { distribution: normal, stddev: 3ms, reorder: true }",
+    "bandwidth: 1Gbit/s, duplicate: 10%, corrupt: 10%",
+    "latency: 2ms, jitter: 1ms, loss: 2%, duplicate: 3%, corrupt: 4%, gap: 2us",
+];
+
+#[test]
+fn fates_are_those_of_the_seed() {
+    for pacer in [Pacer::Fq, Pacer::User] {
+        let Some(mut rig) = Rig::new(&profile(1, FATES[0]), pacer) else {
+            return;
+        };
+        for keys in FATES {
+            rig.load(&profile(7, keys));
+            rig.forget_states();
+            let config = rig.tables.servers[1];
+            let mut reference = Reference::default();
+            let mut kinds = [0; 4];
+            let mut frame = frame();
+            for _ in 0..PACKETS {
+                // A checksum that a flipped bit must not repair.
+                frame[50] = frame[50].wrapping_add(1);
+                let before = drops_and_copies(&rig);
+                let ran = rig.send(Direction::Egress, &frame, Context::default());
+                let arrival = Instant(rig.state("clock").free);
+                let fate = reference.cross(&config, &rig.tables, arrival, &frame);
+                assert_eq!(
+                    observed(&rig, &ran, &frame, &before),
+                    fate,
+                    "{keys}, packet {}",
+                    reference.index
+                );
+                match fate {
+                    Fate::Dropped(_) => kinds[0] += 1,
+                    Fate::Departs {
+                        copies, corrupted, ..
+                    } => {
+                        kinds[1] += 1;
+                        kinds[2] += copies - 1;
+                        kinds[3] += u64::from(corrupted.is_some());
+                    }
+                }
+            }
+            assert!(
+                kinds[1] > PACKETS / 2 && kinds[0] + kinds[2] + kinds[3] > 0 || keys.contains("jitter"),
+                "{keys}: {kinds:?}"
+            );
+        }
+    }
+}
+
+/// Indices of the packets that are lost.
+fn losses(rig: &mut Rig, seed: u64) -> Vec<u64> {
+    rig.load(&profile(seed, "loss: 1%"));
+    rig.forget_states();
+    (0..PACKETS)
+        .filter(|_| {
+            rig.send(Direction::Egress, &frame(), Context::default())
+                .context
+                .tstamp
+                == 0
+        })
+        .collect()
+}
+
+#[test]
+fn same_seed_same_losses() {
+    let Some(mut rig) = Rig::new(&profile(1, FATES[0]), Pacer::Fq) else {
+        return;
+    };
+    let first = losses(&mut rig, 5);
+    assert_eq!(first, losses(&mut rig, 5));
+    assert_ne!(first, losses(&mut rig, 6));
+    // 1 % of 2000: binomial, 99.99 % of the time within 4 standard deviations of 20.
+    assert!((3..=38).contains(&first.len()), "{} lost", first.len());
+}
+
+#[test]
+fn duplicates_leave_twice() {
+    let Some(mut rig) = Rig::new(&profile(1, "duplicate: 100%"), Pacer::Fq) else {
+        return;
+    };
+    rig.sink.drain();
+    for packet in 1..=20 {
+        rig.send(Direction::Egress, &frame(), Context::default());
+        assert_eq!(rig.sink.next().unwrap(), frame());
+        assert_eq!(rig.sink.next().unwrap(), frame());
+        assert_eq!(rig.event(Event::Duplicated), packet);
+    }
+    assert_eq!(rig.sink.try_next(), None);
+}
+
+/// Above a backlog ECN-capable packets are marked; the checksum of IPv4 follows.
+#[test]
+fn backlog_marks_congestion() {
+    let Some(mut rig) = Rig::new(&profile(1, "bandwidth: 1Mbit/s, ecn: 10ms"), Pacer::Fq) else {
+        return;
+    };
+    let v4 = |tos| {
+        V4 {
+            tos,
+            ..V4::new([10, 0, 0, 1], [10, 0, 0, 2], TCP, tcp(7, 9, 200))
+        }
+        .frame()
+    };
+    let v6 = |class| {
+        V6 {
+            class,
+            ..V6::new([1; 8], [2; 8], TCP, tcp(7, 9, 200))
+        }
+        .frame()
+    };
+    // 1.9 ms each: the first six wait for 9.4 ms at most.
+    for packet in 0..12u64 {
+        let sent = v4(2);
+        let data = rig.send(Direction::Egress, &sent, Context::default()).data;
+        assert_eq!(data[15], if packet < 6 { 2 } else { 3 }, "packet {packet}");
+        assert_eq!(checksum(&data[14..34]), 0);
+        assert_eq!(data[34..], sent[34..]);
+    }
+    assert_eq!(
+        (rig.event(Event::Marked), rig.event(Event::NotEcnCapable)),
+        (6, 0)
+    );
+    let data = rig
+        .send(Direction::Ingress, &v6(46 << 2 | 1), Context::default())
+        .data;
+    assert_eq!([data[14], data[15]], [0x60 | 46 >> 2, (46 << 2 | 3) << 4]);
+    assert_eq!(rig.event(Event::Marked), 7);
+    // Who does not understand the mark does not get it.
+    let sent = v4(0);
+    assert_eq!(rig.send(Direction::Egress, &sent, Context::default()).data, sent);
+    assert_eq!(
+        (rig.event(Event::Marked), rig.event(Event::NotEcnCapable)),
+        (7, 1)
+    );
+}
+
+/// Jitter that may not reorder never lets a packet leave before an earlier one, and the smallest
+/// departure is the end of the service.
+#[test]
+fn jitter_keeps_order_unless_told_otherwise() {
+    let Some(mut rig) = Rig::new(&profile(1, FATES[0]), Pacer::Fq) else {
+        return;
+    };
+    for (reorder, keys) in [(false, ""), (true, ", reorder: true")] {
+        rig.load(&profile(
+            3,
+            &format!("latency: 1ms, jitter: {{ distribution: normal, stddev: 2ms{keys} }}"),
+        ));
+        rig.forget_states();
+        let mut overtakes = 0;
+        let mut last = 0;
+        for _ in 0..500 {
+            let stamp = rig
+                .send(Direction::Egress, &frame(), Context::default())
+                .context
+                .tstamp;
+            let arrival = rig.state("clock").free.div_ceil(TICK);
+            assert!(stamp >= arrival);
+            overtakes += u32::from(stamp < last);
+            last = stamp;
+        }
+        assert_eq!(overtakes > 0, reorder, "{overtakes} of 500 overtook");
+    }
+}
