@@ -60,6 +60,16 @@ pub(crate) fn class(direction: Direction, class: u32, load: Load, delay: Option<
     }
 }
 
+/// The delay of a leg that is not the packet's last; the last one counts the packet.
+#[inline(always)]
+pub(crate) fn leg(direction: Direction, class: u32, delay: Nanos) {
+    let index = direction as u32 * MAX_CLASSES + class;
+    if let Some(counters) = CLASS_COUNTERS.get_ptr_mut(index) {
+        // SAFETY: as above.
+        unsafe { (*counters).delay += delay.0 };
+    }
+}
+
 /// What a server did with a packet.
 pub(crate) enum Served {
     /// Transmitted after waiting for `backlog`, busy for `busy`.

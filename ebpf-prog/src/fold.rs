@@ -87,9 +87,11 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
     };
     let walk = &scratch.walk;
     let departure = walk.time.ceil_nanos();
+    let delay = Nanos(departure.0.saturating_sub(arrival.0));
     if position == Tag::DELIVER {
-        let delay = Nanos(departure.0.saturating_sub(arrival.0));
         account::class(direction, class, scratch.load, Some(delay));
+    } else {
+        account::leg(direction, class, delay);
     }
     if walk.flags & Walk::MARK != 0 {
         // SAFETY: the context of a running program.
