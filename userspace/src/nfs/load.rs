@@ -17,6 +17,9 @@ use super::{
     table::{Table, number},
 };
 
+/// The generator's own lateness is worth a warning from this share of the response time on.
+const LATE_SHARE: f64 = 0.5;
+
 /// Arguments of `perturb nfs load`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -76,6 +79,16 @@ pub(super) fn warn(outcome: &Outcome) -> u8 {
     let mut code = DONE;
     for example in &outcome.examples {
         eprintln!("perturb: warning: calls failed, for example {example}");
+    }
+    if let (Some(late), Some(mean)) = (outcome.record.late_p99_ms, outcome.record.mean_ms)
+        && late > LATE_SHARE * mean
+    {
+        eprintln!(
+            "perturb: warning: 1 % of the calls were sent more than {} ms late, of a mean response time of {} ms: this \
+             machine is busy or the rate too high for it; use a quieter one, more --connections, or less load",
+            number(late),
+            number(mean)
+        );
     }
     match outcome.record.cut_short {
         Some(CutShort::Stopped) => {

@@ -46,6 +46,9 @@ impl Iterator for Poisson {
     }
 }
 
+/// Calls that a period may have beyond those due, so that chance does not hold a process up.
+const SURPLUS: f64 = 1.5;
+
 /// The rate control of one closed process.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
@@ -57,6 +60,9 @@ pub(super) struct Pace {
     since: Instant,
     calls: f64,
     checked: Instant,
+    /// When the next check is due, and how many calls may be made before: a process that was held up makes
+    /// up for it in a period, and not in a burst.
+    allowed: (Instant, f64),
     /// Calls and time spent in them since the last check.
     lately: (f64, f64),
 }
@@ -69,6 +75,7 @@ impl Pace {
             since: now,
             calls: 0.0,
             checked: now,
+            allowed: (now, f64::INFINITY),
             lately: (0.0, 0.0),
         }
     }
@@ -92,6 +99,7 @@ impl Pace {
             return;
         }
         let elapsed = now.saturating_duration_since(self.since).as_secs_f64();
+        let until = now + period;
         let period = period.as_secs_f64();
         let due = (elapsed + period) * self.rate - self.calls;
         let busy = if self.lately.0 > 0.0 {
@@ -103,7 +111,14 @@ impl Pace {
         let interval = period / due.max(0.1 * self.rate * period);
         self.think = (interval - busy).max(0.0);
         self.checked = now;
+        self.allowed = (until, SURPLUS * due.max(1.0));
         self.lately = (0.0, 0.0);
+    }
+
+    /// The instant before which no further call may be made.
+    pub(super) fn not_before(&self) -> Option<Instant> {
+        let (until, calls) = self.allowed;
+        (self.lately.0 >= calls).then_some(until)
     }
 
     /// How long to think after an operation of so many calls.
@@ -154,6 +169,28 @@ mod tests {
             pace.check(now, Duration::from_secs(1));
         }
         assert!((990..=1010).contains(&calls), "{calls}");
+    }
+
+    /// Calls of 1 ms, asked for 10 a second; one call takes two seconds. Without a limit the process would
+    /// think no more until the next check, and make a thousand calls.
+    #[test]
+    fn a_stall_is_made_up_for_without_a_burst() {
+        let start = Instant::now();
+        let (mut now, mut random) = (start, SplitMix64::new(8));
+        let mut pace = Pace::new(10.0, now);
+        let (mut calls, mut stalled) = (0, false);
+        while now < start + Duration::from_secs(20) {
+            let stall = !stalled && now > start + Duration::from_secs(5);
+            stalled |= stall;
+            let busy = Duration::from_millis(if stall { 2_000 } else { 1 });
+            now += busy;
+            calls += 1;
+            pace.count(1, busy);
+            now += pace.think(1, &mut random);
+            now = pace.not_before().map_or(now, |instant| now.max(instant));
+            pace.check(now, Duration::from_secs(1));
+        }
+        assert!((195..=205).contains(&calls), "{calls}");
     }
 
     #[test]

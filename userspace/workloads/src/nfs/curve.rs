@@ -327,6 +327,7 @@ mod tests {
             mean_interval_ms: None,
             p50_ms: None,
             p99_ms: None,
+            late_p99_ms: None,
             errors: 0,
             errors_by_kind: BTreeMap::new(),
             retransmissions: 0,

@@ -259,7 +259,7 @@ async fn measure(
         let _ = start.send(Arc::clone(&shared));
     }
     let cut_short = watch(&shared, plan, stop, progress, &threads).await;
-    let mut seen = Seen::new(shared.window);
+    let mut seen = Seen::new(shared.window)?;
     for thread in threads {
         let theirs = thread
             .join()
@@ -431,6 +431,7 @@ impl Plan {
             mean_interval_ms: seen.mean_interval_ms(),
             p50_ms: quantile(0.5),
             p99_ms: quantile(0.99),
+            late_p99_ms: seen.late_p99_ms(),
             errors: seen.errors(),
             errors_by_kind: seen.errors_by_kind(),
             retransmissions: shared.retransmissions.load(Ordering::Relaxed),

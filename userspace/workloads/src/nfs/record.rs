@@ -64,6 +64,10 @@ pub struct Record {
     /// 99th percentile of the response time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<f64>,
+    /// 99 % of the calls were sent at most so long after they were meant to start. What is late here is this
+    /// program or its machine, not the server; it is part of the response times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_p99_ms: Option<f64>,
     /// Calls that failed.
     pub errors: u64,
     /// The same by kind.
@@ -125,6 +129,7 @@ pub(super) struct Window {
 pub(super) struct Seen {
     window: Window,
     response: BTreeMap<Procedure, Histogram>,
+    late: Histogram,
     errors: BTreeMap<String, Errors>,
     batches: [(u64, f64); BATCHES],
     /// Calls meant to start in the run.
@@ -149,20 +154,24 @@ impl Window {
 }
 
 impl Seen {
-    pub(super) fn new(window: Window) -> Self {
-        Self {
+    pub(super) fn new(window: Window) -> Result<Self, HistogramError> {
+        Ok(Self {
             window,
             response: BTreeMap::new(),
+            late: Histogram::new()?,
             errors: BTreeMap::new(),
             batches: [(0, 0.0); BATCHES],
             started: 0,
             ended: 0,
-        }
+        })
     }
 
-    /// A call is meant to start.
+    /// A call starts, at least so late.
     pub(super) fn starts(&mut self, intended: Instant) {
-        self.started += u64::from(self.window.contains(intended));
+        if self.window.contains(intended) {
+            self.started += 1;
+            self.late.record(intended.elapsed());
+        }
     }
 
     /// A call has ended.
@@ -208,6 +217,7 @@ impl Seen {
                 }
             }
         }
+        self.late.merge(&other.late);
         for (kind, errors) in other.errors {
             self.errors
                 .entry(kind)
@@ -250,6 +260,10 @@ impl Seen {
             all.merge(histogram);
         }
         Ok(all)
+    }
+
+    pub(super) fn late_p99_ms(&self) -> Option<f64> {
+        self.late.quantile(0.99).ok().flatten().map(ms)
     }
 
     pub(super) fn mean_interval_ms(&self) -> Option<[f64; 2]> {
@@ -298,7 +312,7 @@ mod tests {
             start,
             end: start + Duration::from_secs(100),
         };
-        let mut seen = Seen::new(window);
+        let mut seen = Seen::new(window).unwrap();
         let at = |seconds| start + Duration::from_secs(seconds);
         for (intended, outcome) in [
             (at(0), Ok(at(2))),

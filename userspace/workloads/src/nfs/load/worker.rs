@@ -98,7 +98,7 @@ pub(super) fn run(
             shared: Arc::clone(&shared),
             timer,
             links,
-            seen: Mutex::new(Seen::new(shared.window)),
+            seen: Mutex::new(Seen::new(shared.window)?),
             trouble: Mutex::new(None),
         });
         match shared.arrivals {
@@ -112,7 +112,7 @@ pub(super) fn run(
         if let Some(trouble) = lock(&context.trouble).take() {
             return Err(trouble.into());
         }
-        let empty = Seen::new(shared.window);
+        let empty = Seen::new(shared.window)?;
         Ok(Some(std::mem::replace(&mut *lock(&context.seen), empty)))
     })
 }
@@ -163,6 +163,7 @@ async fn think_and_call(context: Arc<Context>, local: usize, mut random: SplitMi
         pace.count(calls, intended.saturating_duration_since(next));
         let think = pace.think(calls, &mut random);
         next = intended + if failed { think.max(AFTER_FAILURE) } else { think };
+        next = pace.not_before().map_or(next, |instant| next.max(instant));
         if !running && next >= shared.window.start {
             running = true;
             // From its next call on: the thinking before it belongs to calls of the warm-up.
