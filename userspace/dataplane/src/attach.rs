@@ -1,18 +1,18 @@
 //! Attaching programs: by TCX where the kernel has it (6.6), else by the clsact qdisc.
 
-use std::io;
-
 use aya::{
     programs::{
         ProgramError, SchedClassifier, TcAttachType,
         links::{Link as _, LinkOrder},
+        loaded_programs,
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle},
     },
     util::KernelVersion,
 };
 
 use crate::{
-    netlink::{Netlink, NetlinkError},
+    maps::MapIds,
+    netlink::{Hook, Netlink, NetlinkError},
     programs::{LoadError, Program, Programs},
 };
 
@@ -40,6 +40,9 @@ pub enum AttachError {
     /// The clsact qdisc.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// The kernel's list of programs.
+    #[error("listing the loaded programs: {0}")]
+    Programs(ProgramError),
 }
 
 /// Which side of an interface.
@@ -120,6 +123,11 @@ pub struct Clsact {
 }
 
 impl Clsact {
+    /// Whether [`Self::ensure`] would make it.
+    pub fn is_missing(netlink: &mut Netlink, index: u32) -> Result<bool, NetlinkError> {
+        Ok(!has_tcx() && !netlink.has_clsact(index)?)
+    }
+
     /// Sees to it that the interface has one.
     pub fn ensure(netlink: &mut Netlink, index: u32) -> Result<Self, NetlinkError> {
         let made = !has_tcx() && netlink.add_clsact(index)?;
@@ -146,26 +154,27 @@ impl Clsact {
     }
 }
 
-/// Removes perturb's clsact filters from an interface; none is no error.
-pub fn remove_filters(interface: &str) -> Result<(), AttachError> {
-    use aya::programs::tc::{TcError, qdisc_detach_program};
-    for (program, side) in [
-        (Program::Egress, TcAttachType::Egress),
-        (Program::Ingress, TcAttachType::Ingress),
-    ] {
-        match qdisc_detach_program(interface, side, program.name()) {
-            // Without a clsact qdisc there is nothing to list.
-            Ok(()) | Err(TcError::NetlinkError(_)) => {}
-            Err(TcError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => {
-                let (program, interface) = (program.name(), interface.into());
-                return Err(AttachError::Attach {
-                    program,
-                    interface,
-                    source: source.into(),
-                });
+/// Removes the clsact filters of an emulation from an interface: those whose programs use its maps. Their
+/// names would not tell: aya gives none where the kernel has no tracepoints to try it with.
+pub fn remove_filters(netlink: &mut Netlink, index: u32, maps: &MapIds) -> Result<(), AttachError> {
+    for hook in [Hook::Ingress, Hook::Egress] {
+        for filter in netlink.bpf_filters(index, hook)? {
+            if uses(filter.program, maps).map_err(AttachError::Programs)? {
+                netlink.delete_filter(index, hook, &filter)?;
             }
         }
     }
     Ok(())
+}
+
+/// Whether a program uses any of the maps.
+fn uses(program: u32, maps: &MapIds) -> Result<bool, ProgramError> {
+    for loaded in loaded_programs() {
+        let loaded = loaded?;
+        if loaded.id() == program {
+            let used = loaded.map_ids()?.unwrap_or_default();
+            return Ok(used.iter().any(|&id| maps.contains(id)));
+        }
+    }
+    Ok(false)
 }

@@ -152,6 +152,14 @@ impl Maps {
 #[serde(transparent)]
 pub struct MapIds(BTreeMap<String, u32>);
 
+impl MapIds {
+    /// Whether a map is among them.
+    #[must_use]
+    pub fn contains(&self, id: u32) -> bool {
+        self.0.values().any(|&own| own == id)
+    }
+}
+
 fn data(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data) | Map::HashMap(data) | Map::LruHashMap(data) | Map::PerCpuArray(data) => Some(data),

@@ -8,7 +8,7 @@ use std::{
 
 use netlink_packet_core::{
     DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload, Nla as _,
 };
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
@@ -98,6 +98,35 @@ pub struct FqOptions {
     pub buckets_log: u32,
     /// Longest time that a packet may be held, µs.
     pub horizon_us: u32,
+}
+
+/// A place of filters at a clsact qdisc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// What the interface receives.
+    Ingress,
+    /// What it sends.
+    Egress,
+}
+
+impl Hook {
+    fn parent(self) -> TcHandle {
+        // TC_H_MIN_INGRESS and TC_H_MIN_EGRESS.
+        let minor = match self {
+            Self::Ingress => 0xfff2,
+            Self::Egress => 0xfff3,
+        };
+        TcHandle { major: 0xffff, minor }
+    }
+}
+
+/// A filter that is a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BpfFilter {
+    /// The kernel's number of the program.
+    pub program: u32,
+    handle: TcHandle,
+    info: u32,
 }
 
 /// Counters of a qdisc.
@@ -416,12 +445,49 @@ impl Netlink {
         Ok(())
     }
 
+    /// Whether an interface has a clsact qdisc.
+    pub fn has_clsact(&mut self, index: u32) -> Result<bool> {
+        let message = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index.cast_signed()));
+        let replies = self.request(message, NLM_F_DUMP, || "list qdiscs".into())?;
+        let wanted = clsact(index);
+        Ok(replies.iter().any(|reply| {
+            // The dump may be of all interfaces.
+            matches!(reply, RouteNetlinkMessage::NewQueueDiscipline(qdisc)
+                if qdisc.header.index == wanted.header.index
+                    && qdisc.header.parent == wanted.header.parent
+                    && wanted.attributes.iter().all(|kind| qdisc.attributes.contains(kind)))
+        }))
+    }
+
+    /// The bpf filters of a hook of an interface's clsact qdisc.
+    pub fn bpf_filters(&mut self, index: u32, hook: Hook) -> Result<Vec<BpfFilter>> {
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = hook.parent();
+        let replies = self.request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP, || {
+            "list filters".into()
+        })?;
+        Ok(replies.into_iter().filter_map(bpf_filter).collect())
+    }
+
+    /// Removes a bpf filter.
+    pub fn delete_filter(&mut self, index: u32, hook: Hook, filter: &BpfFilter) -> Result<()> {
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = hook.parent();
+        message.header.handle = filter.handle;
+        message.header.info = filter.info;
+        message.attributes.push(TcAttribute::Kind("bpf".into()));
+        self.request(RouteNetlinkMessage::DelTrafficFilter(message), NLM_F_ACK, || {
+            "remove a filter".into()
+        })?;
+        Ok(())
+    }
+
     /// How many filters hang on an interface's clsact qdisc, both ways.
     pub fn clsact_filters(&mut self, index: u32) -> Result<usize> {
         let mut count = 0;
-        for minor in [0xfff2, 0xfff3] {
+        for hook in [Hook::Ingress, Hook::Egress] {
             let mut message = TcMessage::with_index(index.cast_signed());
-            message.header.parent = TcHandle { major: 0xffff, minor };
+            message.header.parent = hook.parent();
             count += self
                 .request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP, || {
                     "list filters".into()
@@ -522,6 +588,31 @@ fn clsact(index: u32) -> TcMessage {
     };
     message.attributes.push(TcAttribute::Kind("clsact".into()));
     message
+}
+
+fn bpf_filter(reply: RouteNetlinkMessage) -> Option<BpfFilter> {
+    /// TCA_BPF_ID of linux/pkt_cls.h.
+    const ID: u16 = 11;
+    let RouteNetlinkMessage::NewTrafficFilter(filter) = reply else {
+        return None;
+    };
+    let options = filter.attributes.iter().find_map(|attribute| match attribute {
+        TcAttribute::Options(options) => Some(options),
+        _ => None,
+    })?;
+    let program = options.iter().find_map(|option| match option {
+        TcOption::Other(other) if other.kind() == ID => {
+            let mut id = vec![0; other.value_len()];
+            other.emit_value(&mut id);
+            id.try_into().ok().map(u32::from_ne_bytes)
+        }
+        _ => None,
+    })?;
+    Some(BpfFilter {
+        program,
+        handle: filter.header.handle,
+        info: filter.header.info,
+    })
 }
 
 fn describe(message: LinkMessage) -> Link {

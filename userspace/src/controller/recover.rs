@@ -1,6 +1,10 @@
 //! Removes what an emulation left whose owner was killed: devices, filters, record.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use perturb_dataplane::{attach, namespace::Namespace, netlink::Netlink};
@@ -39,25 +43,26 @@ pub fn remove(record: &Record) -> anyhow::Result<()> {
     for interface in &record.interfaces {
         // A namespace that is gone took its devices along.
         if let Some(namespace) = find_namespace(interface.namespace)? {
-            namespace.enter(|| remove_devices(&record.id, interface))??;
+            namespace.enter(|| remove_devices(record, interface))??;
         }
     }
     Ok(record.remove()?)
 }
 
-fn remove_devices(id: &str, interface: &InterfaceRecord) -> anyhow::Result<()> {
+fn remove_devices(record: &Record, interface: &InterfaceRecord) -> anyhow::Result<()> {
     let mut netlink = Netlink::open()?;
     let links = netlink.links()?;
     let alive = links.iter().find(|link| link.index == interface.index);
     if let Some(link) = alive
         && !attach::has_tcx()
     {
-        attach::remove_filters(&link.name)?;
-        if interface.made_clsact && netlink.clsact_filters(link.index)? == 0 {
+        attach::remove_filters(&mut netlink, link.index, &record.maps)?;
+        let is_ours = interface.made_clsact && netlink.has_clsact(link.index)?;
+        if is_ours && netlink.clsact_filters(link.index)? == 0 {
             netlink.delete_clsact(link.index)?;
         }
     }
-    let alias = Record::alias(id);
+    let alias = Record::alias(&record.id);
     for link in links {
         // A device that was killed before it got its alias has none; its name was perturb's intent.
         let ours = link.alias.as_deref().is_none_or(|other| other == alias);
@@ -68,36 +73,49 @@ fn remove_devices(id: &str, interface: &InterfaceRecord) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A namespace by its inode: this one, a named one, or that of a process.
+/// A namespace by its inode: this one, or one that a name, a mount, a process or a file descriptor keeps.
 fn find_namespace(inode: u64) -> anyhow::Result<Option<Namespace>> {
     let current = Namespace::current()?;
     if current.inode()? == inode {
         return Ok(Some(current));
     }
-    let named = fs::read_dir("/run/netns")
+    let link = format!("net:[{inode}]");
+    let is_it = |path: &PathBuf| fs::read_link(path).is_ok_and(|target| target == Path::new(&link));
+    // Cheap places first: usually the namespace is named or has a process.
+    let found = mounted(&link)
+        .or_else(|| processes().map(|process| process.join("ns/net")).find(is_it))
+        .or_else(|| {
+            processes()
+                .flat_map(|process| entries(&process.join("fd")))
+                .find(is_it)
+        });
+    Ok(found.map(|path| Namespace::open(&path)).transpose()?)
+}
+
+/// Where a namespace is mounted: `ip netns` and container engines name it so.
+fn mounted(link: &str) -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo").ok()?;
+    // number, parent, device, root, mount point, ...
+    let of = |line: &str| {
+        let mut fields = line.split(' ').skip(3);
+        (fields.next()? == link).then(|| fields.next().map(PathBuf::from))?
+    };
+    mounts.lines().find_map(of)
+}
+
+fn processes() -> impl Iterator<Item = PathBuf> {
+    let is_number = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit))
+    };
+    entries(Path::new("/proc")).filter(is_number)
+}
+
+/// What a directory holds; nothing if it is gone or closed to us.
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(directory)
         .into_iter()
         .flatten()
         .filter_map(Result::ok)
-        .map(|entry| entry.path());
-    let processes = fs::read_dir("/proc")?
-        .filter_map(Result::ok)
-        .filter(|entry| {
-            entry
-                .file_name()
-                .to_string_lossy()
-                .bytes()
-                .all(|byte| byte.is_ascii_digit())
-        })
-        .map(|entry| entry.path().join("ns/net"));
-    for path in named.chain(processes) {
-        if matches(&path, inode) {
-            return Ok(Some(Namespace::open(&path)?));
-        }
-    }
-    Ok(None)
-}
-
-fn matches(path: &Path, inode: u64) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    fs::metadata(path).is_ok_and(|metadata| metadata.ino() == inode)
+        .map(|entry| entry.path())
 }

@@ -12,12 +12,13 @@ use anyhow::Context as _;
 use nix::fcntl::Flock;
 use perturb_common::tables::Tables;
 use perturb_dataplane::{
+    attach::Clsact,
     emulation::{Emulation, Timekeeper},
     hold::{self, DeviceNames},
     loader::Slots,
     maps::MapIds,
     namespace::Namespace,
-    netlink::{FqOptions, Link},
+    netlink::{FqOptions, Link, Netlink},
     programs::Pacer,
     user::SpinBudget,
 };
@@ -207,12 +208,14 @@ pub fn set_up(
     let pacer = conduct.pacing.choice.decide()?;
     let names: Vec<DeviceNames> = targets.iter().map(|target| device_names(id, target)).collect();
     let interfaces = targets.iter().zip(&names).map(|(target, names)| {
+        let index = target.link.index;
+        let makes_clsact = || Clsact::is_missing(&mut Netlink::open()?, index);
         Ok(InterfaceRecord {
             name: target.link.name.clone(),
-            index: target.link.index,
+            index,
             namespace: target.namespace.inode()?,
             devices: names.iter().map(Into::into).collect(),
-            made_clsact: false,
+            made_clsact: target.namespace.enter(makes_clsact)??,
         })
     });
     let mut record = Record {
@@ -220,7 +223,7 @@ pub fn set_up(
         pid: process::id(),
         pacer: pacer_name(pacer).into(),
         ready: false,
-        interfaces: interfaces.collect::<std::io::Result<_>>()?,
+        interfaces: interfaces.collect::<anyhow::Result<_>>()?,
         profile: prepared.profile.to_string(),
         classes: prepared.tables.class_names.clone(),
         servers: prepared.tables.server_names.clone(),
@@ -259,6 +262,8 @@ fn attach(
     let mut emulation = Emulation::new(&timekeeper, conduct.verbose, &prepared.tables)?;
     record.maps = emulation.map_ids()?;
     record.slots = emulation.loader().slots().clone();
+    // Whoever clears after a kill knows the filters by their maps.
+    record.write()?;
     conduct.lease.renew(emulation.loader())?;
     for (target, names) in targets.into_iter().zip(names) {
         emulation.add(&timekeeper, target.namespace, target.link, target.rank, names)?;
