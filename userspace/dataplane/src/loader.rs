@@ -1,7 +1,11 @@
 //! Writes a compiled profile into the half of the maps that is not in force, then puts it in force
 //! with one store. A server keeps its slot, and so its state, as long as its name stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::{Duration, Instant},
+};
 
 use aya::maps::MapError;
 use perturb_common::{
@@ -15,6 +19,9 @@ use perturb_common::{
 use serde::{Deserialize, Serialize};
 
 use crate::maps::{Maps, Wire};
+
+/// How long the kernel may take to find memory for an entry.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why a profile could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -261,9 +268,25 @@ impl Loader {
                 server: key.server + here.start,
                 ..*key
             };
-            write("NTH", self.maps.nth.insert(Wire(key), 1, 0))?;
+            self.insert_nth(key)?;
         }
         Ok(())
+    }
+
+    /// The kernel fetches memory for entries in the background (`bpf_mem_alloc`, 6.1), so that a series of insertions
+    /// may find none for a moment.
+    fn insert_nth(&mut self, key: NthKey) -> Result<(), LoaderError> {
+        let start = Instant::now();
+        loop {
+            match self.maps.nth.insert(Wire(key), 1, 0) {
+                Err(MapError::SyscallError(error))
+                    if error.io_error.raw_os_error() == Some(libc::ENOMEM) && start.elapsed() < PATIENCE =>
+                {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                done => return write("NTH", done),
+            }
+        }
     }
 
     fn load_classifier(&mut self, classifiers: &[Classifier; 2], half: u32) -> Result<(), LoaderError> {
