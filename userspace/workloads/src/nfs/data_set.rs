@@ -271,9 +271,11 @@ pub(super) async fn make(
         }));
         Ok(())
     };
+    let mut failed = None;
     for (index, files) in plan.chunks(FILES_PER_DIRECTORY).enumerate() {
         if stop.is_set() {
-            return Err(DataSetError::Stopped);
+            failed = Some(DataSetError::Stopped);
+            break;
         }
         let client = clients[index % clients.len()].clone();
         let files: Vec<(u64, bool)> = files.iter().map(|file| (file.size, file.accessed)).collect();
@@ -286,14 +288,23 @@ pub(super) async fn make(
         ));
         if tasks.len() >= AT_A_TIME * clients.len()
             && let Some(joined) = tasks.join_next().await
+            && let Err(error) = take(joined.unwrap_or(Err(DataSetError::Stopped)))
         {
-            take(joined.unwrap_or(Err(DataSetError::Stopped)))?;
+            failed = Some(error);
+            break;
         }
     }
+    // After a failure, too, those that have begun end before anything is removed: a call that is on its way
+    // would make its file afterwards.
     while let Some(joined) = tasks.join_next().await {
-        take(joined.unwrap_or(Err(DataSetError::Stopped)))?;
+        if let Err(error) = take(joined.unwrap_or(Err(DataSetError::Stopped))) {
+            failed.get_or_insert(error);
+        }
     }
-    Ok(made)
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(made),
+    }
 }
 
 /// Removes all that loads have made, and the directory unless somebody put something into it.
