@@ -456,7 +456,8 @@ pub struct ClassCounters {
     pub bytes: u64,
     /// Dropped, whatever the reason.
     pub dropped: u64,
-    /// Sum of the delays of what was not dropped, ns.
+    /// Sum of the delays of what was not dropped, ns; and of those that a packet which was dropped on a
+    /// later leg had had before.
     pub delay: u64,
 }
 
