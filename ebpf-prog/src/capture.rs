@@ -142,7 +142,11 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         return PASS;
     }
     let super_packet = skb.gso_size != 0;
-    let prepares = if super_packet { SETTING_EXACT } else { SETTING_CHECKSUM };
+    let prepares = if super_packet {
+        SETTING_EXACT
+    } else {
+        SETTING_CHECKSUM
+    };
     if profile.settings.flags & prepares != 0 && attachment.split != 0 {
         if super_packet {
             account::event(ctx, Event::Split);
