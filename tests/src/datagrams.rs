@@ -284,9 +284,9 @@ fn send_all(socket: &UdpSocket, plan: &Plan) -> io::Result<(Vec<u64>, f64)> {
                 due += plan.interval.as_nanos() as u64;
             }
             if plan.spin {
-                clock::spin_until(due)
+                clock::spin_until(due);
             } else {
-                clock::sleep_until(due)
+                clock::sleep_until(due);
             }
         }
         buffer[..8].copy_from_slice(&(number as u64).to_le_bytes());

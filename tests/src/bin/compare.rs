@@ -34,8 +34,11 @@ struct Row {
     name: String,
     netem: Option<String>,
     perturb: String,
-    measure: Box<dyn Fn(&Bed, bool) -> Result<String>>,
+    measure: Box<Measure>,
 }
+
+/// Measures on a test bed, whether something is emulated there or not.
+type Measure = dyn Fn(&Bed, bool) -> Result<String>;
 
 fn rows(cli: &Cli) -> Vec<Row> {
     let mut rows = Vec::new();
