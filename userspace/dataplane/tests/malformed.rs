@@ -247,7 +247,7 @@ fn mutate(choices: &mut Choices, seeds: &[Vec<u8>]) -> Vec<u8> {
             1 => frame[choices.below(len) as usize] = choices.below(256) as u8,
             2 => {
                 frame[choices.below(len.min(90)) as usize] =
-                    *choices.pick(&[0, 6, 17, 43, 44, 51, 58, 59, 60, 0xff])
+                    *choices.pick(&[0, 6, 17, 43, 44, 51, 58, 59, 60, 0xff]);
             }
             3 => frame.truncate((choices.below(len) as usize).max(MIN_FRAME)),
             4 => {
