@@ -273,8 +273,8 @@ unsafe fn serve(
     let costs = server.gap.0 != 0 || server.per_byte.0 != 0;
     let mut attempt = 0;
     let service = loop {
-        // SAFETY: an aligned word of a map value.
         let free = if costs {
+            // SAFETY: an aligned word of a map value.
             Instant(unsafe { atomic::load(place) })
         } else {
             Instant(0)

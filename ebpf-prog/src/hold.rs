@@ -27,7 +27,7 @@ use crate::{
 /// Not ours: go on to the next program.
 pub(crate) const PASS: i32 = TC_ACT_UNSPEC;
 /// Drops a packet on perturb's own devices.
-pub(crate) const DISCARD: i32 = TC_ACT_SHOT as i32;
+pub(crate) const DISCARD: i32 = TC_ACT_SHOT;
 
 /// BPF_SKB_TSTAMP_DELIVERY_MONO: survives redirects (`skb_clear_tstamp`, 5.18).
 const STAMP_MONO: u32 = 1;

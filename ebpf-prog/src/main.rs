@@ -15,7 +15,12 @@
 #![expect(
     missing_docs,
     unreachable_pub,
-    reason = "the classifier macro makes the programs public symbols"
+    clippy::needless_pass_by_value,
+    reason = "the classifier macro makes the programs public symbols and passes the context by value"
+)]
+#![expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "map keys passed by value would be copied onto the 512-byte stack"
 )]
 
 mod account;

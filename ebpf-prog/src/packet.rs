@@ -142,8 +142,8 @@ fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
     unsafe {
         (&raw mut scratch.key)
             .cast::<KeyWords>()
-            .write([a, b, c, d, small, last])
-    };
+            .write([a, b, c, d, small, last]);
+    }
     scratch.load = Load {
         bytes: u64::from(skb.len),
         segments: 1,
