@@ -17,6 +17,7 @@ mod load;
 mod measure;
 mod options;
 mod overlay;
+mod reference;
 mod report;
 mod serve;
 mod table;
@@ -105,6 +106,9 @@ pub enum InvalidInput {
         "--model without a file takes its service times from the embedded server: give --cpu-service, or a file"
     )]
     NoModel,
+    /// A table has no curves.
+    #[error("{0}: no curves; the table needs columns throughput_op_s and response_ms with numbers")]
+    Reference(PathBuf),
     /// Two networks would write the same file.
     #[error("two networks are called `{0}`; rename one of the profiles")]
     SameName(String),

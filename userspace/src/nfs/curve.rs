@@ -23,7 +23,7 @@ use super::{
     interrupt::stop_on_signal,
     measure::{self, Added, Levels, Series, Where},
     options::{LoadOptions, PortOptions, ServerOptions, rate, read_yaml},
-    overlay,
+    overlay, reference,
     report::{Measured, Report},
 };
 
@@ -36,7 +36,8 @@ const EMBEDDED_CPU: Duration = Duration::from_micros(500);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Without --server an embedded server is measured, with --cpu-service 500us if no service time is given.
-Results go to a directory: NAME.jsonl (levels as they come), curve.csv, curve.json, curve.svg.
+Results go to a directory: NAME.jsonl (levels as they come), curve.csv, curve.json, curve.svg,
+and with --reference also reference.svg.
 
 Examples:
   perturb nfs curve --cpu-service 500us --arrivals open --model
@@ -90,6 +91,9 @@ pub(super) struct Curve {
     /// Overlay the queueing model: of a file as for `predict nfs`, or of the embedded server.
     #[arg(long, num_args = 0..=1, value_name = "FILE")]
     model: Option<Option<PathBuf>>,
+    /// Draw a published table beside it: CSV with throughput_op_s, response_ms and one varied setting.
+    #[arg(long, value_name = "FILE")]
+    reference: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -136,6 +140,10 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
         EMBEDDED_SCALE
     });
     let model = args.model(&embedded, scale)?;
+    if let Some(path) = &args.reference {
+        let svg = reference::read(path)?.to_svg().context("drawing the reference")?;
+        fs::write(out.join("reference.svg"), svg).context("writing reference.svg")?;
+    }
     let stop = Stop::default();
     stop_on_signal(stop.clone())?;
     let mut code = DONE;

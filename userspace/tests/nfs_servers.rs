@@ -1,0 +1,194 @@
+//! The load on NFS servers that others wrote: NFS-Ganesha in namespaces of its own, and the kernel's in the sandbox.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write as _,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+/// SFS 2.0, percent of RPCs.
+const MIX: [(&str, f64); 14] = [
+    ("lookup", 27.0),
+    ("read", 18.0),
+    ("getattr", 11.0),
+    ("write", 9.0),
+    ("readdirplus", 9.0),
+    ("access", 7.0),
+    ("readlink", 7.0),
+    ("commit", 5.0),
+    ("readdir", 2.0),
+    ("create", 1.0),
+    ("remove", 1.0),
+    ("setattr", 1.0),
+    ("fsstat", 1.0),
+    ("fsinfo", 1.0),
+];
+
+/// Loads over both transports through port mapper and mount; leaves tcp.json, udp.json and what is left of the
+/// export in the directory.
+const LOADS: &str = r#"
+for transport in tcp udp; do
+    "$PERTURB" nfs load --server 127.0.0.1:/srv --transport $transport --rate $RATE --scale 0.002 --arrivals open \
+        --warmup 1s --duration ${SECONDS_OF_RUN}s --json --quiet > "$OUT/$transport.json"
+done
+ls -A /srv > "$OUT/left"
+"#;
+
+const GANESHA: &str = r#"
+set -e
+ip link set lo up
+mount -t tmpfs run /run; mkdir -p /run/rpcbind /run/lock
+mount -t tmpfs srv /srv
+mkdir -p /var/lib/nfs; mount -t tmpfs lib /var/lib/nfs; mkdir -p /var/lib/nfs/ganesha
+cat > "$OUT/ganesha.conf" <<END
+NFS_CORE_PARAM { Protocols = 3; MNT_Port = 20048; Enable_NLM = false; Enable_RQUOTA = false; }
+EXPORT { Export_Id = 1; Path = /srv; Pseudo = /srv; Access_Type = RW; Squash = No_Root_Squash; Protocols = 3;
+         Transports = TCP, UDP; SecType = sys; FSAL { Name = VFS; } }
+END
+rpcbind -w
+ganesha.nfsd -F -f "$OUT/ganesha.conf" -L "$OUT/ganesha.log" -p /run/ganesha.pid -N NIV_CRIT &
+for attempt in $(seq 100); do rpcinfo -t 127.0.0.1 nfs 3 >/dev/null 2>&1 && break; sleep 0.2; done
+set +e
+"#;
+
+const KNFSD: &str = r#"
+set -e
+ip link set lo up
+modprobe nfsd
+mount -t nfsd nfsd /proc/fs/nfsd
+mount -t tmpfs run /run; mkdir -p /run/rpcbind /run/lock
+mount -t tmpfs srv /srv
+mkdir -p /var/lib/nfs; mount -t tmpfs lib /var/lib/nfs; touch /var/lib/nfs/etab /var/lib/nfs/rmtab
+rpcbind -w
+exportfs -o rw,no_root_squash,insecure,fsid=1,no_subtree_check '*:/srv'
+rpc.mountd -N 4 --port 20048
+rpc.nfsd --no-nfs-version 4 --udp --tcp 4
+for attempt in $(seq 100); do rpcinfo -t 127.0.0.1 nfs 3 >/dev/null 2>&1 && break; sleep 0.2; done
+set +e
+"#;
+
+#[test]
+fn ganesha() {
+    let missing = missing(&["ganesha.nfsd", "rpcbind", "rpcinfo", "unshare"]);
+    if !nix::unistd::geteuid().is_root() {
+        return skip("ganesha", "only root may make namespaces");
+    }
+    if let Some(program) = missing {
+        return skip("ganesha", &format!("{program} is not installed"));
+    }
+    let out = tempfile::tempdir().unwrap();
+    let script = script(out.path(), GANESHA, 2_000, 11);
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+        ])
+        .arg(script);
+    run(&mut command, out.path());
+    check(out.path(), 20_000);
+}
+
+#[test]
+fn knfsd() {
+    if let Some(program) = missing(&[
+        "linux.uml",
+        "rpc.nfsd",
+        "rpc.mountd",
+        "exportfs",
+        "rpcbind",
+        "rpcinfo",
+    ]) {
+        return skip("knfsd", &format!("{program} is not installed"));
+    }
+    let out = tempfile::tempdir().unwrap();
+    let script = script(out.path(), KNFSD, 600, 35);
+    let profile = out.path().join("untouched.yaml");
+    fs::write(
+        &profile,
+        "version: 1\nname: untouched\nclasses:\n  - { name: all, match: {} }\n",
+    )
+    .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perturb"));
+    command
+        .args(["run", "--sandbox"])
+        .arg(profile)
+        .arg("--")
+        .arg(script);
+    if run(&mut command, out.path()).contains("without its eBPF programs") {
+        return skip("knfsd", "perturb was built without its eBPF programs");
+    }
+    check(out.path(), 20_000);
+}
+
+fn missing<'a>(programs: &[&'a str]) -> Option<&'a str> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    directories.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    programs
+        .iter()
+        .copied()
+        .find(|program| !directories.iter().any(|place| place.join(program).is_file()))
+}
+
+/// Says why a test did nothing, to whoever counts.
+fn skip(test: &str, reason: &str) {
+    eprintln!("skipped: {reason}");
+    if let Some(file) = std::env::var_os("PERTURB_SKIPS") {
+        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
+        writeln!(file, "nfs_servers::{test}: {reason}").unwrap();
+    }
+}
+
+fn script(out: &Path, server: &str, rate: u32, seconds: u32) -> PathBuf {
+    let path = out.join("serve-and-load");
+    let text = format!(
+        "#!/bin/bash\nPATH=$PATH:/usr/sbin:/sbin\nPERTURB='{}'\nOUT='{}'\nRATE={rate}\nSECONDS_OF_RUN={seconds}\n{server}{LOADS}",
+        env!("CARGO_BIN_EXE_perturb"),
+        out.display()
+    );
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Runs it in the directory, which is all a sandbox may write to; what it says on stderr.
+fn run(command: &mut Command, out: &Path) -> String {
+    let output = command.current_dir(out).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    eprintln!("{said}");
+    said
+}
+
+/// No error over either transport, the mix within 0.5 percentage points, and nothing left.
+fn check(out: &Path, fewest: u64) {
+    for transport in ["tcp", "udp"] {
+        let text = fs::read_to_string(out.join(format!("{transport}.json"))).unwrap();
+        let record: Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{transport}: {error}: {text}"));
+        assert_eq!(record["errors"], 0, "{transport}: {}", record["errors_by_kind"]);
+        let count = |name: &str| record["operations"][name]["count"].as_u64().unwrap_or(0);
+        let total: u64 = MIX.iter().map(|(name, _)| count(name)).sum();
+        assert!(total >= fewest, "{transport}: {total} RPCs");
+        let worst = MIX
+            .iter()
+            .map(|(name, percent)| (100.0 * count(name) as f64 / total as f64 - percent).abs())
+            .fold(0.0, f64::max);
+        println!(
+            "{transport}: {total} RPCs, shares within {worst:.3} points, mean {:.2} ms",
+            record["mean_ms"].as_f64().unwrap()
+        );
+        assert!(worst < 0.5, "{transport}: a share is {worst} points off");
+    }
+    assert_eq!(fs::read_to_string(out.join("left")).unwrap(), "");
+}
