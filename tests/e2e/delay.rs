@@ -83,7 +83,10 @@ fn fault(found: &Quantiles, control: &Quantiles, netem: Option<&Quantiles>) -> O
 }
 
 fn error(setting: &Setting, milliseconds: u64) -> Result<()> {
-    setting.needs_fair_timing()?;
+    setting.fairly(|| error_is_small(setting, milliseconds))
+}
+
+fn error_is_small(setting: &Setting, milliseconds: u64) -> Result<()> {
     let profile = format!("latency: {milliseconds}ms");
     let control = errors(setting, Emulator::Off, milliseconds, &profile)?;
     let netem = setting

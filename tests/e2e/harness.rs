@@ -6,12 +6,14 @@ use std::{
     io::Write as _,
     process::ExitCode,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use perturb_tests::{
     bed::Bed,
+    clock,
     kernel::Kernel,
     product::{Pacer, Product},
     remains::State,
@@ -79,8 +81,33 @@ impl Setting {
                 "the user pacer's bounds are for a kernel with a JIT and a second processor",
             ));
         }
-        Ok(())
+        quiet()
     }
+
+    /// Runs a test whose bounds are meant for a machine that does nothing else; what it finds while
+    /// others take the processors is skipped, and counted, not believed.
+    pub(crate) fn fairly(&self, test: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.needs_fair_timing()?;
+        let found = test();
+        if found.is_err() {
+            quiet()?;
+        }
+        found
+    }
+}
+
+/// Skips if others take more than a twentieth of a processor.
+fn quiet() -> Result<()> {
+    const PROBE: Duration = Duration::from_millis(500);
+    const SHARE: f64 = 0.05;
+    let stolen = clock::stolen_share(PROBE);
+    if stolen > SHARE {
+        return Err(skip(format!(
+            "this machine is busy: others took {:.0} % of a processor",
+            stolen * 100.0
+        )));
+    }
+    Ok(())
 }
 
 /// Why a test cannot be run here.

@@ -49,3 +49,31 @@ pub fn spin_until(instant: u64) {
         std::hint::spin_loop();
     }
 }
+
+/// The share of processor time that others took from threads that wanted all of it: the largest of all
+/// processors, over `probe`. A pause of less than 200 us counts as an interrupt's.
+#[must_use]
+pub fn stolen_share(probe: Duration) -> f64 {
+    const PAUSE: u64 = 200_000;
+    let spin = || {
+        let start = now();
+        let (mut last, mut stolen) = (start, 0);
+        while last - start < probe.as_nanos() as u64 {
+            let time = now();
+            if time - last > PAUSE {
+                stolen += time - last;
+            }
+            last = time;
+        }
+        stolen as f64 / (last - start) as f64
+    };
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(spin)).collect();
+        // A thread that panicked has measured nothing.
+        threads
+            .into_iter()
+            .filter_map(|thread| thread.join().ok())
+            .fold(0.0, f64::max)
+    })
+}
