@@ -179,9 +179,9 @@ pub struct Lateness {
 }
 
 impl Report {
-    /// Reads an emulation's counters; `None` if its owner, and with it the counters, is gone.
+    /// Reads the counters of an emulation that is in force.
     pub fn of(record: &Record) -> anyhow::Result<Option<Self>> {
-        if !record.has_owner()? {
+        if !record.ready || !record.has_owner()? {
             return Ok(None);
         }
         let maps = Maps::by_id(&record.maps)?;

@@ -92,6 +92,7 @@ pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
     for record in registry::records()? {
         match Report::of(&record)? {
             Some(report) => reports.push(report),
+            None if record.has_owner()? => eprintln!("{} is being set up", record.id),
             None => eprintln!(
                 "{} was left behind by process {}, which is gone; `perturb clear` removes what is left",
                 record.id, record.pid

@@ -146,8 +146,6 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
     let id = format!("{}-{}", first.namespace.inode()?, first.link.index);
     let mut running = set_up(&registry, &id, &request.prepared, targets, request.conduct)?;
     let lease = request.conduct.lease;
-    running.record.ready = true;
-    running.record.write()?;
     drop(registry);
 
     let logs = request

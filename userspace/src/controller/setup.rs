@@ -271,6 +271,7 @@ fn attach(
     for (recorded, interface) in record.interfaces.iter_mut().zip(emulation.interfaces()) {
         recorded.made_clsact = interface.made_clsact();
     }
+    record.ready = true;
     record.write()?;
     Ok(emulation)
 }
