@@ -68,7 +68,14 @@ fn ensure_rustup(candidate: Candidate, mode: Mode) -> Result<()> {
         bail!("the sources of `core` are missing: rustup component add rust-src{toolchain}");
     }
     say(&format!("{candidate}: the sources of `core` are missing"));
-    run_over_network(&mut candidate.add_component("rust-src"))
+    run_over_network(&mut candidate.add_component("rust-src"))?;
+    if !core.is_file() {
+        bail!(
+            "rustup takes rust-src for installed, but {} is missing: remove and add the component",
+            core.display()
+        );
+    }
+    Ok(())
 }
 
 fn ensure_debian(mode: Mode) -> Result<()> {
