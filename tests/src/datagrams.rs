@@ -168,7 +168,8 @@ impl Trace {
             .received
             .windows(2)
             .filter(|pair| pair[0].number / burst == pair[1].number / burst)
-            .map(|pair| (pair[1].at - pair[0].at) as f64 / 1e3)
+            // The kernel's stamps are of a clock that may be set back while it is compared with the other.
+            .map(|pair| (pair[1].at.cast_signed() - pair[0].at.cast_signed()) as f64 / 1e3)
             .collect();
         Sample::new(spacings).context("too little arrived")
     }
