@@ -8,6 +8,7 @@ pub mod counters;
 pub mod emulation;
 pub mod ethtool;
 pub mod hold;
+pub mod jit;
 pub mod loader;
 pub mod maps;
 pub mod namespace;

@@ -1,13 +1,13 @@
 //! Loading the eBPF object.
 
-use std::fs;
-
 use aya::{
     Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
     maps::Map,
     programs::{ProgramError, SchedClassifier},
 };
 use perturb_common::abi::{PACER_FQ, PACER_USER};
+
+use crate::jit;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/perturb.bpf.o"));
 
@@ -93,7 +93,7 @@ impl Programs {
         if OBJECT.is_empty() {
             return Err(LoadError::NotEmbedded);
         }
-        let jit = u32::from(kernel_compiles());
+        let jit = u32::from(jit::compiles());
         let pacer = match options.pacer {
             Pacer::Fq => PACER_FQ,
             Pacer::User => PACER_USER,
@@ -142,8 +142,3 @@ impl Programs {
 
 /// Reads the programs' messages.
 pub type LogReader = aya_log::EbpfLogger<&'static dyn log::Log>;
-
-/// Whether this kernel compiles programs (`bpf_jit_enable`); the interpreter has no callbacks.
-fn kernel_compiles() -> bool {
-    fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").is_ok_and(|value| value.trim() != "0")
-}

@@ -24,15 +24,15 @@ use perturb_common::{
     departure::{Load, Outcome, Server, departure},
     units::{Instant, MonoNanos, Nanos},
 };
-use perturb_dataplane::programs::Pacer;
+use perturb_dataplane::{jit, programs::Pacer};
 use support::{
-    LOOPBACK, Rig, jit, now,
+    LOOPBACK, Rig, now,
     packet::{UDP, V4, udp},
 };
 
 /// Packets that each thread sends.
 fn packets_per_thread() -> u64 {
-    if jit() { 40_000 } else { 4000 }
+    if jit::compiles() { 40_000 } else { 4000 }
 }
 
 /// Threads: more than CPUs, so that they also preempt each other.

@@ -14,7 +14,7 @@ pub(crate) mod oracle;
 pub(crate) mod packet;
 pub(crate) mod sink;
 
-use std::{collections::HashMap, sync::OnceLock};
+use std::collections::HashMap;
 
 use aya::programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions};
 use perturb_common::{
@@ -119,7 +119,6 @@ impl Rig {
 
     /// The same, remembering this many flows.
     pub(crate) fn with_flows(profile: &str, pacer: Pacer, flows: u32) -> Option<Self> {
-        jit();
         let options = LoadOptions {
             pacer,
             flows,
@@ -287,13 +286,4 @@ impl Rig {
 pub(crate) fn now() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
     time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned()
-}
-
-/// Whether this kernel compiles programs; where it interprets them, tests do less.
-pub(crate) fn jit() -> bool {
-    // The file exists in the initial network namespace only, which a thread has left once it has a rig.
-    static JIT: OnceLock<bool> = OnceLock::new();
-    *JIT.get_or_init(|| {
-        std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").is_ok_and(|value| value.trim() != "0")
-    })
 }
