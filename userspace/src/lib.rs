@@ -13,6 +13,7 @@ pub mod controller;
 pub mod lab;
 pub mod locality;
 pub mod nfs;
+pub mod page;
 pub mod predict;
 pub mod registry;
 pub mod report;

@@ -1,0 +1,228 @@
+//! A report as one HTML file: headings, text, tables and charts, readable on a light and on a dark screen.
+//!
+//! Model: a [`Page`] is a list of parts in the order in which they were added. Everything is inside of the file: the
+//! charts are inline SVG, there is no script and no reference to anything outside, so that the file can be mailed and
+//! kept. `prefers-color-scheme` switches the colors, as it does in the charts.
+//! What is lacking: any markup in texts (they are escaped), nested parts, interaction.
+
+use std::{fmt::Write as _, fs, io, path::Path};
+
+use perturb_stats::chart::{Chart, ChartError};
+
+/// The palette is that of the charts.
+const STYLE: &str = "\
+:root{color-scheme:light dark}\
+body{margin:2rem auto;padding:0 1rem;max-width:60rem;font:15px/1.5 system-ui,sans-serif;background:#ffffff;color:#1f2328}\
+h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2rem}\
+svg{display:block;max-width:100%;height:auto;margin:1rem 0}\
+.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:1rem 0}\
+caption{text-align:left;opacity:.75;padding-bottom:.3rem}\
+th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #d0d7de;white-space:nowrap}\
+th:first-child,td:first-child{text-align:left}\
+tr.flagged td{background:#fff1e5}\
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dt{opacity:.75}dd{margin:0;overflow-wrap:anywhere}\
+pre{padding:.7rem;overflow-x:auto;background:#f6f8fa}\
+@media (prefers-color-scheme: dark){\
+body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}tr.flagged td{background:#3b2300}pre{background:#161b22}}";
+
+/// A report under way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    title: String,
+    body: String,
+}
+
+/// A row of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Its cells, the first one to the left and the others to the right.
+    pub cells: Vec<String>,
+    /// Whether it stands out: what a reader must not overlook.
+    pub flagged: bool,
+}
+
+impl From<Vec<String>> for Row {
+    fn from(cells: Vec<String>) -> Self {
+        Self {
+            cells,
+            flagged: false,
+        }
+    }
+}
+
+impl Page {
+    /// A page with a title only.
+    #[must_use]
+    pub fn new(title: &str) -> Self {
+        Self {
+            title: title.into(),
+            body: String::new(),
+        }
+    }
+
+    /// Begins a section.
+    #[must_use]
+    pub fn heading(self, text: &str) -> Self {
+        self.element("h2", text)
+    }
+
+    /// Adds a paragraph.
+    #[must_use]
+    pub fn paragraph(self, text: &str) -> Self {
+        self.element("p", text)
+    }
+
+    /// Adds text whose lines and spaces stay: a profile, a command.
+    #[must_use]
+    pub fn verbatim(self, text: &str) -> Self {
+        self.element("pre", text)
+    }
+
+    /// Adds names with their values: what was measured where, with which settings.
+    #[must_use]
+    pub fn facts(mut self, facts: impl IntoIterator<Item = (&str, String)>) -> Self {
+        self.body.push_str("<dl>\n");
+        for (name, value) in facts {
+            let _ = writeln!(
+                self.body,
+                "<dt>{}</dt><dd>{}</dd>",
+                escaped(name),
+                escaped(&value)
+            );
+        }
+        self.body.push_str("</dl>\n");
+        self
+    }
+
+    /// Adds a table.
+    #[must_use]
+    pub fn table<R: Into<Row>>(
+        mut self,
+        caption: &str,
+        header: &[&str],
+        rows: impl IntoIterator<Item = R>,
+    ) -> Self {
+        let out = &mut self.body;
+        out.push_str("<div class=\"wide\"><table>\n");
+        if !caption.is_empty() {
+            let _ = writeln!(out, "<caption>{}</caption>", escaped(caption));
+        }
+        out.push_str("<thead><tr>");
+        for name in header {
+            let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(name));
+        }
+        out.push_str("</tr></thead>\n<tbody>\n");
+        for row in rows.into_iter().map(Into::into) {
+            out.push_str(if row.flagged {
+                "<tr class=\"flagged\">"
+            } else {
+                "<tr>"
+            });
+            for cell in &row.cells {
+                let _ = write!(out, "<td>{}</td>", escaped(cell));
+            }
+            out.push_str("</tr>\n");
+        }
+        out.push_str("</tbody></table></div>\n");
+        self
+    }
+
+    /// Adds a chart.
+    pub fn chart(mut self, chart: &Chart) -> Result<Self, ChartError> {
+        self.body.push_str(&chart.to_svg()?);
+        Ok(self)
+    }
+
+    /// The whole file.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        let title = escaped(&self.title);
+        format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{}</body>\n</html>\n",
+            self.body
+        )
+    }
+
+    /// Writes the file.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        fs::write(path, self.to_html())
+    }
+
+    fn element(mut self, name: &str, text: &str) -> Self {
+        let _ = writeln!(self.body, "<{name}>{}</{name}>", escaped(text));
+        self
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use perturb_stats::chart::{Axis, Series};
+
+    use super::*;
+
+    fn page() -> Page {
+        let chart = Chart::new("c", Axis::new("size", "B"), Axis::new("time", "us"))
+            .series(Series::new("s", [(1.0, 2.0), (2.0, 3.0)]));
+        Page::new("a < b")
+            .heading("Results & more")
+            .paragraph("one \"two\"")
+            .facts([("kernel", "6.18".to_owned())])
+            .table(
+                "times in us",
+                &["knob", "us"],
+                [Row {
+                    cells: vec!["<g>".into(), "5".into()],
+                    flagged: true,
+                }],
+            )
+            .table("", &["x"], [vec!["1".to_owned()]])
+            .verbatim("version: 1\n  name: x")
+            .chart(&chart)
+            .unwrap()
+            .chart(&chart)
+            .unwrap()
+    }
+
+    #[test]
+    fn refers_to_nothing_outside() {
+        let html = page().to_html();
+        // The name space of SVG is a name, not an address.
+        assert_eq!(
+            html.matches("http").count(),
+            html.matches("<svg xmlns=\"http").count()
+        );
+        for outside in ["<script", "<link", "src=", "href=", "@import", "url("] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn texts_are_escaped_and_tags_balanced() {
+        let html = page().to_html();
+        assert!(html.contains("<h1>a &lt; b</h1>") && html.contains("<td>&lt;g&gt;</td>"));
+        assert!(html.contains("one &quot;two&quot;") && html.contains("version: 1\n  name: x"));
+        assert_eq!(html.matches("prefers-color-scheme: dark").count(), 3);
+        for tag in [
+            "html", "head", "body", "table", "tr", "td", "dl", "svg", "style", "div", "pre",
+        ] {
+            let opened =
+                html.matches(&format!("<{tag}>")).count() + html.matches(&format!("<{tag} ")).count();
+            assert_eq!(opened, html.matches(&format!("</{tag}>")).count(), "{tag}");
+        }
+    }
+
+    #[test]
+    fn a_chart_without_points_is_an_error() {
+        let chart = Chart::new("empty", Axis::new("x", ""), Axis::new("y", ""));
+        assert!(matches!(Page::new("p").chart(&chart), Err(ChartError::Empty(_))));
+    }
+}
