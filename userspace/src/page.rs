@@ -80,7 +80,7 @@ impl Page {
 
     /// Adds names with their values: what was measured where, with which settings.
     #[must_use]
-    pub fn facts(mut self, facts: impl IntoIterator<Item = (&str, String)>) -> Self {
+    pub fn facts(mut self, facts: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         self.body.push_str("<dl>\n");
         for (name, value) in facts {
             let _ = writeln!(
