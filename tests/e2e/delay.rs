@@ -127,9 +127,9 @@ fn broken(setting: &Setting) -> Result<()> {
 
 fn round_trip(setting: &Setting) -> Result<()> {
     let (bed, before) = setting.bed()?;
-    let control = datagrams::ping_pong(&bed.left, &bed.right, 50, 64)?;
+    let control = datagrams::ping_pong(&bed.left, &bed.right, 50, 64, datagrams::Waiting::Asleep)?;
     let applied = setting.product.apply(&bed.left, "latency: 10ms", setting.pacer)?;
-    let times = datagrams::ping_pong(&bed.left, &bed.right, 50, 64)?;
+    let times = datagrams::ping_pong(&bed.left, &bed.right, 50, 64, datagrams::Waiting::Asleep)?;
     applied.nothing_unintended()?;
     applied.stop()?;
     figure!(

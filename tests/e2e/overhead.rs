@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use perturb_tests::{
     bed::Bed,
-    datagrams::{self, Plan},
+    datagrams::{self, Plan, Waiting},
 };
 
 use crate::harness::{Setting, Test, each, figure, skip};
@@ -15,10 +15,13 @@ pub(crate) const TESTS: &[Test] = &[
     each("overhead::each_end_adds_its_own_to_a_lone_packet", |setting| {
         setting.fairly(|| lone(setting))
     }),
-    each("overhead::catches_a_broken_emulator", broken),
+    each("overhead::catches_a_broken_emulator", |setting| {
+        setting.fairly(|| broken(setting))
+    }),
 ];
 
 const TOLERANCE: f64 = 0.05;
+const IDLE: &str = "classes: [{ name: all, match: {}, egress: [] }]";
 const SEND: &str = "overhead: { send: 80us }\nclasses: [{ name: all, match: {}, egress: [] }]";
 
 /// Processor time per datagram of a sender that sends without pause, and how many it sends per second.
@@ -26,6 +29,7 @@ fn cost(bed: &Bed) -> Result<(f64, f64)> {
     let plan = Plan {
         count: 2_000,
         burst: 2_000,
+        receive_afterwards: true,
         ..Plan::default()
     };
     let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
@@ -42,7 +46,10 @@ fn rise(setting: &Setting, profile: &str) -> Result<f64> {
         ));
     }
     let (bed, before) = setting.bed()?;
+    // What the programs cost without overhead is not overhead.
+    let idle = setting.product.apply(&bed.left, IDLE, setting.pacer)?;
     let (off, off_rate) = cost(&bed)?;
+    idle.stop()?;
     let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
     let (on, on_rate) = cost(&bed)?;
     applied.nothing_unintended()?;
@@ -78,7 +85,12 @@ fn profile_of(overhead: &str) -> String {
 /// An exchange of two lone packets pays four times: each is sent once and received once.
 fn lone(setting: &Setting) -> Result<()> {
     let (bed, before) = setting.bed()?;
-    let median = || -> Result<f64> { Ok(datagrams::ping_pong(&bed.left, &bed.right, 500, 64)?.median()) };
+    let median = || -> Result<f64> {
+        {
+            let times = datagrams::ping_pong(&bed.left, &bed.right, 500, 64, Waiting::Polling)?;
+            Ok(times.median())
+        }
+    };
     // What the programs cost without overhead is not overhead: the sandbox interprets them.
     let (idle, slow) = (profile_of("0s"), profile_of("80us"));
     let left = setting.product.apply(&bed.left, &idle, setting.pacer)?;

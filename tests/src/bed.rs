@@ -4,8 +4,8 @@
 //! left:eth0 (10.78.0.1, fd78::1) ═══ right:eth0 (10.78.0.2, fd78::2)
 //! ```
 //!
-//! Neighbor tables are filled in, so that no ARP disturbs a measurement; interfaces are quiet (no IPv6
-//! address generation). The namespaces have no name: they end with the last handle and process.
+//! Only tests send: neighbor tables are filled in, so that no ARP disturbs a measurement; interfaces are quiet (no IPv6
+//! address generation), and what IPv6 reports of its groups is over before a bed is handed out. The namespaces have no name: they end with the last handle and process.
 
 use std::{
     io::Write as _,
@@ -155,12 +155,20 @@ impl Bed {
             std::process::id(),
             bed.right.namespace.as_raw_fd()
         );
+        for host in [&bed.left, &bed.right] {
+            for version in ["mldv1", "mldv2"] {
+                let key = format!("ipv6/conf/default/{version}_unsolicited_report_interval");
+                host.sysctl(&key, "1")?;
+            }
+        }
         bed.left.ip(&format!(
             "link add {INTERFACE} mtu 1500 type veth peer name {INTERFACE} mtu 1500 netns {right}\n"
         ))?;
         bed.configure(&bed.left, &bed.right)?;
         bed.configure(&bed.right, &bed.left)?;
         bed.await_carriers()?;
+        // Two reports of each group, a tick or two apart.
+        thread::sleep(Duration::from_millis(30));
         Ok(bed)
     }
 

@@ -60,6 +60,8 @@ pub struct Plan {
     pub spin: bool,
     /// Let the IP layer fragment what is larger than the MTU.
     pub fragment: bool,
+    /// Receive when all were sent: waking up a receiver is processor time of the sender.
+    pub receive_afterwards: bool,
 }
 
 impl Default for Plan {
@@ -78,6 +80,7 @@ impl Default for Plan {
             mark: 0,
             spin: false,
             fragment: false,
+            receive_afterwards: false,
         }
     }
 }
@@ -102,7 +105,7 @@ pub struct Trace {
     pub sent: Vec<u64>,
     /// What arrived, in order of arrival.
     pub received: Vec<Receipt>,
-    /// Processor time of the sending thread per datagram, ns.
+    /// Processor time of the sending thread per datagram, median, ns: what interrupts add to a few does not count.
     pub send_cost: f64,
 }
 
@@ -278,7 +281,7 @@ fn send_all(socket: &UdpSocket, plan: &Plan) -> io::Result<(Vec<u64>, f64)> {
     let mut sent = Vec::with_capacity(plan.count);
     let mut buffer = vec![0; plan.size];
     let mut due = clock::now() + 5_000_000;
-    let mut cost = 0;
+    let mut costs = Vec::with_capacity(plan.count);
     for number in 0..plan.count {
         if number % plan.burst == 0 {
             if number > 0 {
@@ -302,9 +305,11 @@ fn send_all(socket: &UdpSocket, plan: &Plan) -> io::Result<(Vec<u64>, f64)> {
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
             other => drop(other?),
         }
-        cost += clock::thread_time() - before;
+        costs.push(clock::thread_time() - before);
     }
-    Ok((sent, cost as f64 / plan.count as f64))
+    costs.sort_unstable();
+    let median = costs.get(costs.len() / 2).copied().unwrap_or_default();
+    Ok((sent, median as f64))
 }
 
 fn listen(socket: &UdpSocket, plan: &Plan, end: &AtomicU64) -> io::Result<Vec<Receipt>> {
@@ -312,6 +317,9 @@ fn listen(socket: &UdpSocket, plan: &Plan, end: &AtomicU64) -> io::Result<Vec<Re
     const COPIES: u64 = 50_000_000;
     let mut received: Vec<Receipt> = Vec::with_capacity(plan.count);
     let mut buffer = vec![0; plan.size + 64];
+    while plan.receive_afterwards && end.load(Ordering::Relaxed) == u64::MAX {
+        thread::sleep(Duration::from_millis(1));
+    }
     while clock::now() < end.load(Ordering::Relaxed) {
         match receive(socket, &mut buffer, plan.size) {
             Ok(Some(receipt)) if receipt.number < plan.count => received.push(receipt),
@@ -415,20 +423,49 @@ unsafe fn ancillary(message: &libc::msghdr) -> Ancillary {
     found
 }
 
-/// A round trip's echo is one-way delay there and back; this is its simplest form: `count` datagrams, each sent when
-/// the echo of the one before has arrived. Round-trip times in microseconds.
-pub fn ping_pong(from: &Host, to: &Host, count: usize, size: usize) -> Result<Sample> {
+/// How the two ends of an exchange wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Asleep: the processors are free for others, and a wake-up is part of each way.
+    Asleep,
+    /// Asking again and again: nothing but the network is measured, while there is a processor for each end.
+    Polling,
+}
+
+/// Round-trip times in microseconds of `count` datagrams of `size` bytes, each sent when the echo of the one before
+/// has arrived.
+pub fn ping_pong(from: &Host, to: &Host, count: usize, size: usize, waiting: Waiting) -> Result<Sample> {
+    const PATIENCE: Duration = Duration::from_secs(2);
     let echo = bind(to, to.v4.into(), 0)?;
     let client = bind(from, from.v4.into(), 0)?;
     client.connect(echo.local_addr()?)?;
-    client.set_read_timeout(Some(Duration::from_secs(2)))?;
     echo.connect(client.local_addr()?)?;
-    echo.set_read_timeout(Some(Duration::from_secs(2)))?;
+    for socket in [&client, &echo] {
+        match waiting {
+            Waiting::Asleep => socket.set_read_timeout(Some(PATIENCE))?,
+            Waiting::Polling => socket.set_nonblocking(true)?,
+        }
+    }
+    let receive = |socket: &UdpSocket, buffer: &mut [u8]| -> io::Result<usize> {
+        let start = clock::now();
+        loop {
+            match socket.recv(buffer) {
+                Err(error)
+                    if waiting == Waiting::Polling
+                        && error.kind() == io::ErrorKind::WouldBlock
+                        && clock::now() - start < PATIENCE.as_nanos() as u64 =>
+                {
+                    thread::yield_now();
+                }
+                done => return done,
+            }
+        }
+    };
     thread::scope(|scope| {
         let mirror = scope.spawn(|| -> io::Result<()> {
             let mut buffer = vec![0; size];
             for _ in 0..count {
-                let length = echo.recv(&mut buffer)?;
+                let length = receive(&echo, &mut buffer)?;
                 echo.send(&buffer[..length])?;
             }
             Ok(())
@@ -438,7 +475,7 @@ pub fn ping_pong(from: &Host, to: &Host, count: usize, size: usize) -> Result<Sa
         for _ in 0..count {
             let start = clock::now();
             client.send(&buffer)?;
-            client.recv(&mut buffer).context("no echo within 2 s")?;
+            receive(&client, &mut buffer).context("no echo within 2 s")?;
             times.push((clock::now() - start) as f64 / 1e3);
         }
         mirror
