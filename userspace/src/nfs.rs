@@ -11,12 +11,14 @@
 //! the workloads do not know that emulation is on; the two share a file of settings and one of results.
 
 mod curve;
+mod effect;
 mod emulated;
 mod interrupt;
 mod load;
 mod measure;
 mod options;
 mod overlay;
+mod processors;
 mod reference;
 mod report;
 mod serve;

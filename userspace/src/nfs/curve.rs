@@ -36,13 +36,14 @@ const EMBEDDED_CPU: Duration = Duration::from_micros(500);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Without --server an embedded server is measured, with --cpu-service 500us if no service time is given.
-Results go to a directory: NAME.jsonl (levels as they come), curve.csv, curve.json, curve.svg,
-and with --reference also reference.svg.
+Results go to a directory: NAME.jsonl (levels as they come), curve.csv, curve.json, curve.svg, curve.html,
+with --vary also effect.svg, and with --reference also reference.svg.
 
 Examples:
   perturb nfs curve --cpu-service 500us --arrivals open --model
   perturb nfs curve --server filer:/export --rates 200,400,600,800,1000
-  sudo perturb nfs curve --vary latency=0us,150us,500us,1ms,4ms --resume")]
+  sudo perturb nfs curve --vary latency=0us,150us,500us,1ms,4ms --resume
+  sudo perturb nfs curve --vary overhead=0,25us,50us,100us --cpu-service 500us --burn")]
 pub(super) struct Curve {
     /// Server and exported path; without it, the embedded server.
     #[arg(long, value_name = "HOST:/EXPORT")]
@@ -140,8 +141,9 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
         EMBEDDED_SCALE
     });
     let model = args.model(&embedded, scale)?;
-    if let Some(path) = &args.reference {
-        let svg = reference::read(path)?.to_svg().context("drawing the reference")?;
+    let reference = args.reference.as_deref().map(reference::read).transpose()?;
+    if let Some(reference) = &reference {
+        let svg = reference.chart().to_svg().context("drawing the reference")?;
         fs::write(out.join("reference.svg"), svg).context("writing reference.svg")?;
     }
     let stop = Stop::default();
@@ -176,12 +178,12 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
             ));
         }
         // Written anew after each curve, so an interrupted measurement has a report too.
-        Report::new(&measured).write(&out, model.as_ref())?;
+        Report::new(&measured, reference.as_ref()).write(&out, model.as_ref())?;
         if stop.is_set() || code != DONE {
             break;
         }
     }
-    let report = Report::new(&measured);
+    let report = Report::new(&measured, reference.as_ref());
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {

@@ -19,6 +19,7 @@ use perturb_workloads::nfs::Stop;
 use super::{
     interrupt::stop_on_signal,
     measure::{self, Series, Where},
+    processors::{Side, keep_to_own},
     serve,
 };
 
@@ -63,7 +64,9 @@ pub(super) fn measure_under(series: &Series, emulation: &Emulation) -> anyhow::R
 
 /// The server's end, on h2.
 pub(super) fn serve(settings: &Path) -> anyhow::Result<u8> {
-    match read(settings)?.server {
+    let series = read(settings)?;
+    part_processors(&series, Side::Server)?;
+    match series.server {
         Where::OnHost(config) | Where::Here(config) => serve::serve(&config, None, true),
         Where::Elsewhere => bail!("{} has no server of ours", settings.display()),
     }
@@ -72,9 +75,19 @@ pub(super) fn serve(settings: &Path) -> anyhow::Result<u8> {
 /// The client's end, on h1.
 pub(super) fn measure(settings: &Path) -> anyhow::Result<u8> {
     let series = read(settings)?;
+    part_processors(&series, Side::Client)?;
     let stop = Stop::default();
     stop_on_signal(stop.clone())?;
     measure::measure(&series, Some(settings), &stop)
+}
+
+/// A service time that is burnt is the server's own.
+fn part_processors(series: &Series, side: Side) -> anyhow::Result<()> {
+    let burns = matches!(&series.server, Where::OnHost(config) if config.service.burn);
+    if burns && !keep_to_own(side)? && side == Side::Client {
+        eprintln!("perturb: warning: both hosts share the one processor of this machine");
+    }
+    Ok(())
 }
 
 fn read(settings: &Path) -> anyhow::Result<Series> {

@@ -80,6 +80,10 @@ pub(super) struct ServerOptions {
     /// How it is spread.
     #[arg(long, value_enum, default_value_t = DistributionName::Exponential)]
     cpu_distribution: DistributionName,
+    /// Burn the processor time instead of waiting for it: it competes with a network's overhead, as a real
+    /// server's does. In a curve each private host then has processors of its own.
+    #[arg(long, requires = "cpu_service")]
+    pub(super) burn: bool,
     /// Mean time of a disk for a request that the cache cannot serve.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     disk_service: Option<Duration>,
@@ -208,6 +212,7 @@ impl ServerOptions {
             service: ServiceModel {
                 fixed_delay: self.fixed_delay,
                 cpu: self.cpu_service.map(|mean| service(mean, self.cpu_distribution)),
+                burn: self.burn,
                 disks: self.disk_service.map(|mean| Disks {
                     count: self.disks.max(1),
                     service: service(mean, self.disk_distribution),

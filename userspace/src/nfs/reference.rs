@@ -6,15 +6,23 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use perturb_stats::chart::{Axis, Chart, ChartError, Series};
+use perturb_stats::chart::{Axis, Chart, Series};
 
-use super::InvalidInput;
+use super::{InvalidInput, effect, measure::Added};
 
 /// Curves of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Reference {
     citation: String,
-    curves: Vec<(String, Vec<(f64, f64)>)>,
+    curves: Vec<Curve>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Curve {
+    name: String,
+    added: Added,
+    /// Throughput and response time, by throughput.
+    points: Vec<(f64, f64)>,
 }
 
 /// Reads a table.
@@ -48,28 +56,34 @@ fn parse(text: &str) -> Option<Reference> {
         *column != throughput && *column != response && rows.iter().any(|row| number(row, *column).is_some())
     });
     // By value, not by spelling; every number of a table has an order.
-    let mut curves: BTreeMap<(u64, String), Vec<(f64, f64)>> = BTreeMap::new();
+    let mut curves: BTreeMap<u64, Curve> = BTreeMap::new();
     for row in &rows {
         let (Some(x), Some(y)) = (number(row, throughput), number(row, response)) else {
             continue;
         };
-        let key = match setting {
-            None => (0, "published".to_owned()),
+        let (key, name, added) = match setting {
+            None => (0, "published".to_owned(), Added::Nothing),
             Some(column) => match number(row, column) {
                 // Positive floats are ordered as their bits are.
-                Some(value) => (value.max(0.0).to_bits(), named(header[column], row[column])),
+                Some(value) => (
+                    value.max(0.0).to_bits(),
+                    named(header[column], row[column]),
+                    added(header[column], value),
+                ),
                 None => continue,
             },
         };
-        curves.entry(key).or_default().push((x, y));
+        let curve = curves.entry(key).or_insert(Curve {
+            name,
+            added,
+            points: Vec::new(),
+        });
+        curve.points.push((x, y));
     }
-    let curves: Vec<_> = curves
-        .into_iter()
-        .map(|((_, name), mut points)| {
-            points.sort_by(|left, right| left.0.total_cmp(&right.0));
-            (name, points)
-        })
-        .collect();
+    let mut curves: Vec<Curve> = curves.into_values().collect();
+    for curve in &mut curves {
+        curve.points.sort_by(|left, right| left.0.total_cmp(&right.0));
+    }
     (!curves.is_empty()).then_some(Reference { citation, curves })
 }
 
@@ -88,8 +102,38 @@ fn named(column: &str, value: &str) -> String {
     }
 }
 
+/// What a column says was varied.
+fn added(column: &str, value: f64) -> Added {
+    match column {
+        "latency_us" => Added::LatencyUs(value),
+        "overhead_us" => Added::OverheadUs(value),
+        "gap_us" => Added::GapUs(value),
+        "bandwidth_mb_s" => Added::BandwidthBitS(8e6 * value),
+        _ => Added::Nothing,
+    }
+}
+
 impl Reference {
-    pub(super) fn to_svg(&self) -> Result<String, ChartError> {
+    /// Where it was published.
+    pub(super) fn citation(&self) -> &str {
+        &self.citation
+    }
+
+    /// Base and peak of each curve.
+    pub(super) fn points(&self) -> Vec<effect::Point> {
+        let ends = |curve: &Curve| {
+            let (first, last) = (curve.points.first()?, curve.points.last()?);
+            Some(effect::Point {
+                added: curve.added,
+                base_ms: first.1,
+                peak_op_s: last.0,
+            })
+        };
+        self.curves.iter().filter_map(ends).collect()
+    }
+
+    /// The curves, drawn.
+    pub(super) fn chart(&self) -> Chart {
         let chart = Chart::new(
             "Published: NFS response time over throughput",
             Axis::new("delivered throughput", "op/s"),
@@ -99,8 +143,8 @@ impl Reference {
         let curves = self
             .curves
             .iter()
-            .map(|(name, points)| Series::new(name.clone(), points.iter().copied()));
-        curves.fold(chart, Chart::series).to_svg()
+            .map(|curve| Series::new(curve.name.clone(), curve.points.iter().copied()));
+        curves.fold(chart, Chart::series)
     }
 }
 
@@ -114,11 +158,12 @@ mod tests {
     fn curves_are_parted_by_the_setting() {
         let reference = parse(TABLE_B_14).unwrap();
         assert_eq!(reference.citation, "Martin 1999, Table B.14");
-        let names: Vec<&str> = reference.curves.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = reference.curves.iter().map(|curve| curve.name.as_str()).collect();
         assert_eq!(names.len(), 9);
         assert_eq!((names[0], names[8]), ("bandwidth 1.2 MB/s", "bandwidth 26 MB/s"));
-        assert_eq!(reference.curves[8].1[0], (198.0, 7.1));
-        assert!(reference.to_svg().unwrap().contains("bandwidth 4.5 MB/s"));
+        assert_eq!(reference.curves[8].points[0], (198.0, 7.1));
+        assert_eq!(reference.points()[8].added, Added::BandwidthBitS(208e6));
+        assert!(reference.chart().to_svg().unwrap().contains("bandwidth 4.5 MB/s"));
     }
 
     #[test]
@@ -126,6 +171,7 @@ mod tests {
         assert_eq!(parse("# x\na,b\n1,2\n"), None);
         assert_eq!(parse("throughput_op_s,response_ms\n"), None);
         let single = parse("throughput_op_s,response_ms\n298,3.4\n").unwrap();
-        assert_eq!(single.curves, [("published".to_owned(), vec![(298.0, 3.4)])]);
+        assert_eq!(single.curves[0].name, "published");
+        assert_eq!(single.curves[0].points, [(298.0, 3.4)]);
     }
 }

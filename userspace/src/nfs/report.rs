@@ -1,13 +1,10 @@
-//! A curve's results: a table, CSV with units in its header, JSON, and an SVG chart.
+//! A curve's results: a table, CSV with units in its header, JSON, SVG charts, and a page with all of it.
 
 use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::Context as _;
 use perturb_models::queueing::NfsServer;
-use perturb_stats::{
-    Line,
-    chart::{Axis, Chart, Point, Series, Stroke},
-};
+use perturb_stats::chart::{Axis, Chart, Point, Series, Stroke};
 use perturb_workloads::nfs::{
     curve::{self, CurveLine, Signature},
     record::Record,
@@ -15,10 +12,13 @@ use perturb_workloads::nfs::{
 use serde::Serialize;
 
 use super::{
+    effect::{self, Fit},
     measure::Added,
     overlay::{Overlay, overlay, response_ms},
+    reference::Reference,
     table::{Table, number},
 };
+use crate::page::Page;
 
 /// Points of a modeled curve in a chart.
 const MODEL_POINTS: u32 = 100;
@@ -41,20 +41,21 @@ pub(super) struct Report<'a> {
     curves: &'a [Measured],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fits: Vec<Fit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published: Option<Published<'a>>,
+    #[serde(skip)]
+    points: Vec<effect::Point>,
+    #[serde(skip)]
+    published_points: Vec<effect::Point>,
+    #[serde(skip)]
+    reference: Option<&'a Reference>,
 }
 
-/// A line over the values of the varied knob.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Fit {
-    /// What is over what, with units.
-    what: &'static str,
-    slope: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    slope_error: Option<f64>,
-    intercept: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    r_squared: Option<f64>,
-    points: usize,
+/// The same lines of a published table.
+#[derive(Debug, Serialize)]
+struct Published<'a> {
+    citation: &'a str,
+    fits: Vec<Fit>,
 }
 
 impl Measured {
@@ -73,75 +74,34 @@ impl Measured {
             levels,
         }
     }
+
+    fn point(&self) -> Option<effect::Point> {
+        let signature = self.signature?;
+        Some(effect::Point {
+            added: self.network,
+            base_ms: signature.base_ms,
+            peak_op_s: signature.peak_op_s,
+        })
+    }
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(curves: &'a [Measured]) -> Self {
-        let over = |value: &dyn Fn(Added) -> Option<f64>, y: &dyn Fn(&Signature) -> f64| -> Vec<(f64, f64)> {
-            curves
-                .iter()
-                .filter_map(|curve| Some((value(curve.network)?, y(&curve.signature?))))
-                .collect()
-        };
-        let latency = |added| {
-            if let Added::LatencyUs(us) = added {
-                Some(us)
-            } else {
-                None
-            }
-        };
-        let overhead = |added| {
-            if let Added::OverheadUs(us) = added {
-                Some(us)
-            } else {
-                None
-            }
-        };
-        let gap = |added| {
-            if let Added::GapUs(us) = added {
-                Some(us)
-            } else {
-                None
-            }
-        };
-        let fits = [
-            // Two one-way latencies for each operation are predicted, three were observed (section 5.2).
-            (
-                "base response time in us over one-way latency in us",
-                over(&latency, &|s| 1e3 * s.base_ms),
-            ),
-            // 1/(Serv + 2.4 o): the slope counts overheads per operation, the intercept is Serv.
-            (
-                "1/peak in us per operation over overhead in us",
-                over(&overhead, &|s| 1e6 / s.peak_op_s),
-            ),
-            (
-                "base response time in us over overhead in us",
-                over(&overhead, &|s| 1e3 * s.base_ms),
-            ),
-            (
-                "1/peak in us per operation over gap in us",
-                over(&gap, &|s| 1e6 / s.peak_op_s),
-            ),
-        ];
-        let fits = fits.into_iter().filter_map(|(what, points)| {
-            let line = Line::fit(&points).ok()?;
-            Some(Fit {
-                what,
-                slope: line.slope,
-                slope_error: line.slope_error,
-                intercept: line.intercept,
-                r_squared: line.r_squared,
-                points: line.points,
-            })
-        });
+    pub(super) fn new(curves: &'a [Measured], reference: Option<&'a Reference>) -> Self {
+        let points: Vec<effect::Point> = curves.iter().filter_map(Measured::point).collect();
         Self {
             curves,
-            fits: fits.collect(),
+            fits: effect::fits(&points),
+            published: reference.map(|reference| Published {
+                citation: reference.citation(),
+                fits: effect::fits(&reference.points()),
+            }),
+            points,
+            published_points: reference.map(Reference::points).unwrap_or_default(),
+            reference,
         }
     }
 
-    /// Writes curve.csv, curve.json and curve.svg.
+    /// Writes curve.csv, curve.json, curve.svg, curve.html and, with a varied knob, effect.svg.
     pub(super) fn write(&self, out: &Path, model: Option<&NfsServer>) -> anyhow::Result<()> {
         if self.curves.is_empty() {
             return Ok(());
@@ -152,10 +112,38 @@ impl<'a> Report<'a> {
         };
         write("curve.csv", self.csv())?;
         write("curve.json", serde_json::to_string_pretty(self)?)?;
-        write(
-            "curve.svg",
-            self.chart(model).to_svg().context("drawing the chart")?,
-        )
+        let chart = self.chart(model);
+        let effect = effect::chart(
+            &self.points,
+            self.reference
+                .map(|reference| (reference.citation(), self.published_points.as_slice())),
+        );
+        write("curve.svg", chart.to_svg().context("drawing the chart")?)?;
+        if let Some(effect) = &effect {
+            write("effect.svg", effect.to_svg().context("drawing the effect")?)?;
+        }
+        write("curve.html", self.page(&chart, effect.as_ref())?.to_html())
+    }
+
+    fn page(&self, chart: &Chart, effect: Option<&Chart>) -> anyhow::Result<Page> {
+        let mut page = Page::new("NFS response time over throughput")
+            .facts([
+                ("perturb", env!("CARGO_PKG_VERSION").to_owned()),
+                ("kernel", kernel()),
+                ("command", command_line()),
+            ])
+            .chart(chart)
+            .context("drawing the chart")?;
+        if let Some(effect) = effect {
+            page = page.chart(effect).context("drawing the effect")?;
+        }
+        if let Some(reference) = self.reference {
+            page = page
+                .heading(reference.citation())
+                .chart(&reference.chart())
+                .context("drawing the reference")?;
+        }
+        Ok(page.heading("Figures").verbatim(&self.to_string()))
     }
 
     fn csv(&self) -> String {
@@ -287,17 +275,12 @@ impl std::fmt::Display for Report<'_> {
         }
         writeln!(formatter, "{}", self.signatures())?;
         for fit in &self.fits {
-            writeln!(
-                formatter,
-                "{}: slope {}{}, intercept {}, r² {} ({} points)",
-                fit.what,
-                number(fit.slope),
-                fit.slope_error
-                    .map_or(String::new(), |error| format!(" ± {}", number(error))),
-                number(fit.intercept),
-                number(fit.r_squared),
-                fit.points
-            )?;
+            writeln!(formatter, "{fit}")?;
+        }
+        if let Some(published) = &self.published {
+            for fit in &published.fits {
+                writeln!(formatter, "{}: {fit}", published.citation)?;
+            }
         }
         Ok(())
     }
@@ -349,4 +332,19 @@ impl Report<'_> {
         }
         table
     }
+}
+
+fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    format!("perturb {}", words.join(" "))
 }

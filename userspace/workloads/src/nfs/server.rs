@@ -11,6 +11,7 @@ mod dispatch;
 mod memory;
 mod procedures;
 mod service;
+mod work;
 
 use std::{
     collections::BTreeMap,
@@ -299,6 +300,8 @@ async fn converse_in_time(
                 // The writer is gone when the connection is.
                 let _ = ready.send((out, permit));
             });
+            // After a burnt time the reply is due now, and may be on the way before the next call is taken.
+            tokio::task::yield_now().await;
         }
         while waiting.try_join_next().is_some() {}
         records.stream.reserve(32 * 1024);

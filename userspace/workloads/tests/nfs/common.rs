@@ -15,6 +15,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) const INSTANT: ServiceModel = ServiceModel {
     fixed_delay: Duration::ZERO,
     cpu: None,
+    burn: false,
     disks: None,
     seed: 1,
 };

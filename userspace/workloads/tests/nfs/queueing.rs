@@ -69,6 +69,7 @@ async fn the_model_predicts_the_server() {
             service: exponential(disk),
             cache: Cache::HitRatio(hit),
         }),
+        burn: false,
         seed: 5,
     };
     let delaying = ServiceModel {

@@ -9,13 +9,15 @@
 //! join the queues in the order of their coming.
 //! The cache is either a probability, or a least-recently-used set of 8 KiB blocks that requests
 //! really touch; writes leave their block in it and do not wait for a disk (non-volatile memory).
+//! The processor's time is waited for, or burnt (`burn`): then a request occupies a processor of this
+//! machine, which whatever else runs there, such as an emulated network's overhead, shares with it.
 
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use perturb_stats::SplitMix64;
 
-use super::memory::Number;
+use super::{memory::Number, work::Work};
 
 /// Bytes of a cache block.
 pub(super) const CACHE_BLOCK: u64 = 8192;
@@ -56,6 +58,9 @@ pub struct ServiceModel {
     pub fixed_delay: Duration,
     /// The processor, if it takes any time.
     pub cpu: Option<Service>,
+    /// Whether the processor is really occupied for that time.
+    #[serde(default)]
+    pub burn: bool,
     /// The disks behind the cache, if there are any.
     pub disks: Option<Disks>,
     /// Where the random service times begin.
@@ -86,6 +91,7 @@ pub(super) struct Touch {
 pub(super) struct Queues {
     model: ServiceModel,
     random: SplitMix64,
+    work: Option<Work>,
     cpu_free: Instant,
     /// When each disk is free.
     disks_free: Vec<Instant>,
@@ -121,17 +127,25 @@ impl Queues {
         Self {
             model,
             random: SplitMix64::new(model.seed),
+            work: (model.burn && model.cpu.is_some()).then(Work::calibrate),
             cpu_free: now,
             disks_free: vec![now; model.disks.map_or(0, |disks| disks.count)],
             cached,
         }
     }
 
-    /// When a request that comes now is answered.
+    /// When a request that comes now is answered. Burns the processor's time, if it is to be burnt.
     pub(super) fn departure(&mut self, now: Instant, touch: Option<Touch>) -> Instant {
         let mut at = now;
         if let Some(cpu) = self.model.cpu {
-            at = at.max(self.cpu_free) + cpu.draw(&mut self.random);
+            let time = cpu.draw(&mut self.random);
+            at = match &self.work {
+                Some(work) => {
+                    work.take(time);
+                    Instant::now()
+                }
+                None => at.max(self.cpu_free) + time,
+            };
             self.cpu_free = at;
         }
         if let Some(disks) = self.model.disks
@@ -189,9 +203,27 @@ mod tests {
         ServiceModel {
             fixed_delay: Duration::ZERO,
             cpu,
+            burn: false,
             disks,
             seed: 1,
         }
+    }
+
+    #[test]
+    fn burnt_time_passes_before_the_answer() {
+        let burning = ServiceModel {
+            burn: true,
+            ..model(Some(fixed(MILLI)), None)
+        };
+        let start = Instant::now();
+        let mut queues = Queues::new(burning, start);
+        let begun = Instant::now();
+        for _ in 0..20 {
+            let now = Instant::now();
+            assert!(queues.departure(now, None) > now);
+        }
+        // A processor that has become faster since it was calibrated needs less.
+        assert!(begun.elapsed() > 10 * MILLI, "{:?}", begun.elapsed());
     }
 
     #[test]
