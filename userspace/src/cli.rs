@@ -28,6 +28,7 @@ const LACKING: u8 = 3;
 const EXAMPLES: &str = "\
 Examples:
   perturb run configs/wan.yaml -- ping -c 3 h2       two private hosts, gone afterwards
+  perturb run --mpi my.yaml --hosts 8 -- ./solver    an MPI program, one rank per private host
   perturb check my.yaml                              is it valid, and what does it mean?
   sudo perturb apply my.yaml --iface eth0            until Ctrl-C; eth0 is left as it was found
   sudo perturb apply my.yaml --iface eth0 --detach   until `perturb clear`
@@ -89,6 +90,9 @@ enum Command {
     /// The first process of a private host
     #[command(hide = true)]
     Stage(inside::Stage),
+    /// Inside `run`: mpirun's way to another private host, called as `ssh` would be
+    #[command(hide = true)]
+    Agent(inside::Agent),
 }
 
 #[derive(Args, Debug)]
@@ -158,6 +162,9 @@ struct Run {
     /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
     #[arg(long)]
     sandbox: bool,
+    /// Run the command as an MPI program, one rank per host (Open MPI's mpirun, told about the hosts).
+    #[arg(long)]
+    mpi: bool,
     /// Show the eBPF programs' own messages.
     #[arg(long, short)]
     verbose: bool,
@@ -265,6 +272,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
             Ok(DONE)
         }
         Command::Stage(args) => inside::stage(&args),
+        Command::Agent(args) => match inside::agent(&args)? {},
     }
 }
 

@@ -117,12 +117,17 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         return sandboxed(args);
     }
     let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
+    let command = if args.mpi {
+        lab::mpi::command(args.hosts, args.command)?
+    } else {
+        args.command
+    };
     let request = lab::run::Request {
         prepared,
         hosts: args.hosts,
         pacing: args.pacing.into(),
         verbose: args.verbose,
-        command: args.command,
+        command,
     };
     runtime()?.block_on(lab::run::run(request))
 }
@@ -147,6 +152,9 @@ fn sandboxed(args: Run) -> anyhow::Result<u8> {
     ];
     if args.verbose {
         argv.push("--verbose".into());
+    }
+    if args.mpi {
+        argv.push("--mpi".into());
     }
     argv.push(args.profile.into());
     argv.push("--".into());

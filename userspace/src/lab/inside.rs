@@ -60,6 +60,25 @@ pub struct On {
     command: Vec<OsString>,
 }
 
+/// Arguments of `perturb agent`: those that mpirun gives to ssh.
+#[derive(Args, Debug)]
+pub struct Agent {
+    /// Name of the private host.
+    host: String,
+    /// Words of a shell command.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Runs a shell command on another private host, as ssh would.
+pub fn agent(args: &Agent) -> anyhow::Result<std::convert::Infallible> {
+    let line = args.command.join(std::ffi::OsStr::new(" "));
+    on(&On {
+        host: args.host.clone(),
+        command: vec!["sh".into(), "-c".into(), line],
+    })
+}
+
 /// Runs a command on another private host; for use inside `perturb run`.
 pub fn on(args: &On) -> anyhow::Result<std::convert::Infallible> {
     let path = Path::new(NAMES).join(&args.host);

@@ -1,0 +1,111 @@
+//! `perturb run --mpi`: a program over the private hosts, one rank on each.
+//!
+//! mpirun (Open MPI 4) runs on h1 and starts a daemon on each other host through `perturb agent`, where it would use
+//! ssh. It takes the private hosts for machines of their own, since each has a name of its own, so what it must be
+//! told is what it cannot find out: that their processes share this machine's processors (no binding, and a rank that
+//! waits yields), and that messages go over the emulated wire (TCP, eth0; no shared memory).
+//!
+//! What it lacks: other MPI implementations, and more than one rank per host.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io,
+    path::PathBuf,
+};
+
+use super::{INTERFACE, name};
+
+/// The program that starts ranks.
+const LAUNCHER: &str = "mpirun";
+
+/// What mpirun is told about the private hosts.
+const SETTINGS: [(&str, &str); 7] = [
+    ("pml", "ob1"),
+    ("btl", "tcp,self"),
+    ("btl_tcp_if_include", INTERFACE),
+    ("oob_tcp_if_include", INTERFACE),
+    ("mpi_yield_when_idle", "1"),
+    // h1 starts all daemons.
+    ("plm_rsh_no_tree_spawn", "1"),
+    // The hosts are network namespaces, which have no cgroup or topology of their own to look for.
+    ("hwloc_base_binding_policy", "none"),
+];
+
+/// Why an MPI program cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum MpiError {
+    /// No launcher.
+    #[error(
+        "--mpi: there is no {LAUNCHER} in PATH; install Open MPI (on Debian `apt-get install openmpi-bin`)"
+    )]
+    NoLauncher,
+    /// Where this executable is.
+    #[error("--mpi: finding this executable: {0}")]
+    Executable(io::Error),
+    /// mpirun splits the agent's command line at white space.
+    #[error(
+        "--mpi: this executable is {}; {LAUNCHER} cannot start an agent whose path contains white space, so move or \
+         link it elsewhere",
+        .0.display()
+    )]
+    WhiteSpace(PathBuf),
+}
+
+/// The command that runs `program` with one rank on each of `hosts` hosts, for h1.
+pub fn command(hosts: u32, program: Vec<OsString>) -> Result<Vec<OsString>, MpiError> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    if !env::split_paths(&path).any(|directory| directory.join(LAUNCHER).is_file()) {
+        return Err(MpiError::NoLauncher);
+    }
+    let executable = env::current_exe().map_err(MpiError::Executable)?;
+    if executable.to_string_lossy().contains(char::is_whitespace) {
+        return Err(MpiError::WhiteSpace(executable));
+    }
+    let mut agent = executable.into_os_string();
+    agent.push(" agent");
+    Ok(launch(hosts, &agent, program))
+}
+
+fn launch(hosts: u32, agent: &OsStr, program: Vec<OsString>) -> Vec<OsString> {
+    let names: Vec<String> = (1..=hosts).map(|number| name(number) + ":1").collect();
+    let mut command: Vec<OsString> = vec![
+        LAUNCHER.into(),
+        "--allow-run-as-root".into(),
+        "-np".into(),
+        hosts.to_string().into(),
+        "--host".into(),
+        names.join(",").into(),
+        "--bind-to".into(),
+        "none".into(),
+    ];
+    let mut set = |key: &str, value: &OsStr| command.extend(["--mca".into(), key.into(), value.into()]);
+    for (key, value) in SETTINGS {
+        set(key, OsStr::new(value));
+    }
+    set("plm_rsh_agent", agent);
+    command.extend(program);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_stand_on_hosts_of_their_own() {
+        let command = launch(
+            3,
+            OsStr::new("/bin/perturb agent"),
+            vec!["a.out".into(), "-x".into()],
+        );
+        let text: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+        assert!(text.windows(2).any(|pair| pair == ["--host", "h1:1,h2:1,h3:1"]));
+        assert!(text.windows(2).any(|pair| pair == ["-np", "3"]));
+        assert!(
+            text.windows(3)
+                .any(|words| words == ["--mca", "plm_rsh_agent", "/bin/perturb agent"])
+        );
+        assert!(text.ends_with(&["a.out".into(), "-x".into()]));
+    }
+}
