@@ -3,6 +3,8 @@
 mod emulate;
 mod files;
 
+pub(crate) use emulate::in_sandbox;
+
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -13,7 +15,7 @@ use perturb_dataplane::{
 use crate::{
     controller::setup::{PacerChoice, Pacing, ProfileError},
     lab::{MAX_HOSTS, inside},
-    locality, nfs, predict,
+    locality, nfs, predict, rto,
 };
 
 /// Done.
@@ -69,6 +71,8 @@ enum Command {
     On(inside::On),
     /// NFS: a SPECsfs-like load, a server in memory, the response-time curve
     Nfs(nfs::Nfs),
+    /// TCP between private hosts, all to all, and its time-outs, beside what PlogPT predicts
+    Rto(rto::RtoArgs),
     /// What would a program do on another network? The models of five papers
     Predict(predict::PredictArgs),
     /// Locality of a sequence of requests, and its working sets
@@ -174,7 +178,7 @@ struct Run {
 }
 
 #[derive(Args, Clone, Copy, Debug)]
-struct PacingArgs {
+pub(crate) struct PacingArgs {
     /// What keeps the time.
     #[arg(long, value_enum, default_value_t = PacerName::Auto)]
     pacer: PacerName,
@@ -193,7 +197,7 @@ impl From<PacingArgs> for Pacing {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PacerName {
+pub(crate) enum PacerName {
     /// fq where the kernel has it, else user.
     Auto,
     /// sch_fq: the kernel keeps the time.
@@ -213,7 +217,7 @@ impl From<PacerName> for PacerChoice {
 }
 
 /// A time as profiles write it.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: perturb_profile::Duration = text.parse().map_err(|error| format!("{error}"))?;
     let duration = Duration::from_nanos(parsed.nanos());
     if duration.is_zero() {
@@ -260,6 +264,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Run(args) => emulate::run(args),
         Command::On(args) => match inside::on(&args)? {},
         Command::Nfs(args) => nfs::run(args),
+        Command::Rto(args) => rto::run(&args),
         Command::Predict(args) => predict::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
         Command::Locality(args) => locality::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
         Command::Schema => files::schema(),

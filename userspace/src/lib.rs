@@ -4,7 +4,7 @@
 //! cli ──► controller ──► registry (what is applied on this machine)
 //!   │         └────────► perturb-dataplane (programs, maps, devices)
 //!   ├───► lab (private hosts) ──► controller
-//!   ├───► nfs (perturb-workloads)
+//!   ├───► nfs, rto (perturb-workloads)
 //!   └───► predict, locality (perturb-models)
 //! ```
 
@@ -17,3 +17,4 @@ pub mod page;
 pub mod predict;
 pub mod registry;
 pub mod report;
+pub mod rto;

@@ -13,7 +13,7 @@ mod logpc;
 mod nfs;
 mod pipeline;
 mod plogpt;
-mod table;
+pub(crate) mod table;
 mod validate;
 mod whatif;
 

@@ -1,6 +1,6 @@
 //! Commands that emulate.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf};
 
 use anyhow::Context as _;
 use perturb_dataplane::programs::Pacer;
@@ -136,14 +136,11 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
 fn sandboxed(args: Run) -> anyhow::Result<u8> {
     // Errors in the profile need no kernel.
     Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
-    let sandbox = Sandbox::find().map_err(|error| Lacking(error.to_string()))?;
     let pacer = match args.pacing.pacer {
         PacerName::User => Pacer::User,
         PacerName::Auto | PacerName::Fq => Pacer::Fq,
     };
-    let executable = std::env::current_exe().context("finding this executable")?;
     let mut argv: Vec<OsString> = vec![
-        executable.into(),
         "run".into(),
         "--hosts".into(),
         args.hosts.to_string().into(),
@@ -159,8 +156,23 @@ fn sandboxed(args: Run) -> anyhow::Result<u8> {
     argv.push(args.profile.into());
     argv.push("--".into());
     argv.extend(args.command);
+    in_sandbox(argv, Vec::new(), args.verbose)
+}
+
+/// This executable with these arguments inside a user-mode kernel, which may write below the working directory and
+/// `writable`; its exit code.
+pub(crate) fn in_sandbox(
+    arguments: Vec<OsString>,
+    writable: Vec<PathBuf>,
+    verbose: bool,
+) -> anyhow::Result<u8> {
+    let sandbox = Sandbox::find().map_err(|error| Lacking(error.to_string()))?;
+    let executable = std::env::current_exe().context("finding this executable")?;
+    let mut argv: Vec<OsString> = vec![executable.into()];
+    argv.extend(arguments);
     let mut task = Task::new(argv)?;
-    task.verbose = args.verbose;
+    task.writable.extend(writable);
+    task.verbose = verbose;
     let status = sandbox.run(&task)?;
     Ok(perturb_sandbox::exit_code(status))
 }

@@ -95,6 +95,22 @@ impl Prepared {
         Self::compile(&loaded, expanded)
     }
 
+    /// Reads a profile as it is written.
+    pub fn read(path: &Path) -> Result<Profile, ProfileError> {
+        Ok(perturb_profile::load(path)?.profile)
+    }
+
+    /// The same without cuts: the whole path is folded when a packet is captured. It costs one hold instead of one for
+    /// each shared server, and makes servers look busy to packets that reach them earlier than those that were folded
+    /// before.
+    #[must_use]
+    pub fn coarse(mut self) -> Self {
+        for path in &mut self.tables.paths {
+            path.cuts = 0;
+        }
+        self
+    }
+
     fn compile(loaded: &Loaded, profile: Profile) -> Result<Self, ProfileError> {
         let has_topology = loaded.profile.topology.is_some();
         let tables = perturb_profile::compile(&profile, &loaded.files)?;

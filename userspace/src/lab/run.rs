@@ -41,7 +41,7 @@ pub struct Request {
 }
 
 /// The lease inside a lab: nobody else's traffic is at stake, so it is generous.
-const LEASE: Lease = Lease::For(Duration::from_secs(60));
+pub(crate) const LEASE: Lease = Lease::For(Duration::from_secs(60));
 
 /// Runs the command; its exit code.
 pub async fn run(request: Request) -> anyhow::Result<u8> {
@@ -52,7 +52,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
     let _quit = signal(SignalKind::quit())?;
 
     let lab = Lab::new(request.hosts, &request.prepared.profile.tcp)?;
-    let mut running = emulate(&lab, &request)?;
+    let mut running = emulate(&lab, &request.prepared, request.pacing, request.verbose)?;
     let logs = request
         .verbose
         .then(|| crate::report::follow_logs(running.emulation.programs()))
@@ -86,21 +86,27 @@ fn pass_on(pid: u32, signal: libc::c_int) {
     unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
-fn emulate(lab: &Lab, request: &Request) -> anyhow::Result<Running> {
+/// Puts a lab under emulation.
+pub(crate) fn emulate(
+    lab: &Lab,
+    prepared: &Prepared,
+    pacing: Pacing,
+    verbose: bool,
+) -> anyhow::Result<Running> {
     let registry = enter()?;
     let mut targets = lab.hosts.iter().map(target).collect::<anyhow::Result<Vec<_>>>()?;
-    if request.prepared.has_topology {
+    if prepared.has_topology {
         for target in &mut targets {
             target.rank = 0;
         }
     }
     let id = format!("run-{}", process::id());
     let conduct = Conduct {
-        pacing: request.pacing,
+        pacing,
         lease: LEASE,
-        verbose: request.verbose,
+        verbose,
     };
-    set_up(&registry, &id, &request.prepared, targets, conduct)
+    set_up(&registry, &id, prepared, targets, conduct)
 }
 
 fn target(host: &Host) -> anyhow::Result<Target> {

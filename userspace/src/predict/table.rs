@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 /// A table under construction.
-pub(super) struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     /// Columns of text, which stand to the left.
     text: usize,
@@ -11,7 +11,7 @@ pub(super) struct Table {
 
 impl Table {
     /// A table with these headings; the first `text` columns hold text.
-    pub(super) fn new(text: usize, header: &[&str]) -> Self {
+    pub(crate) fn new(text: usize, header: &[&str]) -> Self {
         Self {
             rows: vec![header.iter().map(|&cell| cell.to_owned()).collect()],
             text,
@@ -19,12 +19,12 @@ impl Table {
     }
 
     /// Adds a row.
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     /// Prints it, columns two spaces apart.
-    pub(super) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let widths = self.widths();
         for row in &self.rows {
             let mut line = String::new();
@@ -71,7 +71,7 @@ impl Table {
 }
 
 /// A number as people read it: six significant digits, no trailing zeros.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
@@ -88,7 +88,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// A number that may not be there.
-pub(super) fn optional(value: Option<f64>) -> String {
+pub(crate) fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), number)
 }
 

@@ -1,4 +1,5 @@
 //! Traffic generators and servers. None of them knows whether emulation is on.
 
+pub mod collective;
 pub mod nfs;
 mod timer;

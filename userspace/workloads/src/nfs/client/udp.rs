@@ -101,5 +101,5 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    ) || error.raw_os_error() == Some(nix::libc::ENOBUFS)
+    ) || error.raw_os_error() == Some(libc::ENOBUFS)
 }

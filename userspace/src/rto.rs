@@ -1,0 +1,236 @@
+//! `perturb rto`: real TCP between private hosts over a profile's network, round by round, beside what PlogPT and
+//! PlogP predict.
+//!
+//! ```text
+//! cli ──► rto ──► lab (hosts), controller (emulation)
+//!           ├───► experiment: a thread per host ──► workloads::collective
+//!           ├───► counters: TCP's own, per host     ├───► prediction ──► models::plogpt
+//!           └───► results ──► table, JSON, CSV, SVG
+//! ```
+
+mod counters;
+mod experiment;
+mod output;
+mod prediction;
+mod results;
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use perturb_profile::{Profile, Size};
+use perturb_workloads::collective::Algorithm;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    cli::PacingArgs,
+    controller::setup::Prepared,
+    lab::{self, Lab, MAX_HOSTS},
+};
+use results::Series;
+
+/// Exit code of a process that was interrupted.
+const INTERRUPTED: u8 = 130;
+
+const EXAMPLES: &str = "\
+Examples:
+  perturb rto configs/plogpt-2007.yaml --message 4KiB,16KiB,64KiB,256KiB
+  perturb rto configs/plogpt-today.yaml --algorithm alltoall-a --message 128KiB --rounds 50 --json
+  perturb rto configs/plogpt-2007.yaml --message 1KiB,8KiB,32KiB,128KiB,512KiB --svg fig17.svg --csv rounds.csv
+
+A round is delayed by the time-out if the kernel counted time-outs in it and it took longer than the
+fastest round by a whole multiple of the time-out, within a fifth.";
+
+/// Arguments of `perturb rto`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, after_long_help = EXAMPLES)]
+pub struct RtoArgs {
+    /// The profile: a topology, or any other network.
+    pub profile: PathBuf,
+    /// How many hosts, one rank on each.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
+    pub hosts: u32,
+    /// Size of each message, e.g. 64KiB; several sizes are tried one after the other.
+    #[arg(long, value_delimiter = ',', value_name = "SIZE", required = true, value_parser = size)]
+    pub message: Vec<u64>,
+    /// Who sends to whom.
+    #[arg(long, value_enum, default_value_t = AlgorithmName::AlltoallB)]
+    pub algorithm: AlgorithmName,
+    /// Rounds that are measured, for each size.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rounds: u32,
+    /// Rounds before them, which open TCP's windows.
+    #[arg(long, default_value_t = 2)]
+    pub warmup: u32,
+    /// Silence between rounds.
+    #[arg(long, value_name = "TIME", value_parser = crate::cli::duration, default_value = "20ms")]
+    pub pause: Duration,
+    /// How far apart nominally simultaneous events are taken to be in the prediction: PlogPT's J.
+    #[arg(long, value_name = "TIME", value_parser = crate::cli::duration, default_value = "100us")]
+    pub jitter: Duration,
+    /// Print one JSON object, or an array if there are several sizes.
+    #[arg(long)]
+    pub json: bool,
+    /// Write a line for each round.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Draw time against message size, measured over predicted.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pacing: PacingArgs,
+    /// Compute a packet's whole path when it is sent, instead of holding it up to each shared server.
+    #[arg(long)]
+    pub coarse: bool,
+    /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
+    #[arg(long)]
+    pub sandbox: bool,
+}
+
+/// [`Algorithm`] on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AlgorithmName {
+    /// Each step waits for its send and its receive (fig. 13 A).
+    #[value(name = "alltoall-a")]
+    AlltoallA,
+    /// Each step waits for its send only (fig. 13 B).
+    #[value(name = "alltoall-b")]
+    AlltoallB,
+    /// All send to the first host at once.
+    Incast,
+}
+
+impl AlgorithmName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::AlltoallA => "alltoall-a",
+            Self::AlltoallB => "alltoall-b",
+            Self::Incast => "incast",
+        }
+    }
+
+    fn algorithm(self) -> Algorithm {
+        match self {
+            Self::AlltoallA => Algorithm::AlltoallA,
+            Self::AlltoallB => Algorithm::AlltoallB,
+            Self::Incast => Algorithm::Incast,
+        }
+    }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let size: Size = text.parse().map_err(|error| format!("{error}"))?;
+    match size.bytes() {
+        0 => Err("must be at least 1 byte".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Runs the experiment; the exit code.
+pub fn run(args: &RtoArgs) -> anyhow::Result<u8> {
+    // Errors in the profile come first, and need neither root nor kernel.
+    let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
+    if args.sandbox {
+        return sandboxed(args);
+    }
+    let prepared = if args.coarse { prepared.coarse() } else { prepared };
+    let written = Prepared::read(&args.profile)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    match runtime.block_on(measure(args, &prepared, written))? {
+        Some(series) => conclude(args, &series).map(|()| 0),
+        None => Ok(INTERRUPTED),
+    }
+}
+
+/// Measures every size; nothing if it was interrupted.
+async fn measure(
+    args: &RtoArgs,
+    prepared: &Prepared,
+    written: Profile,
+) -> anyhow::Result<Option<Vec<Series>>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let lab = Lab::new(args.hosts, &prepared.profile.tcp)?;
+    let mut running = lab::run::emulate(&lab, prepared, args.pacing.into(), false)?;
+    let plan = experiment::Plan {
+        algorithm: args.algorithm.algorithm(),
+        name: args.algorithm.name(),
+        messages: args.message.clone(),
+        rounds: args.rounds,
+        warmup: args.warmup,
+        pause: args.pause,
+        jitter: args.jitter,
+        profile: written,
+    };
+    let mut measured = experiment::start(&lab, plan, running.record.clone())?;
+    let mut renewals = tokio::time::interval(lab::run::LEASE.period());
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut measured => break Some(outcome.context("the experiment's thread has ended")?),
+            _ = interrupt.recv() => break None,
+            _ = terminate.recv() => break None,
+            _ = hangup.recv() => break None,
+            _ = renewals.tick() => {
+                lab::run::LEASE.renew(running.emulation.loader())?;
+                running.publish()?;
+            }
+        }
+    };
+    running.publish()?;
+    crate::report::warn_of_unintended_drops(&running)?;
+    running.abandon()?;
+    outcome.transpose()
+}
+
+/// Prints and writes what was asked for.
+fn conclude(args: &RtoArgs, series: &[Series]) -> anyhow::Result<()> {
+    if let Some(path) = &args.csv {
+        write(path, &output::csv(series))?;
+    }
+    if let Some(path) = &args.svg {
+        let title = format!("{} over {}", args.algorithm.name(), args.profile.display());
+        write(path, &output::svg(series, &title)?)?;
+    }
+    let mut out = std::io::stdout().lock();
+    match series {
+        [one] if args.json => serde_json::to_writer(&mut out, one)?,
+        all if args.json => serde_json::to_writer(&mut out, all)?,
+        all => output::print(all, &mut out)?,
+    }
+    if args.json {
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The same command inside a user-mode kernel, which may write beside the files asked for.
+fn sandboxed(args: &RtoArgs) -> anyhow::Result<u8> {
+    let without: Vec<OsString> = std::env::args_os()
+        .skip(1)
+        .filter(|word| word != "--sandbox")
+        .collect();
+    let writable = [&args.csv, &args.svg]
+        .into_iter()
+        .flatten()
+        .map(|path| {
+            let path = std::path::absolute(path).with_context(|| format!("finding {}", path.display()))?;
+            let directory = path.parent().unwrap_or(Path::new("/")).to_path_buf();
+            Ok(directory)
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    crate::cli::in_sandbox(without, writable, false)
+}

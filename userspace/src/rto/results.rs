@@ -1,0 +1,160 @@
+//! What was measured for one message size, and what follows from it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use perturb_stats::Sample;
+use serde::Serialize;
+
+use super::{
+    counters::TcpCounters,
+    prediction::{Observed, Predicted, Prediction},
+};
+
+/// How near to a whole multiple of the time-out a delay must lie, as a share of the time-out.
+const NEAR: f64 = 0.2;
+
+/// One round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    /// Until the last rank's end.
+    pub(super) ms: f64,
+    /// Of all hosts.
+    pub(super) tcp: TcpCounters,
+}
+
+/// The rounds of one message size; the keys of `perturb rto --json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Series {
+    pub(super) algorithm: &'static str,
+    pub(super) hosts: u32,
+    pub(super) message_bytes: u64,
+    pub(super) rounds_ms: Vec<f64>,
+    /// What a round takes without time-outs: PlogPT's prediction, PlogP's where there is none.
+    pub(super) ideal_ms: f64,
+    /// Rounds with time-outs that took a whole multiple of the time-out longer than the fastest.
+    pub(super) near_rto_multiple: usize,
+    pub(super) tcp: TcpCounters,
+    /// Packets dropped by the emulated network.
+    pub(super) drops: u64,
+    pub(super) predicted_ms: Predicted,
+    /// Where they were dropped.
+    pub(super) drops_by_server: BTreeMap<String, u64>,
+    /// Time-outs in each round.
+    pub(super) timeouts_by_round: Vec<u64>,
+    /// Time-outs in a row that PlogPT predicts.
+    pub(super) predicted_timeouts: u32,
+    pub(super) rto_ms: f64,
+    /// One way, of a small message between the farthest hosts, measured.
+    pub(super) latency_us: f64,
+    #[serde(skip)]
+    pub(super) rounds: Vec<Round>,
+}
+
+impl Series {
+    pub(super) fn new(
+        algorithm: &'static str,
+        observed: Observed,
+        rounds: Vec<Round>,
+        drops_by_server: BTreeMap<String, u64>,
+        prediction: Prediction,
+    ) -> Self {
+        let Prediction {
+            predicted,
+            timeouts,
+            rto,
+        } = prediction;
+        Self {
+            algorithm,
+            hosts: observed.hosts,
+            message_bytes: observed.message,
+            rounds_ms: rounds.iter().map(|round| round.ms).collect(),
+            ideal_ms: predicted.plogpt_without_timeouts.unwrap_or(predicted.plogp),
+            near_rto_multiple: near_multiples(&rounds, rto),
+            tcp: rounds.iter().map(|round| round.tcp).sum(),
+            drops: drops_by_server.values().sum(),
+            predicted_ms: predicted,
+            drops_by_server,
+            timeouts_by_round: rounds.iter().map(|round| round.tcp.timeouts).collect(),
+            predicted_timeouts: timeouts,
+            rto_ms: rto,
+            latency_us: micros(observed.latency),
+            rounds,
+        }
+    }
+
+    /// The rounds' times; one round stands for itself.
+    pub(super) fn sample(&self) -> Option<Sample> {
+        Sample::new(self.rounds_ms.clone()).ok()
+    }
+
+    /// Median of the rounds, ms.
+    pub(super) fn median(&self) -> f64 {
+        match self.sample() {
+            Some(sample) => sample.median(),
+            None => self.rounds_ms.first().copied().unwrap_or(f64::NAN),
+        }
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// Counts the rounds that were delayed by the time-out: some TCP counted one, and the delay beyond the fastest round
+/// is nearly a multiple of it.
+fn near_multiples(rounds: &[Round], rto: f64) -> usize {
+    let fastest = rounds.iter().map(|round| round.ms).fold(f64::INFINITY, f64::min);
+    // If all were delayed, so was the fastest.
+    let undelayed = rounds.iter().any(|round| round.tcp.timeouts == 0);
+    let base = if undelayed {
+        fastest
+    } else {
+        (fastest - rto).max(0.0)
+    };
+    rounds
+        .iter()
+        .filter(|round| {
+            let multiple = (round.ms - base) / rto;
+            round.tcp.timeouts > 0 && multiple.round() >= 1.0 && (multiple - multiple.round()).abs() <= NEAR
+        })
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(ms: f64, timeouts: u64) -> Round {
+        Round {
+            ms,
+            tcp: TcpCounters {
+                timeouts,
+                ..TcpCounters::default()
+            },
+        }
+    }
+
+    #[test]
+    fn a_delayed_round_has_a_time_out_and_its_length() {
+        let rounds = [
+            round(40.0, 0),
+            round(45.0, 0),
+            // Delayed once, twice, and with a few ms of slow start.
+            round(242.0, 1),
+            round(441.0, 3),
+            round(270.0, 1),
+            // Slow, but by nothing of TCP's; and a time-out that nobody waited for.
+            round(240.0, 0),
+            round(48.0, 1),
+            // Between two multiples.
+            round(140.0, 1),
+        ];
+        assert_eq!(near_multiples(&rounds, 200.0), 3);
+    }
+
+    #[test]
+    fn all_may_be_delayed() {
+        let rounds = [round(230.0, 1), round(235.0, 1), round(431.0, 2)];
+        assert_eq!(near_multiples(&rounds, 200.0), 3);
+    }
+}

@@ -1,0 +1,123 @@
+//! One side of a connection between two ranks.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::TcpStream,
+    os::fd::{AsFd as _, AsRawFd as _},
+};
+
+use nix::poll::{PollFd, PollFlags};
+
+/// What messages consist of.
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    stream: TcpStream,
+    /// Bytes that the kernel has not taken yet.
+    to_send: u64,
+    /// The kernel has taken all, and has not yet said that all is transmitted.
+    untransmitted: bool,
+    /// Bytes that have arrived and were not waited for yet.
+    pub(super) received: u64,
+}
+
+impl Peer {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let nothing: libc::c_int = 1;
+        // SAFETY: the descriptor is open, and the option's value is an int.
+        let set = unsafe {
+            libc::setsockopt(
+                stream.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_NOTSENT_LOWAT,
+                (&raw const nothing).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        if set != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            stream,
+            to_send: 0,
+            untransmitted: false,
+            received: 0,
+        })
+    }
+
+    /// Whether a message is not yet transmitted.
+    pub(super) fn is_sending(&self) -> bool {
+        self.to_send > 0 || self.untransmitted
+    }
+
+    /// What to wait for.
+    pub(super) fn interest(&self) -> PollFd<'_> {
+        let mut events = PollFlags::POLLIN;
+        if self.is_sending() {
+            events |= PollFlags::POLLOUT;
+        }
+        PollFd::new(self.stream.as_fd(), events)
+    }
+
+    /// Begins to send a message.
+    pub(super) fn begin(&mut self, message: u64) -> io::Result<()> {
+        self.to_send += message;
+        self.untransmitted = true;
+        self.write()
+    }
+
+    /// Does what can be done.
+    pub(super) fn advance(&mut self, events: PollFlags, buffer: &mut [u8]) -> io::Result<()> {
+        if events.intersects(PollFlags::POLLIN | PollFlags::POLLERR | PollFlags::POLLHUP) {
+            self.read(buffer)?;
+        }
+        if events.contains(PollFlags::POLLOUT) {
+            if self.to_send > 0 {
+                self.write()?;
+            } else {
+                self.untransmitted = false;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while self.to_send > 0 {
+            let part = ZEROS
+                .len()
+                .min(usize::try_from(self.to_send).unwrap_or(usize::MAX));
+            match self.stream.write(&ZEROS[..part]) {
+                Ok(written) => self.to_send -= written as u64,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        loop {
+            match self.stream.read(buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.received += read as u64,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Bytes sent that the other side has not acknowledged.
+    pub(super) fn unacknowledged(&self) -> io::Result<u64> {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: TIOCOUTQ (SIOCOUTQ) writes an int.
+        if unsafe { libc::ioctl(self.stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(u64::from(bytes.unsigned_abs()))
+    }
+}
