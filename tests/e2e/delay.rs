@@ -44,6 +44,7 @@ fn errors(setting: &Setting, emulator: Emulator, milliseconds: u64, profile: &st
         Link {
             netem: &netem,
             perturb: profile,
+            delay: None,
         },
     )?;
     let delays = measure::delays(&bed, PACKETS, latency).with_context(|| format!("{emulator:?}"))?;

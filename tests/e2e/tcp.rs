@@ -31,6 +31,7 @@ fn goodput_is_enough(setting: &Setting, flows: usize) -> Result<()> {
         let link = Link {
             netem: "delay 20ms",
             perturb: "latency: 20ms",
+            delay: None,
         };
         let emulation = Emulation::start(&setting.product, &bed, emulator, link)?;
         let goodput = streams::goodput(

@@ -1,9 +1,12 @@
 //! What lies between the hosts of a bed: nothing, netem, or perturb.
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
 
 use crate::{
     bed::{Bed, INTERFACE},
+    edt::Edt,
     product::{Applied, Pacer, Product},
 };
 
@@ -14,15 +17,18 @@ pub enum Emulator {
     Off,
     /// tc-netem, at both ends.
     Netem,
+    /// A departure time for sch_fq and nothing else, at both ends.
+    Edt,
     /// perturb, at the left end.
     Perturb(Pacer),
 }
 
 impl Emulator {
     /// All of them, the control first.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Off,
         Self::Netem,
+        Self::Edt,
         Self::Perturb(Pacer::Fq),
         Self::Perturb(Pacer::User),
     ];
@@ -33,6 +39,7 @@ impl Emulator {
         match self {
             Self::Off => "off",
             Self::Netem => "netem",
+            Self::Edt => "plain EDT+fq",
             Self::Perturb(Pacer::Fq) => "perturb fq",
             Self::Perturb(Pacer::User) => "perturb user",
         }
@@ -46,6 +53,8 @@ pub struct Link<'a> {
     pub netem: &'a str,
     /// A profile of perturb.
     pub perturb: &'a str,
+    /// For the plain use of fq, which knows nothing else.
+    pub delay: Option<Duration>,
 }
 
 /// An emulation at work; dropping it ends it.
@@ -55,6 +64,8 @@ pub enum Emulation<'a> {
     Off,
     /// netem on both ends of a bed.
     Netem(Netem<'a>),
+    /// Plain fq on both ends.
+    Edt(Edt<'a>),
     /// perturb.
     Perturb(Applied<'a>),
 }
@@ -74,6 +85,10 @@ impl<'a> Emulation<'a> {
                 }
                 started
             }
+            Emulator::Edt => {
+                let delay = link.delay.context("plain EDT+fq emulates a delay only")?;
+                Self::Edt(Edt::start(bed, delay)?)
+            }
             Emulator::Perturb(pacer) => Self::Perturb(product.apply(&bed.left, link.perturb, pacer)?),
         })
     }
@@ -85,7 +100,7 @@ impl<'a> Emulation<'a> {
                 applied.nothing_unintended()?;
                 applied.stop()
             }
-            Self::Off | Self::Netem(_) => Ok(()),
+            Self::Off | Self::Netem(_) | Self::Edt(_) => Ok(()),
         }
     }
 }

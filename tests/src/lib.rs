@@ -3,9 +3,10 @@
 //! ```text
 //! bed         two or more hosts in network namespaces, joined by veth pairs
 //! product     the perturb executable under test: apply, status, clear
-//! emulation   what is put between the hosts: nothing, netem, or perturb with one of its pacers
+//! emulation   what is put between the hosts: nothing, netem, plain EDT+fq (edt), or perturb with one of its pacers
 //! datagrams   UDP: when each packet was sent and when it arrived
-//! streams     TCP: bytes that arrived in a window of time
+//! streams     TCP and UDP: bytes that arrived in a window of time
+//! comparison  the same measurements with each emulator
 //! frames      raw Ethernet frames, for what sockets do not send
 //! remains     what a finished emulation must not leave
 //! ```
@@ -17,7 +18,9 @@
 
 pub mod bed;
 pub mod clock;
+pub mod comparison;
 pub mod datagrams;
+pub mod edt;
 pub mod emulation;
 pub mod kernel;
 pub mod measure;

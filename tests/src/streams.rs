@@ -1,11 +1,13 @@
-//! TCP: the rate at which data arrives.
+//! TCP and UDP: the rate at which data arrives.
 //!
 //! Model: `flows` connections send as much as they can from one host to another. After a warm-up, in which
-//! slow start ends, the bytes that the receiver's applications read in a window are counted: goodput.
+//! slow start ends, the bytes that the receiver's applications read in a window are counted: goodput. Over UDP the
+//! senders send full packets without pause, and what is lost is lost: nothing slows them down but their own system calls,
+//! and a socket buffer that is larger than what any delay here holds.
 
 use std::{
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::Duration,
@@ -86,6 +88,75 @@ pub fn goodput(from: &Host, to: &Host, transfer: &Transfer) -> Result<f64> {
             // Held data would keep the sockets, and the namespace, for a while.
             let _ = out.shutdown(std::net::Shutdown::Both);
         }
+        Ok((after - before) as f64 * 8e9 / (end - start) as f64)
+    })
+}
+
+/// What is sent over UDP.
+#[derive(Clone, Copy, Debug)]
+pub struct Blast {
+    /// Senders at once.
+    pub flows: usize,
+    /// Not counted.
+    pub warm_up: Duration,
+    /// Counted.
+    pub window: Duration,
+}
+
+impl Default for Blast {
+    fn default() -> Self {
+        Self {
+            flows: 1,
+            warm_up: Duration::from_millis(500),
+            window: Duration::from_secs(3),
+        }
+    }
+}
+
+/// UDP payload of a full packet at MTU 1500, bytes.
+const DATAGRAM: usize = 1472;
+/// Socket buffers: what a sender may have under way, and a receiver unread.
+const BUFFER: usize = 64 << 20;
+
+/// Payload received in the window, bit/s.
+pub fn received(from: &Host, to: &Host, blast: &Blast) -> Result<f64> {
+    let mut pairs = Vec::new();
+    for _ in 0..blast.flows {
+        let into = to.enter(|| UdpSocket::bind(SocketAddr::new(to.address(Family::V4), 0)))??;
+        let out = from.enter(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))??;
+        out.connect(into.local_addr()?)?;
+        setsockopt(&out, sockopt::SndBufForce, &BUFFER)?;
+        setsockopt(&into, sockopt::RcvBufForce, &BUFFER)?;
+        into.set_read_timeout(Some(Duration::from_millis(100)))?;
+        out.set_write_timeout(Some(Duration::from_millis(100)))?;
+        pairs.push((out, into));
+    }
+    let received = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for (out, into) in &pairs {
+            let (over, received) = (&over, &received);
+            scope.spawn(move || {
+                let block = [0x55; DATAGRAM];
+                // Whatever is refused is lost, as on the way.
+                while !over.load(Ordering::Relaxed) {
+                    let _ = out.send(&block);
+                }
+            });
+            scope.spawn(move || {
+                let mut block = [0; DATAGRAM];
+                while !over.load(Ordering::Relaxed) {
+                    if let Ok(length) = into.recv(&mut block) {
+                        received.fetch_add(length as u64, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        thread::sleep(blast.warm_up);
+        let (start, before) = (crate::clock::now(), received.load(Ordering::Relaxed));
+        thread::sleep(blast.window);
+        let (end, after) = (crate::clock::now(), received.load(Ordering::Relaxed));
+        over.store(true, Ordering::Relaxed);
         Ok((after - before) as f64 * 8e9 / (end - start) as f64)
     })
 }
