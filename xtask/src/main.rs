@@ -2,6 +2,7 @@
 //!
 //! The only place in the workspace that installs anything or knows how the eBPF programs are compiled.
 
+mod bench;
 mod command;
 mod compile;
 mod demo;
@@ -38,6 +39,8 @@ enum Task {
     Sandbox(sandbox::Args),
     /// Set up, build, and show the main job: a ping, and a table of emulators compared
     Demo(demo::Args),
+    /// Set up, build, and measure what perturb claims, beside no emulation, netem and plain fq
+    Bench(bench::Args),
     /// Check formatting and lints, of the eBPF programs too
     Lint,
     /// Set up, build, and run all tests: those of the crates, then end to end, on this kernel and in the sandbox
@@ -62,6 +65,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Build(args) => println!("{}", compile::build(args, Mode::Check)?.program.display()),
         Task::Sandbox(args) => return sandbox::run(args),
         Task::Demo(args) => return demo::demonstrate(&args),
+        Task::Bench(args) => return bench::measure(&args),
         Task::Dist => println!("{}", dist::build()?.display()),
         Task::Lint => lint::run()?,
         Task::Test(args) => return test::run(&args),

@@ -4,6 +4,8 @@
 //! cargo test -p perturb-dataplane --test cost -- --ignored --nocapture
 //! ```
 //!
+//! With PERTURB_COST_JSON=FILE the figures are added to that file, too, one JSON object a line.
+//!
 //! `BPF_PROG_TEST_RUN` times a batch of runs; batches of all cases take turns, so that whatever else
 //! the machine does falls on all of them, and each case's cost is the median of its batches less
 //! that of the idle program. Two things to know about the numbers:
@@ -20,7 +22,7 @@
 
 mod support;
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, fs::OpenOptions, io::Write as _};
 
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use perturb_common::abi::{Attachment, Direction};
@@ -174,7 +176,19 @@ impl Bench {
         for (index, case) in self.cases.iter().enumerate().skip(1) {
             let [low, mid, high] = self.cost(index);
             println!("{:<52} {low:>8.1} {mid:>8.1} {high:>8.1}", case.name);
+            record(&format!(
+                "{{\"case\": \"{}\", \"ns\": [{low:.1}, {mid:.1}, {high:.1}]}}",
+                case.name
+            ));
         }
+    }
+}
+
+/// Adds a line to the file of results, if one was asked for.
+fn record(line: &str) {
+    if let Some(path) = std::env::var_os("PERTURB_COST_JSON") {
+        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+        writeln!(file, "{line}").unwrap();
     }
 }
 
@@ -215,13 +229,13 @@ fn know_flows(rig: &mut Rig, flows: u32) {
 
 /// One run each of many packets, by turns with a packet that stays the same and the idle program:
 /// median times of a run, ns, of (idle, one flow, all flows).
-fn single_runs(one: &mut Rig, many: &mut Rig, rounds: u32) -> [f64; 3] {
+fn single_runs(one: &mut Rig, many: &mut Rig, flows: u32, rounds: u32) -> [f64; 3] {
     let mut times: [Vec<f64>; 3] = Default::default();
     let same = flow_frame(7);
     let mut flow = 0u32;
     for _ in 0..rounds {
         // A stride that hops over the table.
-        flow = (flow + 61_007) % FLOWS;
+        flow = (flow + 61_007) % flows;
         let next = flow_frame(flow);
         times[0].push(batch(one.programs.program(Program::Idle).unwrap(), &same, 1));
         times[1].push(batch(one.capture(Direction::Egress), &same, 1));
@@ -296,10 +310,65 @@ fn table() {
         );
     }
     let [few, many] = bench.rigs.get_disjoint_mut([one, many_flows]).unwrap();
-    let [idle, same, all] = single_runs(few, many, 40_000);
+    let [idle, same, all] = single_runs(few, many, FLOWS, 40_000);
     println!(
         "single runs with cold caches: idle {idle:.0} ns, one flow {same:.0} ns, 100 000 flows by turns {all:.0} ns"
     );
+}
+
+/// How the cost grows with what a profile has and a network carries: medians, ns over the idle program.
+#[test]
+#[ignore = "a measurement, not a test; half a minute long"]
+fn growth() {
+    let shown = |of: &str, count: u32, state: &str, ns: f64| {
+        println!("{count:>8} {of:<8} {state:<5} {ns:>8.1} ns");
+        record(&format!(
+            "{{\"growth\": \"{of}\", \"count\": {count}, \"caches\": \"{state}\", \"ns\": {ns:.1}}}"
+        ));
+    };
+    let mut bench = Bench::default();
+    let mut sizes = Vec::new();
+    for (of, counts) in [("servers", [1, 4, 8, 16]), ("classes", [1, 64, 512, 4096])] {
+        for count in counts {
+            let profile = if of == "servers" {
+                servers(count, ONE)
+            } else {
+                classes(count)
+            };
+            let Some(rig) = bench.rig(&profile, Pacer::Fq, 1024) else {
+                return;
+            };
+            sizes.push((of, count, rig));
+        }
+    }
+    bench.case("idle", sizes[0].2, None, frame(), NOWHERE);
+    for (_, _, rig) in &sizes {
+        bench.case("", *rig, Some(Direction::Egress), frame(), NOWHERE);
+    }
+    bench.measure(200);
+    for (index, (of, count, _)) in sizes.iter().enumerate() {
+        shown(of, *count, "warm", bench.median(index + 1));
+    }
+    let profile = servers(1, &format!("{ONE}, scope: flow")).replace("262144", "2097152");
+    let mut one = Rig::with_flows(&profile, Pacer::Fq, 1 << 21).unwrap();
+    let mut many = Rig::with_flows(&profile, Pacer::Fq, 1 << 21).unwrap();
+    let nowhere = Attachment {
+        target: LOOPBACK,
+        hold: NOWHERE,
+        split: 0,
+        rank: 0,
+    };
+    one.attach(LOOPBACK, nowhere);
+    let mut known = 0;
+    for flows in [1, 1_000, 10_000, 100_000, 1_000_000] {
+        many.attach(LOOPBACK, nowhere);
+        for flow in known..flows {
+            many.send(Direction::Egress, &flow_frame(flow), Context::default());
+        }
+        known = flows;
+        let [idle, _, all] = single_runs(&mut one, &mut many, flows, 20_000);
+        shown("flows", flows, "cold", all - idle);
+    }
 }
 
 /// Mean time of a program's run on real packets over the loopback device, by the kernel's own

@@ -1,6 +1,10 @@
 //! `perturb nfs serve`.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    io::{ErrorKind, Write as _},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -74,12 +78,16 @@ pub(super) fn serve(config: &Config, duration: Option<Duration>, json: bool) -> 
             () = over => {}
         }
         let tally = server.tally();
-        if json {
-            println!("{}", serde_json::to_string(&tally)?);
+        let text = if json {
+            serde_json::to_string(&tally)? + "\n"
         } else {
-            print!("{}", describe(&tally));
+            describe(&tally)
+        };
+        // Whoever started it may have stopped reading.
+        match std::io::stdout().write_all(text.as_bytes()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(DONE),
         }
-        Ok(DONE)
     })
 }
 

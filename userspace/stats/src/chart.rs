@@ -165,6 +165,12 @@ impl Chart {
         Ok(svg::draw(self))
     }
 
+    /// Several charts below each other as one SVG document.
+    pub fn stacked(charts: &[Self]) -> Result<String, ChartError> {
+        charts.iter().try_for_each(Self::check)?;
+        Ok(svg::stack(charts))
+    }
+
     fn check(&self) -> Result<(), ChartError> {
         if self.series.iter().all(|series| series.points.is_empty()) {
             return Err(ChartError::Empty(self.title.clone()));
@@ -273,6 +279,20 @@ mod tests {
                 .unwrap();
             assert!(!svg.contains("NaN"), "{svg}");
         }
+    }
+
+    #[test]
+    fn charts_are_stacked() {
+        let chart = chart(Kind::Linear).series(Series::new("s", [(5.0, 5.0)]));
+        let svg = Chart::stacked(&[chart.clone(), chart]).unwrap();
+        assert_eq!(
+            (svg.matches("<svg ").count(), svg.matches("</svg>").count()),
+            (3, 3)
+        );
+        assert!(
+            svg.contains("<svg y=\"0\"") && svg.contains("<svg y=\"446\""),
+            "{svg:.400}"
+        );
     }
 
     #[test]

@@ -23,6 +23,33 @@ const DARK: [&str; 8] = [
     "#56b4e9", "#ff9248", "#2fc29a", "#e39ac2", "#f0e442", "#9ad0f0", "#c4c4c4", "#c39bf0",
 ];
 
+/// Charts below each other in one document.
+pub(super) fn stack(charts: &[Chart]) -> String {
+    let mut y = 0.0;
+    let mut inner = String::new();
+    for chart in charts {
+        // A chart inside of another document has a place in it.
+        inner.push_str(&draw(chart).replacen("<svg ", &format!("<svg y=\"{y:.0}\" "), 1));
+        y += height(chart);
+    }
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {y:.0}\" width=\"{WIDTH}\" height=\"{y:.0}\">\n\
+         {inner}</svg>\n"
+    )
+}
+
+fn top(chart: &Chart) -> f64 {
+    if chart.caption.is_some() { 60.0 } else { 44.0 }
+}
+
+fn legend_top(chart: &Chart) -> f64 {
+    top(chart) + PLOT_HEIGHT + 62.0
+}
+
+fn height(chart: &Chart) -> f64 {
+    legend_top(chart) + legend(&chart.series).len() as f64 * LEGEND_ROW + 4.0
+}
+
 pub(super) fn draw(chart: &Chart) -> String {
     let points = || chart.series.iter().flat_map(|series| &series.points);
     let x = chart.x.scale(points().map(|point| point.x));
@@ -30,10 +57,8 @@ pub(super) fn draw(chart: &Chart) -> String {
         let (lower, upper) = point.interval.unwrap_or((point.y, point.y));
         [point.y, lower, upper]
     }));
-    let top = if chart.caption.is_some() { 60.0 } else { 44.0 };
+    let (top, legend_top, height) = (top(chart), legend_top(chart), height(chart));
     let rows = legend(&chart.series);
-    let legend_top = top + PLOT_HEIGHT + 62.0;
-    let height = legend_top + rows.len() as f64 * LEGEND_ROW + 4.0;
     let frame = Frame { x: &x, y: &y, top };
 
     let mut out = String::new();

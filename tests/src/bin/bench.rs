@@ -1,0 +1,262 @@
+//! Everything that was measured, in one place: tables, JSON and one SVG.
+//!
+//! Reads the files that `cargo xtask bench` has its parts write to a directory, and writes bench.json, bench.md and
+//! bench.svg beside them. A part that was not measured is left out.
+
+use std::{fmt::Write as _, fs, path::Path, path::PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use perturb_stats::chart::{Axis, Chart, Kind, Series};
+use serde_json::{Value, json};
+
+/// Put the results of a benchmark together
+#[derive(Parser)]
+struct Cli {
+    /// Directory of the results
+    directory: PathBuf,
+}
+
+/// Files of comparisons, and what they are called.
+const COMPARISONS: [(&str, &str); 2] = [("host.json", "this kernel"), ("sandbox.json", "the sandbox")];
+
+fn main() -> Result<()> {
+    let directory = Cli::parse().directory;
+    let mut comparisons = Vec::new();
+    for (file, place) in COMPARISONS {
+        if let Some(text) = read(&directory.join(file))? {
+            let comparison: Value = serde_json::from_str(&text).with_context(|| file.to_owned())?;
+            comparisons.push((place, comparison));
+        }
+    }
+    let cost = lines(&directory.join("cost.jsonl"))?;
+    let models = lines(&directory.join("models.jsonl"))?;
+    ensure!(
+        !comparisons.is_empty() || !cost.is_empty() || !models.is_empty(),
+        "{} has no results",
+        directory.display()
+    );
+    let named = comparisons
+        .iter()
+        .map(|(place, comparison)| json!({ "place": place, "comparison": comparison }));
+    let all = json!({
+        "perturb": env!("CARGO_PKG_VERSION"),
+        "comparisons": named.collect::<Vec<_>>(),
+        "cost": cost,
+        "models": models,
+    });
+    let mut text = String::new();
+    for (place, comparison) in &comparisons {
+        tabulate(&mut text, place, comparison)?;
+    }
+    costs(&mut text, &cost)?;
+    throughputs(&mut text, &models)?;
+    print!("{text}");
+    write(&directory, "bench.json", serde_json::to_string_pretty(&all)?)?;
+    write(&directory, "bench.md", text)?;
+    let mut charts: Vec<Chart> = comparisons
+        .iter()
+        .filter_map(|(place, comparison)| delays(place, comparison))
+        .collect();
+    charts.extend(growth(&cost));
+    if !charts.is_empty() {
+        write(&directory, "bench.svg", Chart::stacked(&charts)?)?;
+    }
+    eprintln!("in {}: bench.json, bench.md, bench.svg", directory.display());
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+    }
+}
+
+fn lines(path: &Path) -> Result<Vec<Value>> {
+    let text = read(path)?.unwrap_or_default();
+    text.lines()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("{}: {line}", path.display())))
+        .collect()
+}
+
+fn write(directory: &Path, name: &str, text: String) -> Result<()> {
+    let path = directory.join(name);
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+fn emulators(comparison: &Value) -> Vec<&str> {
+    let names = comparison["emulators"].as_array();
+    names.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn rows(comparison: &Value) -> impl Iterator<Item = &Value> {
+    comparison["rows"].as_array().into_iter().flatten()
+}
+
+/// A number as people read it: with four digits, at most two of them behind the point.
+fn short(value: f64) -> String {
+    if value.abs() < 100.0 {
+        format!("{value:.2}")
+    } else if value.abs() < 1e6 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.3e}")
+    }
+}
+
+fn tabulate(text: &mut String, place: &str, comparison: &Value) -> Result<()> {
+    let emulators = emulators(comparison);
+    writeln!(
+        text,
+        "### Emulators on {place}: {}\n",
+        comparison["machine"].as_str().unwrap_or_default()
+    )?;
+    writeln!(text, "| figure | unit | {} |", emulators.join(" | "))?;
+    writeln!(text, "|---|---|{}", "--:|".repeat(emulators.len()))?;
+    for row in rows(comparison) {
+        let cell = |emulator: &&str| {
+            let figure = &row["emulators"][*emulator];
+            match (
+                figure["value"].as_f64(),
+                figure["p50"].as_f64(),
+                figure["p99"].as_f64(),
+            ) {
+                (Some(value), _, _) => short(value),
+                (None, Some(p50), Some(p99)) => format!("{p50:.1} / {p99:.1}"),
+                _ => "-".into(),
+            }
+        };
+        let cells: Vec<String> = emulators.iter().map(cell).collect();
+        writeln!(
+            text,
+            "| {} | {} | {} |",
+            row["figure"].as_str().unwrap_or_default(),
+            row["unit"].as_str().unwrap_or_default(),
+            cells.join(" | ")
+        )?;
+    }
+    writeln!(text)?;
+    Ok(())
+}
+
+fn costs(text: &mut String, cost: &[Value]) -> Result<()> {
+    let cases: Vec<&Value> = cost.iter().filter(|line| line["case"].is_string()).collect();
+    if !cases.is_empty() {
+        writeln!(text, "### Cost of a packet in the programs\n")?;
+        writeln!(
+            text,
+            "| case | 25 %, ns | 50 %, ns | 75 %, ns |\n|---|--:|--:|--:|"
+        )?;
+        for line in cases {
+            let quartiles: Vec<String> = line["ns"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_f64)
+                .map(|ns| format!("{ns:.0}"))
+                .collect();
+            writeln!(
+                text,
+                "| {} | {} |",
+                line["case"].as_str().unwrap_or_default(),
+                quartiles.join(" | ")
+            )?;
+        }
+        writeln!(text)?;
+    }
+    let grown: Vec<&Value> = cost.iter().filter(|line| line["growth"].is_string()).collect();
+    if !grown.is_empty() {
+        writeln!(text, "### Cost over what there is\n")?;
+        writeln!(text, "| of | count | caches | ns |\n|---|--:|---|--:|")?;
+        for line in grown {
+            writeln!(
+                text,
+                "| {} | {} | {} | {:.0} |",
+                line["growth"].as_str().unwrap_or_default(),
+                line["count"],
+                line["caches"].as_str().unwrap_or_default(),
+                line["ns"].as_f64().unwrap_or(f64::NAN)
+            )?;
+        }
+        writeln!(text)?;
+    }
+    Ok(())
+}
+
+fn throughputs(text: &mut String, models: &[Value]) -> Result<()> {
+    if models.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "### Throughput of the models\n")?;
+    writeln!(text, "| model | size | rate, 1/s |\n|---|--:|--:|")?;
+    for line in models {
+        let name = line["bench"].as_str().unwrap_or_default();
+        let variant = match (line["bus"].as_bool(), line["method"].as_str()) {
+            (Some(true), _) => ", with a bus".to_owned(),
+            (_, Some(method)) => format!(", {method}"),
+            _ => String::new(),
+        };
+        let size = line["events"].as_f64().or_else(|| line["requests"].as_f64());
+        let rate = line["events_per_s"]
+            .as_f64()
+            .or_else(|| Some(size? / line["seconds"].as_f64()?));
+        writeln!(
+            text,
+            "| {name}{variant} | {} | {} |",
+            size.map_or("-".into(), short),
+            rate.map_or("-".into(), short)
+        )?;
+    }
+    writeln!(text)?;
+    Ok(())
+}
+
+/// 99 % of the delay errors, in size, over the delay.
+fn delays(place: &str, comparison: &Value) -> Option<Chart> {
+    let mut chart = Chart::new(
+        format!("Delay on {place}: how far off 99 % of the packets are at most"),
+        Axis::new("asked one-way delay", "ms").kind(Kind::Logarithmic),
+        Axis::new("error at 99 %", "us").kind(Kind::Logarithmic),
+    )
+    .caption(comparison["machine"].as_str().unwrap_or_default());
+    let mut any = false;
+    for emulator in emulators(comparison) {
+        let points: Vec<(f64, f64)> = rows(comparison)
+            .filter_map(|row| {
+                let name = row["figure"].as_str()?.strip_prefix("delay ")?;
+                let milliseconds = name.strip_suffix(": error, p50 / p99")?.strip_suffix(" ms")?;
+                let p99 = row["emulators"][emulator]["p99"].as_f64()?;
+                Some((milliseconds.parse().ok()?, p99.abs().max(0.1)))
+            })
+            .collect();
+        if !points.is_empty() {
+            any = true;
+            chart = chart.series(Series::new(emulator, points));
+        }
+    }
+    any.then_some(chart)
+}
+
+fn growth(cost: &[Value]) -> Option<Chart> {
+    let mut chart = Chart::new(
+        "Cost of a packet over the number of servers on its way, classes, and flows",
+        Axis::new("count", "").kind(Kind::Logarithmic),
+        Axis::new("time over that of an idle program", "ns"),
+    )
+    .caption("BPF_PROG_TEST_RUN; flows by turns, with cold caches");
+    let mut any = false;
+    for of in ["servers", "classes", "flows"] {
+        let points: Vec<(f64, f64)> = cost
+            .iter()
+            .filter(|line| line["growth"] == of)
+            .filter_map(|line| Some((line["count"].as_f64()?, line["ns"].as_f64()?)))
+            .collect();
+        if !points.is_empty() {
+            any = true;
+            chart = chart.series(Series::new(of, points));
+        }
+    }
+    any.then_some(chart)
+}

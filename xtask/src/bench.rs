@@ -1,0 +1,171 @@
+//! `cargo xtask bench`: everything perturb claims of itself, beside controls and peers in the same run.
+//!
+//! Parts, each of which leaves its results in `target/bench`: emulators compared on this kernel and in the sandbox, the cost
+//! of a packet in the programs, the models' throughput. Then all of it as tables, JSON and one SVG. A part that cannot
+//! run here (no root, no sandbox) says so and is left out; old results of parts that were not asked for stay.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use perturb_sandbox::{Sandbox, Task, exit_code};
+
+use crate::{
+    command::{run, say},
+    compile::{self, Built},
+    setup::{self, Mode, packages},
+    workspace,
+};
+
+/// What is measured, and for how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only these parts; all by default
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Short measurements: to see that it works, not to be quoted
+    #[arg(long)]
+    quick: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Emulators on this kernel; needs root
+    Host,
+    /// Emulators in the sandbox, whose kernel has all of them
+    Sandbox,
+    /// The cost of a packet; needs root
+    Cost,
+    /// Events and requests per second of the models
+    Models,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Host, Self::Sandbox, Self::Cost, Self::Models];
+
+    fn obstacle(self) -> Option<String> {
+        match self {
+            Self::Host | Self::Cost => {
+                (!packages::is_root()).then(|| "only root may attach programs".to_owned())
+            }
+            Self::Sandbox => Sandbox::find().err().map(|error| error.to_string()),
+            Self::Models => None,
+        }
+    }
+}
+
+pub(crate) fn measure(args: &Args) -> Result<ExitCode> {
+    setup::run(&setup::Args::default())?;
+    let built = compile::build(compile::Args { release: true }, Mode::Check)?;
+    let target = workspace::target()?;
+    run(cargo(&built, &["build"], "perturb-tests", &target).arg("--bins"))?;
+    let results = target.join("bench");
+    fs::create_dir_all(&results).with_context(|| format!("cannot make {}", results.display()))?;
+    let parts = if args.only.is_empty() {
+        Part::ALL.to_vec()
+    } else {
+        args.only.clone()
+    };
+    for part in parts {
+        if let Some(obstacle) = part.obstacle() {
+            say(&format!("{part:?}: left out: {obstacle}"));
+            continue;
+        }
+        match part {
+            Part::Host => {
+                let argv = compare(&target, &results.join("host.json"), args.quick);
+                let (program, arguments) = argv.split_first().context("a command has a program")?;
+                run(Command::new(program).args(arguments))?;
+            }
+            Part::Sandbox => {
+                let mut task = Task::new(compare(&target, &results.join("sandbox.json"), args.quick))?;
+                task.writable.push(results.clone());
+                task.memory_mib = 2048;
+                say("comparing emulators in the sandbox");
+                let code = exit_code(Sandbox::find()?.run(&task)?);
+                ensure!(code == 0, "the comparison in the sandbox ended with {code}");
+            }
+            Part::Cost => cost(&built, &target, &results, args.quick)?,
+            Part::Models => models(&built, &target, &results, args.quick)?,
+        }
+    }
+    run(Command::new(target.join("release/bench")).arg(&results))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cargo(built: &Built, words: &[&str], package: &str, target: &Path) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args(words)
+        .args(["--release", "--package", package, "--target-dir"])
+        .arg(target)
+        .env(compile::OBJECT_VARIABLE, &built.object)
+        .current_dir(workspace::root());
+    cargo
+}
+
+fn compare(target: &Path, results: &Path, quick: bool) -> Vec<OsString> {
+    let [packets, seconds] = if quick { ["100", "1"] } else { ["2000", "3"] };
+    let words: [&OsStr; 6] = [
+        OsStr::new("--packets"),
+        packets.as_ref(),
+        "--seconds".as_ref(),
+        seconds.as_ref(),
+        "--json".as_ref(),
+        results.as_os_str(),
+    ];
+    let program = target.join("release/compare").into_os_string();
+    std::iter::once(program)
+        .chain(words.into_iter().map(OsStr::to_owned))
+        .collect()
+}
+
+fn cost(built: &Built, target: &Path, results: &Path, quick: bool) -> Result<()> {
+    let file = fresh(results.join("cost.jsonl"))?;
+    let mut command = cargo(built, &["test"], "perturb-dataplane", target);
+    command
+        .args([
+            "--test",
+            "cost",
+            "--",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+            "growth",
+        ])
+        .env("PERTURB_COST_JSON", &file);
+    if !quick {
+        command.arg("table");
+    }
+    run(&mut command)
+}
+
+fn models(built: &Built, target: &Path, results: &Path, quick: bool) -> Result<()> {
+    let file = fresh(results.join("models.jsonl"))?;
+    let output = fs::File::create(&file).with_context(|| format!("cannot write {}", file.display()))?;
+    let events = if quick { "200000" } else { "10000000" };
+    let mut command = cargo(built, &["run"], "perturb-models", target);
+    command.args(["--example", "throughput", "--", events]);
+    say("the models' throughput");
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(output)
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(status.success(), "the models' benchmark failed: {status}");
+    Ok(())
+}
+
+/// A file without yesterday's results.
+fn fresh(path: PathBuf) -> Result<PathBuf> {
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(path),
+    }
+}
