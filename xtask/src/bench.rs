@@ -109,7 +109,7 @@ fn cargo(built: &Built, words: &[&str], package: &str, target: &Path) -> Command
 }
 
 fn compare(target: &Path, results: &Path, quick: bool) -> Vec<OsString> {
-    let [packets, seconds] = if quick { ["100", "1"] } else { ["2000", "3"] };
+    let [packets, seconds] = if quick { ["100", "1"] } else { ["1000", "2"] };
     let words: [&OsStr; 6] = [
         OsStr::new("--packets"),
         packets.as_ref(),

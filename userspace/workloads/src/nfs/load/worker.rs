@@ -31,6 +31,8 @@ const CHECK_IN_WARMUP: Duration = Duration::from_secs(2);
 const CHECK_IN_RUN: Duration = Duration::from_secs(10);
 /// Checks in a short warm-up or run.
 const CHECKS: u32 = 10;
+/// A process has so many calls between two checks: one operation may have 17, and few of them make a count that says nothing.
+const CALLS_IN_PERIOD: f64 = 16.0;
 /// A process whose call failed waits at least this long, so that a dead server is not hammered.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 /// Between two attempts to connect again.
@@ -169,11 +171,13 @@ async fn think_and_call(context: Arc<Context>, local: usize, mut random: SplitMi
             // From its next call on: the thinking before it belongs to calls of the warm-up.
             pace.restart(next);
         }
-        let period = if running {
-            (run / CHECKS).min(CHECK_IN_RUN)
+        let (all, longest) = if running {
+            (run, CHECK_IN_RUN)
         } else {
-            (warmup / CHECKS).min(CHECK_IN_WARMUP)
+            (warmup, CHECK_IN_WARMUP)
         };
+        let enough = Duration::from_secs_f64(CALLS_IN_PERIOD / rate);
+        let period = (all / CHECKS).max(enough).min(longest);
         // The thinking belongs to the calls before it, so the count is compared at its end.
         pace.check(next, period);
     }
