@@ -1,5 +1,6 @@
 //! The command line. Only this module prints results and decides exit codes.
 
+mod calibrate;
 mod emulate;
 mod files;
 
@@ -15,7 +16,7 @@ use perturb_dataplane::{
 use crate::{
     controller::setup::{PacerChoice, Pacing, ProfileError},
     lab::{MAX_HOSTS, inside},
-    locality, nfs, predict, rto,
+    locality, measure, nfs, predict, rto,
 };
 
 /// Done.
@@ -69,6 +70,12 @@ enum Command {
     Run(Run),
     /// Inside `run`: run a command on another private host
     On(inside::On),
+    /// Does every knob do what it says? Desired against observed, on private hosts
+    #[command(after_help = calibrate::EXAMPLES, after_long_help = calibrate::EXAMPLES)]
+    Calibrate(calibrate::Calibrate),
+    /// LogGP and PlogP parameters of a real path, written as a profile
+    #[command(after_help = calibrate::MEASURE_EXAMPLES, after_long_help = calibrate::MEASURE_EXAMPLES)]
+    Measure(Box<measure::Measure>),
     /// NFS: a SPECsfs-like load, a server in memory, the response-time curve
     Nfs(nfs::Nfs),
     /// TCP between private hosts, all to all, and its time-outs, beside what PlogPT predicts
@@ -263,6 +270,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Status(args) => emulate::status(&args),
         Command::Run(args) => emulate::run(args),
         Command::On(args) => match inside::on(&args)? {},
+        Command::Calibrate(args) => calibrate::run(args),
+        Command::Measure(args) => measure::run(&args),
         Command::Nfs(args) => nfs::run(args),
         Command::Rto(args) => rto::run(&args),
         Command::Predict(args) => predict::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),

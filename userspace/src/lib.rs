@@ -4,17 +4,23 @@
 //! cli ──► controller ──► registry (what is applied on this machine)
 //!   │         └────────► perturb-dataplane (programs, maps, devices)
 //!   ├───► lab (private hosts) ──► controller
+//!   ├───► calibrate, measure ──► lab, probe (sockets), estimate (pure), page
 //!   ├───► nfs, rto (perturb-workloads)
 //!   └───► predict, locality (perturb-models)
 //! ```
 
+pub mod calibrate;
 pub mod cli;
 pub mod controller;
+pub mod estimate;
 pub mod lab;
 pub mod locality;
+pub mod measure;
 pub mod nfs;
 pub mod page;
 pub mod predict;
+pub mod probe;
 pub mod registry;
 pub mod report;
 pub mod rto;
+pub mod table;

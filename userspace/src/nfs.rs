@@ -22,11 +22,12 @@ mod processors;
 mod reference;
 mod report;
 mod serve;
-mod table;
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+
+use crate::table;
 
 /// Done.
 const DONE: u8 = 0;

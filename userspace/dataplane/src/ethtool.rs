@@ -18,17 +18,27 @@ pub enum Offload {
     Receive = 0x2c,
 }
 
+/// An offload is read by the command whose number is one less than that which sets it.
+const READ: u32 = 1;
+
 /// Switches an offload of an interface of the current namespace.
 pub fn set(interface: &str, offload: Offload, on: bool) -> io::Result<()> {
+    command(interface, offload as u32, u32::from(on)).map(drop)
+}
+
+/// Whether an interface of the current namespace has an offload switched on.
+pub fn is_on(interface: &str, offload: Offload) -> io::Result<bool> {
+    command(interface, offload as u32 - READ, 0).map(|data| data != 0)
+}
+
+/// A command with one number, which it may change.
+fn command(interface: &str, command: u32, data: u32) -> io::Result<u32> {
     #[repr(C)]
     struct Value {
         command: u32,
         data: u32,
     }
-    let mut value = Value {
-        command: offload as u32,
-        data: u32::from(on),
-    };
+    let mut value = Value { command, data };
     // SAFETY: all-zero bytes are a valid ifreq.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if interface.len() >= request.ifr_name.len() {
@@ -44,5 +54,5 @@ pub fn set(interface: &str, offload: Offload, on: bool) -> io::Result<()> {
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(())
+    Ok(value.data)
 }

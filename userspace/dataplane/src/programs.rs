@@ -1,5 +1,7 @@
 //! Loading the eBPF object.
 
+use std::{io, os::fd::OwnedFd, time::Duration};
+
 use aya::{
     Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
     maps::Map,
@@ -129,6 +131,19 @@ impl Programs {
         Ok(loaded)
     }
 
+    /// What the kernel has counted for a program since [`count_processor_time`]; zeros before.
+    pub fn processor_time(&mut self, program: Program) -> Result<ProcessorTime, LoadError> {
+        let name = program.name();
+        let info = self
+            .program(program)?
+            .info()
+            .map_err(|source| LoadError::Program { name, source })?;
+        Ok(ProcessorTime {
+            total: info.run_time(),
+            runs: info.run_count(),
+        })
+    }
+
     /// A map of the object.
     pub(crate) fn raw_map(&self, name: &str) -> Option<&Map> {
         self.ebpf.map(name)
@@ -138,6 +153,21 @@ impl Programs {
     pub fn log_reader(&mut self, log: &'static dyn log::Log) -> Result<LogReader, aya_log::Error> {
         aya_log::EbpfLogger::init_with_logger(&mut self.ebpf, log)
     }
+}
+
+/// Processor time of a program, by the kernel's account (`bpf_prog_stats`, since 5.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorTime {
+    /// Of all runs.
+    pub total: Duration,
+    /// How often it ran.
+    pub runs: u64,
+}
+
+/// Has the kernel count the processor time of all programs until the handle is dropped (BPF_ENABLE_STATS, since 5.8);
+/// each run then costs two readings of a clock more.
+pub fn count_processor_time() -> io::Result<OwnedFd> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| error.io_error)
 }
 
 /// Reads the programs' messages.

@@ -111,6 +111,20 @@ impl Prepared {
         self
     }
 
+    /// Compiles a profile that names no files; a topology joins the hosts with these addresses.
+    pub fn of(profile: Profile, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
+        let expanded = perturb_profile::expand(&profile, hosts)?;
+        let files = perturb_profile::JitterFiles::new();
+        Self::compile(&Loaded { profile, files }, expanded)
+    }
+
+    /// Compiles a profile whose topology has been written out, with the jitter tables that it names.
+    pub fn with_files(profile: Profile, files: perturb_profile::JitterFiles) -> Result<Self, ProfileError> {
+        let loaded = Loaded { profile, files };
+        let profile = loaded.profile.clone();
+        Self::compile(&loaded, profile)
+    }
+
     fn compile(loaded: &Loaded, profile: Profile) -> Result<Self, ProfileError> {
         let has_topology = loaded.profile.topology.is_some();
         let tables = perturb_profile::compile(&profile, &loaded.files)?;

@@ -1,18 +1,21 @@
 //! Tables for the terminal: columns that line up, numbers to the right.
 
 /// Rows of cells under a header.
-pub(super) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(super) fn new(header: &[&str]) -> Self {
+    /// A table with a header only.
+    #[must_use]
+    pub fn new(header: &[&str]) -> Self {
         Self {
             rows: vec![header.iter().map(ToString::to_string).collect()],
         }
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 }
@@ -45,7 +48,8 @@ impl std::fmt::Display for Table {
 }
 
 /// A number with four significant digits, or a dash for what does not exist.
-pub(super) fn number(value: impl Into<Option<f64>>) -> String {
+#[must_use]
+pub fn number(value: impl Into<Option<f64>>) -> String {
     match value.into() {
         None => "-".into(),
         Some(0.0) => "0".into(),

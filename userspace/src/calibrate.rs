@@ -1,0 +1,147 @@
+//! `perturb calibrate`: does every knob do what it says, and leave the others alone?
+//!
+//! ```text
+//! sweep ──► hosts (two private hosts, profile changed live) ──► measurement (probe: sockets; estimate: pure)
+//!   └─────► judge (pure) ──► report (table, JSON) ──► files (CSV, page)
+//! ```
+//!
+//! Model: Martin 1999, section 2.3: an apparatus is calibrated by turning one knob at a time and measuring all
+//! parameters, with micro-benchmarks that do not know what was asked for.
+
+pub mod classes;
+pub mod files;
+pub mod hosts;
+pub mod judge;
+pub mod knob;
+pub mod measurement;
+pub mod provenance;
+pub mod report;
+pub mod signature;
+pub mod sweep;
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::Args;
+
+use crate::controller::setup::Pacing;
+use knob::{Knob, Sabotage};
+use report::Outcome;
+
+/// Done.
+const DONE: u8 = 0;
+/// A knob misses its tolerance.
+const FAILED: u8 = 1;
+
+/// Options of `perturb calibrate` beside the pacer's.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Check the classes of this profile instead of the knobs: asked, got, error, verdict.
+    #[arg(conflicts_with_all = ["knobs", "quick", "out", "seed", "sabotage"])]
+    pub profile: Option<PathBuf>,
+    /// Only these knobs.
+    #[arg(long = "knob", value_enum, value_name = "KNOB")]
+    pub knobs: Vec<Knob>,
+    /// Fewer samples; ends within 45 s.
+    #[arg(long)]
+    pub quick: bool,
+    /// Write calibration.json, calibration.csv (raw samples) and calibration.html into this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub out: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Seed of the profiles.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Make the emulator wrong on purpose: KNOB=FACTOR.
+    #[arg(long, hide = true, value_name = "KNOB=FACTOR")]
+    pub sabotage: Option<Sabotage>,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+impl Options {
+    /// The same options for the same command in another place.
+    #[must_use]
+    pub fn argv(&self) -> Vec<OsString> {
+        if let Some(profile) = &self.profile {
+            let switches = [(self.json, "--json"), (self.quiet, "--quiet")];
+            let set = switches
+                .into_iter()
+                .filter_map(|(set, name)| set.then(|| name.into()));
+            return set.chain([profile.into()]).collect();
+        }
+        let mut argv: Vec<OsString> = Vec::new();
+        for knob in &self.knobs {
+            argv.extend(["--knob".into(), knob.name().into()]);
+        }
+        for (set, name) in [
+            (self.quick, "--quick"),
+            (self.json, "--json"),
+            (self.quiet, "--quiet"),
+        ] {
+            if set {
+                argv.push(name.into());
+            }
+        }
+        if let Some(out) = &self.out {
+            argv.extend(["--out".into(), out.into()]);
+        }
+        argv.extend(["--seed".into(), self.seed.to_string().into()]);
+        if let Some(Sabotage { knob, factor }) = self.sabotage {
+            argv.extend(["--sabotage".into(), format!("{knob}={factor}").into()]);
+        }
+        argv
+    }
+}
+
+/// Calibrates; returns the exit code.
+pub fn run(options: &Options, pacing: Pacing) -> anyhow::Result<u8> {
+    let quiet = options.quiet;
+    let mut say = |what: &str| {
+        if !quiet {
+            eprintln!("calibrate: {what}");
+        }
+    };
+    if let Some(profile) = &options.profile {
+        let classes = classes::run(profile, pacing, &mut say)?;
+        if options.json {
+            println!("{}", serde_json::to_string_pretty(&classes)?);
+        } else {
+            print!("{classes}");
+        }
+        return Ok(exit_code(classes.verdict));
+    }
+    let request = sweep::Request {
+        knobs: if options.knobs.is_empty() {
+            Knob::ALL.to_vec()
+        } else {
+            options.knobs.clone()
+        },
+        quick: options.quick,
+        pacing,
+        seed: options.seed,
+        sabotage: options.sabotage,
+    };
+    let (calibration, raw) = sweep::run(&request, &mut say)?;
+    if let Some(out) = &options.out {
+        files::write(out, &calibration, &raw)?;
+    }
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&calibration)?);
+    } else {
+        print!("{calibration}");
+    }
+    for warning in calibration.warnings() {
+        eprintln!("perturb: warning: {warning}");
+    }
+    Ok(exit_code(calibration.verdict))
+}
+
+fn exit_code(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Pass => DONE,
+        Outcome::Fail => FAILED,
+    }
+}

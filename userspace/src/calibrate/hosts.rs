@@ -1,0 +1,172 @@
+//! Two private hosts with a measuring socket each, joined by a wire without emulation, or under emulation with a
+//! profile that is changed live.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener, UdpSocket},
+    os::fd::OwnedFd,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use perturb_dataplane::{
+    ethtool::{self, Offload},
+    programs::{ProcessorTime, Program, count_processor_time},
+};
+
+use crate::{
+    controller::setup::{Pacing, Prepared, Running},
+    lab::{
+        self, INTERFACE, Lab,
+        run::{LEASE, emulate},
+    },
+    probe::{
+        endpoint::{Endpoint, Receipt},
+        stream::{self, Transfer},
+    },
+};
+
+/// The hosts.
+pub struct Hosts {
+    // Dropped first: its devices are in the lab's namespaces.
+    running: Option<Running>,
+    /// The measuring socket of h1.
+    pub here: Endpoint,
+    /// That of h2.
+    pub there: Endpoint,
+    /// Where that is.
+    pub to: SocketAddr,
+    listening: Option<(SocketAddr, Endpoint)>,
+    lab: Lab,
+    _counting: Option<OwnedFd>,
+}
+
+impl Hosts {
+    /// Makes them, without emulation.
+    pub fn new(tcp: &perturb_profile::Tcp) -> anyhow::Result<Self> {
+        let lab = Lab::new(2, tcp)?;
+        let [first, second] = lab.hosts.as_slice() else {
+            bail!("a lab of two hosts has {}", lab.hosts.len())
+        };
+        let endpoint = |host: &lab::Host| -> anyhow::Result<Endpoint> {
+            let (v4, _) = lab::addresses(host.number);
+            let socket = host.namespace.enter(|| UdpSocket::bind((v4, 0)))??;
+            Ok(Endpoint::start(socket)?)
+        };
+        let (here, there) = (endpoint(first)?, endpoint(second)?);
+        let to = there.address()?;
+        Ok(Self {
+            running: None,
+            here,
+            there,
+            to,
+            listening: None,
+            lab,
+            // Where the kernel cannot count, processor time is missing from the result.
+            _counting: count_processor_time().ok(),
+        })
+    }
+
+    /// Opens a measuring socket of h2 at a port, in the place of the one that was opened last.
+    pub fn listen(&mut self, port: u16) -> anyhow::Result<SocketAddr> {
+        let [_, second] = self.lab.hosts.as_slice() else {
+            bail!("a lab of two hosts has {}", self.lab.hosts.len())
+        };
+        let (v4, _) = lab::addresses(second.number);
+        let socket = second.namespace.enter(|| UdpSocket::bind((v4, port)))??;
+        let endpoint = Endpoint::start(socket)?;
+        let address = endpoint.address()?;
+        self.listening = Some((address, endpoint));
+        Ok(address)
+    }
+
+    /// What came of a train at a socket of h2.
+    #[must_use]
+    pub fn take(&self, at: SocketAddr, number: u32, expected: usize, patience: Duration) -> Vec<Receipt> {
+        let endpoint = match &self.listening {
+            Some((address, endpoint)) if *address == at => endpoint,
+            _ => &self.there,
+        };
+        endpoint.take(number, expected, patience)
+    }
+
+    /// Puts a profile in force: begins the emulation, or changes it live.
+    pub fn set(&mut self, prepared: &Prepared, pacing: Pacing) -> anyhow::Result<()> {
+        if let Some(running) = &mut self.running {
+            running.emulation.update(&prepared.tables)?;
+        } else {
+            self.running = Some(emulate(&self.lab, prepared, pacing, false)?);
+        }
+        self.renew()
+    }
+
+    /// Keeps the emulation in force for another minute.
+    pub fn renew(&mut self) -> anyhow::Result<()> {
+        if let Some(running) = &mut self.running {
+            LEASE.renew(running.emulation.loader())?;
+        }
+        Ok(())
+    }
+
+    /// Ends the emulation.
+    pub fn clear(&mut self) -> anyhow::Result<()> {
+        match self.running.take() {
+            Some(running) => running.abandon(),
+            None => Ok(()),
+        }
+    }
+
+    /// What the program at the interfaces' ingress, which burns the receiver's overhead, has cost so far.
+    pub fn ingress_time(&mut self) -> Option<ProcessorTime> {
+        let programs = self.running.as_mut()?.emulation.programs();
+        programs.processor_time(Program::Ingress).ok()
+    }
+
+    /// Packets lost that no profile asked to lose.
+    pub fn unintended_drops(&mut self) -> anyhow::Result<u64> {
+        let Some(running) = &mut self.running else {
+            return Ok(0);
+        };
+        running.publish()?;
+        let report = crate::report::Report::of(&running.record)?.context("the emulation is gone")?;
+        let lost = report.unintended;
+        Ok(lost.horizon + lost.hold_full + lost.pacer)
+    }
+
+    /// What TCP makes of it: round trips, and a transfer of `bytes`.
+    pub fn transfer(&self, trips: u32, bytes: usize) -> anyhow::Result<Transfer> {
+        let [first, second] = self.lab.hosts.as_slice() else {
+            bail!("a lab of two hosts has {}", self.lab.hosts.len())
+        };
+        let (v4, _) = lab::addresses(second.number);
+        let listener = second.namespace.enter(|| TcpListener::bind((v4, 0)))??;
+        let ask =
+            |to: SocketAddr| -> io::Result<_> { first.namespace.enter(|| stream::ask(to, trips, bytes))? };
+        stream::transfer(&listener, (trips, bytes), ask).context("measuring over TCP")
+    }
+
+    /// Names of the offloads that the hosts' interfaces have switched on.
+    pub fn offloads(&self) -> anyhow::Result<Vec<&'static str>> {
+        let Some(first) = self.lab.hosts.first() else {
+            bail!("a lab without hosts")
+        };
+        let all = [
+            ("tx-checksum", Offload::TransmitChecksum),
+            ("scatter-gather", Offload::ScatterGather),
+            ("tso", Offload::TcpSegmentation),
+            ("gso", Offload::Segmentation),
+            ("gro", Offload::Receive),
+        ];
+        let mut on = Vec::new();
+        for (name, offload) in all {
+            if first
+                .namespace
+                .enter(|| ethtool::is_on(INTERFACE, offload))?
+                .with_context(|| format!("asking {INTERFACE} for {name}"))?
+            {
+                on.push(name);
+            }
+        }
+        Ok(on)
+    }
+}

@@ -1,0 +1,269 @@
+//! A calibration as a table and as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{
+    judge::{Cross, Judgement, Verdict, value},
+    knob::{Knob, Sabotage, Setting},
+    measurement::Summary,
+    provenance::Provenance,
+    signature::Signature,
+};
+use crate::{estimate::Observed, table::Table};
+
+/// One setting, judged.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// Which knob was turned.
+    pub knob: Knob,
+    /// To what: microseconds, or ns per byte.
+    pub desired: f64,
+    /// What was observed, the machine's own share included.
+    pub observed: Observed,
+    /// Whether the knob is within its tolerance.
+    pub ok: bool,
+    /// Why.
+    #[serde(flatten)]
+    pub judgement: Judgement,
+    /// Everything else that was measured.
+    pub measured: Summary,
+}
+
+impl Measured {
+    /// A setting with its judgement.
+    #[must_use]
+    pub fn new(setting: Setting, measured: Summary, judgement: Judgement) -> Self {
+        Self {
+            knob: setting.knob,
+            desired: setting.desired,
+            observed: measured.observed,
+            ok: judgement.verdict == Verdict::Right,
+            judgement,
+            measured,
+        }
+    }
+}
+
+/// Whether the emulator may be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every knob does what it says.
+    Pass,
+    /// One does not, or that could not be decided.
+    Fail,
+}
+
+/// A calibration.
+#[derive(Clone, Debug, Serialize)]
+pub struct Calibration {
+    /// The verdict on all of it.
+    pub verdict: Outcome,
+    /// The settings.
+    pub settings: Vec<Measured>,
+    /// The emulation attached, nothing added.
+    pub control: Observed,
+    /// Everything that was measured then.
+    pub control_measured: Summary,
+    /// Without emulation.
+    pub off: Observed,
+    /// Everything that was measured then.
+    pub off_measured: Summary,
+    /// The signature of a known network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Signature>,
+    /// Packets lost that no profile asked to lose: any makes the calibration fail.
+    pub unintended_drops: u64,
+    /// Set if the emulator was made wrong on purpose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sabotage: Option<Sabotage>,
+    /// How long it took, seconds.
+    pub elapsed_s: f64,
+    /// Where, when and how.
+    pub provenance: Provenance,
+}
+
+impl Calibration {
+    /// Draws the conclusion.
+    #[must_use]
+    pub(super) fn new(
+        settings: Vec<Measured>,
+        (control, off): (Summary, Summary),
+        signature: Option<Signature>,
+        unintended_drops: u64,
+        sabotage: Option<Sabotage>,
+        elapsed_s: f64,
+        provenance: Provenance,
+    ) -> Self {
+        let passes = settings.iter().all(|setting| setting.ok) && unintended_drops == 0;
+        Self {
+            verdict: if passes { Outcome::Pass } else { Outcome::Fail },
+            settings,
+            control: control.observed,
+            control_measured: control,
+            off: off.observed,
+            off_measured: off,
+            signature,
+            unintended_drops,
+            sabotage,
+            elapsed_s,
+            provenance,
+        }
+    }
+
+    /// What people must be told beside the table.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let undecided = |setting: &&Measured| setting.judgement.verdict == Verdict::Undecided;
+        let open = self.settings.iter().filter(undecided).count();
+        if open > 0 {
+            warnings.push(format!(
+                "{open} settings are undecided: their intervals are wider than the tolerance, so this machine is too \
+                 busy now; end other programs (they took {:.0} % of a processor) and calibrate again",
+                100.0 * self.provenance.busy_share
+            ));
+        }
+        for setting in &self.settings {
+            for cross in unexplained(&setting.judgement) {
+                warnings.push(format!(
+                    "{} = {} {}: {} changed by {:+.1} {}, more than {:.1}, and LogGP does not say why",
+                    setting.knob,
+                    number(setting.desired),
+                    setting.knob.unit(),
+                    cross.parameter,
+                    cross.change,
+                    cross.parameter.unit(),
+                    cross.tolerance
+                ));
+            }
+        }
+        if self.unintended_drops > 0 {
+            warnings.push(format!(
+                "{} packets were lost that no profile asked to lose",
+                self.unintended_drops
+            ));
+        }
+        warnings
+    }
+}
+
+fn unexplained(judgement: &Judgement) -> impl Iterator<Item = &Cross> {
+    let open = |cross: &&Cross| cross.flagged && cross.reason.is_none();
+    judgement.cross.iter().filter(open)
+}
+
+/// The columns of the table.
+pub const COLUMNS: [&str; 9] = [
+    "knob", "desired", "o us", "g us", "L us", "G ns/B", "error", "may be", "verdict",
+];
+
+/// One row.
+#[must_use]
+pub fn row(setting: &Measured) -> Vec<String> {
+    let judgement = &setting.judgement;
+    let mut cells = vec![
+        setting.knob.to_string(),
+        format!("{} {}", number(setting.desired), setting.knob.unit()),
+    ];
+    cells.extend(Knob::ALL.iter().map(|&knob| {
+        let mark = judgement
+            .cross
+            .iter()
+            .find(|cross| cross.parameter == knob && cross.flagged)
+            .map_or("", |cross| if cross.reason.is_some() { "*" } else { "!" });
+        format!("{}{mark}", number(value(&setting.observed, knob)))
+    }));
+    let verdict = match judgement.verdict {
+        Verdict::Right => "ok",
+        Verdict::Wrong => "WRONG",
+        Verdict::Undecided => "undecided",
+    };
+    let sign = if judgement.error < 0.0 { "-" } else { "+" };
+    cells.extend([
+        format!("{sign}{}", number(judgement.error.abs())),
+        number(judgement.tolerance),
+        verdict.to_owned(),
+    ]);
+    cells
+}
+
+/// The row of a control.
+#[must_use]
+pub fn control_row(name: &str, observed: &Observed) -> Vec<String> {
+    let mut cells = vec![name.to_owned(), "-".to_owned()];
+    cells.extend(Knob::ALL.iter().map(|&knob| number(value(observed, knob))));
+    cells.extend(["-"; 3].map(str::to_owned));
+    cells
+}
+
+/// A number with its size's decimals.
+#[must_use]
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        large if large >= 1_000.0 => format!("{value:.0}"),
+        middle if middle >= 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Why flagged cross-effects are as they are, each reason once.
+#[must_use]
+pub fn reasons(settings: &[Measured]) -> Vec<String> {
+    let mut reasons: Vec<String> = Vec::new();
+    for setting in settings {
+        for cross in &setting.judgement.cross {
+            if let Some(reason) = cross.reason {
+                let line = format!("{} -> {}: {reason}", setting.knob, cross.parameter);
+                if !reasons.contains(&line) {
+                    reasons.push(line);
+                }
+            }
+        }
+    }
+    reasons
+}
+
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(&COLUMNS);
+        table.row(control_row("off", &self.off));
+        table.row(control_row("control", &self.control));
+        for setting in &self.settings {
+            table.row(row(setting));
+        }
+        write!(f, "{table}")?;
+        for reason in reasons(&self.settings) {
+            writeln!(f, "* {reason}")?;
+        }
+        if let Some(signature) = &self.signature
+            && let Some(reading) = &signature.reading
+        {
+            writeln!(
+                f,
+                "signature of o {} us, g {} us, L {} us: o_s {:.1} us, g {:.1} us, L + g {:.1} us, of o_r {:.1} us on \
+                 the issuing processor",
+                signature.network.overhead_us,
+                signature.network.gap_us,
+                signature.network.latency_us,
+                reading.send_us,
+                reading.gap_us,
+                reading.latency_us,
+                reading.receive_us
+            )?;
+        }
+        let verdict = match self.verdict {
+            Outcome::Pass => "pass",
+            Outcome::Fail => "FAIL",
+        };
+        let right = self.settings.iter().filter(|setting| setting.ok).count();
+        writeln!(
+            f,
+            "{verdict}: {right} of {} settings within their tolerance, in {:.0} s",
+            self.settings.len(),
+            self.elapsed_s
+        )
+    }
+}
