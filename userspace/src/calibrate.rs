@@ -69,7 +69,8 @@ impl Options {
             let switches = [(self.json, "--json"), (self.quiet, "--quiet")];
             let set = switches
                 .into_iter()
-                .filter_map(|(set, name)| set.then(|| name.into()));
+                .filter(|(set, _)| *set)
+                .map(|(_, name)| name.into());
             return set.chain([profile.into()]).collect();
         }
         let mut argv: Vec<OsString> = Vec::new();

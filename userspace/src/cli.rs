@@ -270,7 +270,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Status(args) => emulate::status(&args),
         Command::Run(args) => emulate::run(args),
         Command::On(args) => match inside::on(&args)? {},
-        Command::Calibrate(args) => calibrate::run(args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Nfs(args) => nfs::run(args),
         Command::Rto(args) => rto::run(&args),

@@ -28,7 +28,7 @@ use clap::{Args, Subcommand};
 use crate::{
     estimate::{median, train},
     probe::{
-        endpoint::{Endpoint, Train},
+        endpoint::{Endpoint, Receipt, Sent, Train},
         message::{WIRE_V4, WIRE_V6},
     },
     table::number,
@@ -174,18 +174,31 @@ fn print_groups(between: &groups::Between) {
         (Some(rate), Some(depth)) => println!("b {} Mbit/s, d {} us", number(rate * 8e-6), number(depth)),
         (Some(rate), None) => println!("b {} Mbit/s, d more than was filled", number(rate * 8e-6)),
         (None, _) => {
-            println!("the sum still grows: more pairs are needed to fill what is between the groups")
+            println!("the sum still grows: more pairs are needed to fill what is between the groups");
         }
     }
 }
 
+/// Connects to the first of a name's addresses where somebody serves.
 fn connect(name: &str) -> anyhow::Result<Peer> {
-    let resolve = |text: &str| -> io::Result<Option<SocketAddr>> { Ok(text.to_socket_addrs()?.next()) };
-    let address = resolve(name)
-        .or_else(|_| Ok((name, PORT).to_socket_addrs()?.next()))
-        .and_then(|found: Option<SocketAddr>| found.ok_or_else(|| io::ErrorKind::NotFound.into()))
-        .with_context(|| format!("finding the address of {name}"))?;
-    Ok(Peer::connect(name, address)?)
+    let resolve = |name: &str| -> io::Result<Vec<SocketAddr>> {
+        match name.to_socket_addrs() {
+            Ok(found) => Ok(found.collect()),
+            Err(_) => Ok((name, PORT).to_socket_addrs()?.collect()),
+        }
+    };
+    let addresses = resolve(name).with_context(|| format!("finding the address of {name}"))?;
+    let mut last = None;
+    for address in addresses {
+        match Peer::connect(name, address) {
+            Ok(peer) => return Ok(peer),
+            Err(error) => last = Some(error),
+        }
+    }
+    match last {
+        Some(error) => Err(error.into()),
+        None => anyhow::bail!("{name} has no address"),
+    }
 }
 
 /// Measures the path to a peer.
@@ -217,13 +230,13 @@ fn measure(name: &str, effort: &Effort) -> anyhow::Result<Measured> {
     })?;
     let longest = Duration::from_nanos((4e3 * round_trip_us) as u64) + Duration::from_millis(100);
 
-    let mut outward = |train: &Train, patience: Duration| {
+    let mut outward = |train: &Train, patience: Duration| -> anyhow::Result<(Vec<Sent>, Vec<Receipt>)> {
         let number = here.number();
         let sent = here.send(to, number, train)?;
         Ok((sent, peer.take(number, train.datagrams(), patience)?))
     };
     let out = path::measure(&mut outward, header, effort, longest).context("measuring the way there")?;
-    let mut inwardly = |train: &Train, patience: Duration| {
+    let mut inwardly = |train: &Train, patience: Duration| -> anyhow::Result<(Vec<Sent>, Vec<Receipt>)> {
         let number = here.number();
         let sent = peer.send(own, number, *train)?;
         Ok((sent, here.take(number, train.datagrams(), patience)))
@@ -282,7 +295,7 @@ fn both_ways(
     });
     let received = here.take(numbers[1], train.datagrams(), longest);
     let told = peer.take(numbers[0], train.datagrams(), longest)?;
-    let spacing_of = |sent, receipts| {
+    let spacing_of = |sent: &[Sent], receipts: &[Receipt]| {
         let spacings = train::spacings(&train, sent, receipts);
         median(
             &spacings

@@ -144,7 +144,7 @@ fn by_port(original: &Profile) -> anyhow::Result<(Profile, Vec<Part>)> {
             let Some(path) = path else { continue };
             let port = FIRST_PORT + parts.len() as u16;
             let text = format!(
-                "version: 1\nclasses: [{{ name: c{port}, match: {{ protocol: udp, destination_port: {port} }} }}]"
+                "version: 1\nclasses: [{{ name: c{port}, match: {{ protocol: udp, destination_port: {port} }}, egress: [] }}]"
             );
             let probe = perturb_profile::parse(&text).context("a class's port")?;
             let [Class { name, matching, .. }] = probe.classes.as_slice() else {
@@ -266,10 +266,9 @@ fn held(servers: &[&Server]) -> u32 {
     let of = |server: &&Server| {
         let frame_us = service_us(server, (PAYLOADS[1] + WIRE_V4) as f64);
         let volume = match server.buffer.volume {
-            None => u32::MAX,
             Some(Volume::Bytes(size)) => (size.bytes() / (PAYLOADS[1] + WIRE_V4) as u64) as u32,
             Some(Volume::Delay(delay)) if frame_us > 0.0 => (delay.nanos() as f64 / 1e3 / frame_us) as u32,
-            Some(Volume::Delay(_)) => u32::MAX,
+            Some(Volume::Delay(_)) | None => u32::MAX,
         };
         volume.min(server.buffer.packets.unwrap_or(u32::MAX))
     };

@@ -44,9 +44,9 @@ pub(super) struct Calibrate {
     sandbox: bool,
 }
 
-pub(super) fn run(args: Calibrate) -> anyhow::Result<u8> {
+pub(super) fn run(args: &Calibrate) -> anyhow::Result<u8> {
     if args.sandbox {
-        return sandboxed(&args);
+        return sandboxed(args);
     }
     calibrate::run(&args.options, args.pacing.into())
 }

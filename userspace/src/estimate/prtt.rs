@@ -152,7 +152,10 @@ mod tests {
         let empty = Trips::default();
         assert_eq!((empty.spacing_us(N), empty.overhead_us(N, 1.0)), (None, None));
         assert_eq!(
-            (gaps(N, &[empty.clone()]), latency_us(&empty, 0.0, 0.0)),
+            (
+                gaps(N, std::slice::from_ref(&empty)),
+                latency_us(&empty, 0.0, 0.0)
+            ),
             (None, None)
         );
     }

@@ -134,7 +134,7 @@ impl fmt::Display for Measured {
                 name.to_owned(),
                 number(direction.gap_us),
                 number(direction.bandwidth_bytes_s.map(|rate| rate * 8e-6)),
-                direction.buffer_us.map_or_else(deeper, |depth| number(depth)),
+                direction.buffer_us.map_or_else(deeper, number),
                 number(100.0 * direction.loss),
                 format!("{both:.2}"),
             ]);

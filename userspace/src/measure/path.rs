@@ -3,8 +3,10 @@
 //! Model: o_s(m) is the sender's system call, o_r(m) the time from the kernel's stamp to the program, g(m) the spacing of
 //! messages of m bytes that leave together; g and G by least squares over m (PlogP: Kielmann et al. 2000; PlogPT: Nomura
 //! et al. 2008, section III). b = 1/G. The clocks of two hosts differ by a constant: delays are compared with those of
-//! lone packets only. d, the depth of the buffer, is what the slowest packet of a flood that was too much waited longer
-//! than a lone one; a flood that lost nothing says only that the buffer is deeper.
+//! lone packets only. d, the depth of the buffer in time, is what the slowest packet of a flood that was too much waited
+//! longer than a lone one, and its own service, for which there was room, too; a flood that lost nothing says only that
+//! the buffer is deeper. Where the path is slow the flood is spread over time, at eight times the path's rate, so that
+//! packets come at all moments of a service.
 //! What is lacking: clocks that drift apart within a second; a path whose rate changes meanwhile; slow buffers that drop
 //! before they are full.
 
@@ -27,6 +29,9 @@ pub const PAYLOADS: [usize; 7] = [64, 256, 512, 768, 1024, 1248, 1472];
 const FIRST_FLOOD: u32 = 64;
 /// Messages of the last flood: 12 MB.
 const LAST_FLOOD: u32 = 8192;
+/// How many times the path's rate a slow path is flooded with, and from which spacing on, microseconds.
+const FLOOD_RATE: f64 = 8.0;
+const SLOW_US: f64 = 200.0;
 /// A flood is not longer than this.
 const FLOOD_TIME_US: f64 = 1.5e6;
 /// Messages in a burst, at most and at least.
@@ -224,12 +229,13 @@ fn flood(
     let mut messages = FIRST_FLOOD;
     let mut longest: f64 = 0.0;
     while messages <= LAST_FLOOD && f64::from(messages) * spacing_us < FLOOD_TIME_US {
+        let spread = spacing_us > SLOW_US;
         let train = Train {
             messages,
             segments: 1,
             payload,
-            burst: messages,
-            interval_ns: 0,
+            burst: if spread { 1 } else { messages },
+            interval_ns: (1e3 * spacing_us / FLOOD_RATE) as u64,
         };
         let drained = Duration::from_nanos((f64::from(messages) * spacing_us * 1e3) as u64);
         let (sent, receipts) = exchange(&train, patience + drained)?;
@@ -237,7 +243,7 @@ fn flood(
         longest = waits.fold(longest, f64::max);
         // One packet in a thousand may be lost to something else.
         if receipts.len() + 1 + sent.len() / 1000 < sent.len() {
-            return Ok((Some(longest), longest));
+            return Ok((Some(longest + spacing_us), longest));
         }
         messages *= 2;
     }
@@ -284,10 +290,11 @@ mod tests {
                     returned: ((at + 4.0) * 1e3) as u64,
                 });
                 let start = free.max(at + 4.0);
-                if start - at - 4.0 > buffer {
+                let service = gap + byte * (train.payload + HEADER) as f64 / 1e3;
+                if start - at - 4.0 + service > buffer {
                     continue;
                 }
-                free = start + gap + byte * (train.payload + HEADER) as f64 / 1e3;
+                free = start + service;
                 let arrival = 3.6e12 + (free + latency) * 1e3;
                 receipts.push(Receipt {
                     number: message,

@@ -1,0 +1,129 @@
+//! `perturb measure` as a program: a network is captured here and replayed there.
+//!
+//! A known profile joins two private hosts; what is measured there, written as a profile, joins two others; what is
+//! measured there must be what was measured first, within 5 %.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write as _,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+const KNOWN: &str = "\
+version: 1
+name: known
+servers:
+  out: { gap: 400us, bandwidth: 4Mbit/s, latency: 15ms, buffer: 60ms }
+  in:  { gap: 600us, bandwidth: 8Mbit/s, latency: 15ms, buffer: 40ms }
+classes:
+  - { name: all, match: { protocol: udp }, egress: [out], ingress: [in] }
+";
+
+const SCRIPT: &str = r#"#!/bin/bash
+"$PERTURB" on h2 -- "$PERTURB" measure serve 2>/dev/null &
+for attempt in $(seq 100); do
+    "$PERTURB" measure --peer h2 --quick --json --profile "$OUT/profile.yaml" --network "$OUT/network.yaml" \
+        > "$OUT/measured.json" 2> "$OUT/said" && exit 0
+    grep -q 'Connection refused' "$OUT/said" || break
+    sleep 0.1
+done
+cat "$OUT/said" >&2
+exit 1
+"#;
+
+/// Says why a test did nothing, to whoever counts.
+fn skip(test: &str, reason: &str) {
+    eprintln!("skipped: {reason}");
+    if let Some(file) = std::env::var_os("PERTURB_SKIPS") {
+        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
+        writeln!(file, "measure::{test}: {reason}").unwrap();
+    }
+}
+
+/// Measures between two private hosts; `None` where that is not possible.
+fn measure(test: &str, profile: &Path, out: &Path) -> Option<Value> {
+    fs::create_dir_all(out).unwrap();
+    let script = out.join("script");
+    let perturb = Path::new(env!("CARGO_BIN_EXE_perturb"));
+    fs::write(&script, SCRIPT).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = Command::new(perturb)
+        .args(["run", "--pacer", "user"])
+        .arg(profile)
+        .arg("--")
+        .arg(&script)
+        .env("PERTURB", perturb)
+        .env("OUT", out)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("without its eBPF programs") {
+        skip(test, "perturb was built without its eBPF programs");
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    Some(serde_json::from_str(&fs::read_to_string(out.join("measured.json")).unwrap()).unwrap())
+}
+
+/// The numbers of a path, by name.
+fn numbers(measured: &Value) -> Vec<(String, f64)> {
+    let mut numbers = vec![("latency_us".to_owned(), measured["latency_us"].as_f64().unwrap())];
+    for direction in ["out", "in"] {
+        for parameter in ["gap_us", "gap_per_byte_ns", "buffer_us"] {
+            let value = &measured[direction][parameter];
+            let value = value
+                .as_f64()
+                .unwrap_or_else(|| panic!("{direction} {parameter}: {measured}"));
+            numbers.push((format!("{direction} {parameter}"), value));
+        }
+    }
+    numbers
+}
+
+#[test]
+fn captured_here_and_replayed_there() {
+    const TEST: &str = "captured_here_and_replayed_there";
+    if !nix::unistd::geteuid().is_root() {
+        return skip(TEST, "only root may make namespaces");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let known = directory.path().join("known.yaml");
+    fs::write(&known, KNOWN).unwrap();
+    let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
+    let Some(here) = measure(TEST, &known, &first) else {
+        return;
+    };
+    let Some(there) = measure(TEST, &first.join("profile.yaml"), &second) else {
+        return;
+    };
+    // The known profile was found at all: ns per byte at 4 and 8 Mbit/s.
+    let asked = [15_000.0, 400.0, 2_000.0, 60_000.0, 600.0, 1_000.0, 40_000.0];
+    for (((name, here), (_, there)), asked) in numbers(&here).into_iter().zip(numbers(&there)).zip(asked) {
+        println!("{name}: asked {asked}, measured {here:.1}, replayed {there:.1}");
+        let off = |value: f64, reference: f64| (value / reference - 1.0).abs();
+        assert!(off(there, here) < 0.05, "{name}: {here} here, {there} there");
+        assert!(off(here, asked) < 0.10, "{name}: {here} of {asked}");
+    }
+    let network = fs::read_to_string(first.join("network.yaml")).unwrap();
+    let input = format!("groups: [[1], [2]]\n{network}events: none.jsonl\n");
+    let file = first.join("whatif.yaml");
+    fs::write(&file, input).unwrap();
+    fs::write(first.join("none.jsonl"), "{\"process\": 1, \"type\": \"exit\", \"cpu_us\": 1.0}\n{\"process\": 2, \"type\": \"exit\", \"cpu_us\": 1.0}\n").unwrap();
+    let predicted = Command::new(env!("CARGO_BIN_EXE_perturb"))
+        .args(["predict", "whatif"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(
+        predicted.status.success(),
+        "{}",
+        String::from_utf8_lossy(&predicted.stderr)
+    );
+}
