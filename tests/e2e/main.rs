@@ -10,6 +10,7 @@ mod fates;
 mod harness;
 mod life;
 mod overhead;
+mod pacer;
 mod packets;
 mod rates;
 mod runs;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         classes::TESTS,
         packets::TESTS,
         overhead::TESTS,
+        pacer::TESTS,
         life::TESTS,
         runs::TESTS,
         sigkill::TESTS,

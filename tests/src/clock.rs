@@ -19,6 +19,22 @@ pub fn wall() -> u64 {
     read(ClockId::CLOCK_REALTIME)
 }
 
+/// [`now`] and [`wall`] of the same moment: of a few pairs the one that nothing came between.
+#[must_use]
+pub fn both() -> (u64, u64) {
+    /// What two readings take on a slow machine.
+    const CLOSE: u64 = 2_000;
+    let mut best = (u64::MAX, 0, 0);
+    for _ in 0..5 {
+        let (before, wall, after) = (now(), wall(), now());
+        best = best.min((after - before, before.midpoint(after), wall));
+        if best.0 < CLOSE {
+            break;
+        }
+    }
+    (best.1, best.2)
+}
+
 /// Processor time of the calling thread in nanoseconds, kernel time included.
 #[must_use]
 pub fn thread_time() -> u64 {

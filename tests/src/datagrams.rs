@@ -357,7 +357,7 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8], size: usize) -> io::Result<Opt
     message.msg_controllen = size_of_val(&control);
     // SAFETY: the header points to buffers that outlive the call.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
-    let (now, wall) = (clock::now(), clock::wall());
+    let (now, wall) = clock::both();
     if length < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -180,7 +180,7 @@ pub fn user(
     Clsact::ensure(netlink, index)?.forget();
     let release = Attached::new(programs, Program::Release, name, Side::Ingress)?;
     netlink.set_up(name)?;
-    pacer.add(tap);
+    pacer.add(tap)?;
     Ok(Box::new(TapHold {
         pacer: Arc::clone(pacer),
         index,

@@ -9,6 +9,7 @@
 //! oversleeping never adds up. Super-packets stay whole (`IFF_VNET_HDR`), so a packet costs two system
 //! calls whatever its size.
 
+mod oversleep;
 mod queue;
 mod tap;
 mod thread;

@@ -1,8 +1,10 @@
 //! The thread that keeps the time.
 //!
-//! It sleeps until shortly before the next departure (`ppoll`, absolute times recomputed each round),
-//! then polls for at most the spin budget. It reads packets as they come and writes those that are
-//! due; between any two packets it looks at the clock, so that neither side waits for a batch.
+//! It sleeps until shortly before the next departure (absolute times, recomputed each round), then polls: by
+//! as much as sleeps on this machine usually end late ([`Oversleep`]) and the spin budget. It reads
+//! packets as they come and writes those that are due; between any two packets it looks at the clock, so that
+//! neither side waits for a batch. Only TAPs that have something are read (`epoll`): the cost of a round does
+//! not grow with their number.
 
 use std::{
     io,
@@ -19,6 +21,7 @@ use std::{
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
         eventfd::{EfdFlags, EventFd},
         prctl,
         time::TimeSpec,
@@ -27,7 +30,7 @@ use nix::{
 };
 use perturb_common::abi::{SLOTS, Ticket};
 
-use super::{queue::DepartureQueue, tap::Tap};
+use super::{oversleep::Oversleep, queue::DepartureQueue, tap::Tap};
 
 /// virtio_net header of a TAP (`TUNSETVNETHDRSZ`'s default).
 const HEADER: usize = 10;
@@ -43,6 +46,10 @@ const MAX_PACKETS: usize = SLOTS as usize - 4096;
 const BATCH: usize = 64;
 /// Large buffers kept for reuse.
 const SPARE_BUFFERS: usize = 1024;
+/// TAPs whose readiness is asked for at once.
+const READY: usize = 64;
+/// What stands for `wake` among the indices of TAPs.
+const WAKE: u64 = u64::MAX;
 /// Longest sleep: how soon the thread notices that it is to end.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
@@ -50,9 +57,9 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpinBudget(pub Duration);
 
-/// Why the pacer could not be started.
+/// Why the pacer could not be started, or could not serve a TAP.
 #[derive(Debug, thiserror::Error)]
-#[error("starting the user pacer: {0}")]
+#[error("the user pacer: {0}")]
 pub struct UserPacerError(#[from] io::Error);
 
 /// What the pacer has done, and what it holds.
@@ -86,6 +93,7 @@ enum Order {
 pub struct UserPacer {
     orders: Mutex<mpsc::Sender<Order>>,
     wake: Arc<EventFd>,
+    ready: Arc<Epoll>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -97,6 +105,10 @@ impl UserPacer {
         let wake = Arc::new(
             EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(io::Error::from)?,
         );
+        let ready = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(io::Error::from)?);
+        ready
+            .add(wake.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, WAKE))
+            .map_err(io::Error::from)?;
         let shared = Arc::new(Shared::default());
         let spin = u64::try_from(spin.0.as_nanos()).unwrap_or(u64::MAX);
         let mut worker = Worker {
@@ -104,7 +116,9 @@ impl UserPacer {
             wake: Arc::clone(&wake),
             shared: Arc::clone(&shared),
             spin,
+            oversleep: Oversleep::default(),
             limit,
+            ready: Arc::clone(&ready),
             taps: Vec::new(),
             queue: DepartureQueue::default(),
             bytes: 0,
@@ -118,16 +132,19 @@ impl UserPacer {
         Ok(Self {
             orders: Mutex::new(sender),
             wake,
+            ready,
             shared,
             thread: Some(thread),
         })
     }
 
-    /// Serves one more TAP.
-    pub fn add(&self, tap: Tap) -> u32 {
+    /// Serves one more TAP; its index.
+    pub fn add(&self, tap: Tap) -> Result<u32, UserPacerError> {
         let index = tap.index();
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, index.into());
+        self.ready.add(tap.as_fd(), event).map_err(io::Error::from)?;
         self.order(Order::Add(Arc::new(tap)));
-        index
+        Ok(index)
     }
 
     /// Lets go of a TAP and of what is held for it; the device is gone when this returns.
@@ -210,7 +227,9 @@ struct Worker {
     wake: Arc<EventFd>,
     shared: Arc<Shared>,
     spin: u64,
+    oversleep: Oversleep,
     limit: u64,
+    ready: Arc<Epoll>,
     taps: Vec<Arc<Tap>>,
     queue: DepartureQueue<Held>,
     bytes: u64,
@@ -222,33 +241,44 @@ struct Worker {
 impl Worker {
     fn run(&mut self) {
         self.shared.real_time.store(ask_for_priority(), Ordering::Relaxed);
+        let mut events = [EpollEvent::empty(); READY];
         loop {
-            let read = self.read_all();
+            // EINTR and the like: the next round looks again.
+            let count = self
+                .ready
+                .wait(&mut events, EpollTimeout::ZERO)
+                .unwrap_or_default();
+            for event in &events[..count] {
+                if event.data() != WAKE {
+                    self.read_some(event.data());
+                } else if !self.obey() {
+                    return;
+                }
+            }
             self.write_due();
             self.publish();
-            if !read && !self.wait() {
+            if count == 0 {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Reads a batch from a TAP at most, so that the others get their turn.
+    fn read_some(&mut self, index: u64) {
+        let find = |tap: &&Arc<Tap>| u64::from(tap.index()) == index;
+        let Some(tap) = self.taps.iter().find(find).cloned() else {
+            return;
+        };
+        for _ in 0..BATCH {
+            if !self.read_one(&tap) {
                 return;
             }
+            self.write_due();
         }
     }
 
-    /// Reads what is there, a batch from each TAP; whether there was anything.
-    fn read_all(&mut self) -> bool {
-        let mut any = false;
-        for at in 0..self.taps.len() {
-            for _ in 0..BATCH {
-                if !self.read_one(at) {
-                    break;
-                }
-                any = true;
-                self.write_due();
-            }
-        }
-        any
-    }
-
-    fn read_one(&mut self, at: usize) -> bool {
-        let tap = Arc::clone(&self.taps[at]);
+    /// Reads a packet; whether there was one.
+    fn read_one(&mut self, tap: &Arc<Tap>) -> bool {
         // A TAP that is down or gone has nothing to read.
         let Ok(Some(length)) = tap.receive(&mut self.small, &mut self.scratch) else {
             return false;
@@ -271,7 +301,7 @@ impl Worker {
             Tail::Pooled(std::mem::replace(&mut self.scratch, next), rest)
         };
         let held = Held {
-            tap,
+            tap: Arc::clone(tap),
             head: self.small[..length.min(SMALL)].into(),
             tail,
         };
@@ -309,30 +339,27 @@ impl Worker {
         self.shared.held_bytes.store(self.bytes, Ordering::Relaxed);
     }
 
-    /// Sleeps until there is something to do; `false` if it is to end.
-    fn wait(&mut self) -> bool {
-        let sleep = match self.queue.next_departure() {
-            Some(next) => {
-                let left = next.saturating_sub(now());
-                if left <= self.spin {
-                    return true;
-                }
-                Duration::from_nanos(left - self.spin).min(LONGEST_SLEEP)
-            }
-            None => LONGEST_SLEEP,
+    /// Sleeps until there is something to do, or soon will be.
+    fn sleep(&mut self) {
+        let begin = now();
+        let longest = LONGEST_SLEEP.as_nanos() as u64;
+        let left = match self.queue.next_departure() {
+            Some(next) => next.saturating_sub(begin).min(longest),
+            None => longest,
         };
-        let mut fds: Vec<PollFd<'_>> = self
-            .taps
-            .iter()
-            .map(|tap| PollFd::new(tap.as_fd(), PollFlags::POLLIN))
-            .collect();
-        fds.push(PollFd::new(self.wake.as_fd(), PollFlags::POLLIN));
+        let sleep = left.saturating_sub(self.spin + self.oversleep.usual(left));
+        if sleep == 0 {
+            return;
+        }
+        let mut ready = [PollFd::new(self.ready.0.as_fd(), PollFlags::POLLIN)];
+        let time = TimeSpec::from_duration(Duration::from_nanos(sleep));
         // EINTR and the like: the next round looks again.
-        let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(sleep)), None);
-        let woken = fds.last().is_some_and(|fd| fd.any() == Some(true));
-        !woken || self.obey()
+        if ppoll(&mut ready, Some(time), None) == Ok(0) {
+            self.oversleep.learn(left, now().saturating_sub(begin + sleep));
+        }
     }
 
+    /// Does what the other threads ask; `false` if it is to end.
     fn obey(&mut self) -> bool {
         let _ = self.wake.read();
         while let Ok(order) = self.orders.try_recv() {

@@ -1,0 +1,267 @@
+//! The user pacer: how exact, how fast, and what happens to a TCP stream when it stalls.
+//!
+//! Accuracy is stated over a control without emulation in the same run; the bounds are for a machine that does
+//! nothing else and has a processor beside the sender's.
+
+use std::{process::Stdio, thread, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
+use perturb_stats::Sample;
+use perturb_tests::{
+    bed::{Bed, INTERFACE},
+    clock,
+    datagrams::{self, Plan},
+    measure::{self, Quantiles},
+    product::{Applied, Pacer},
+};
+use serde_json::Value;
+
+use crate::harness::{Setting, Test, figure, once, skip};
+
+pub(crate) const TESTS: &[Test] = &[
+    once("pacer::error_without_spinning", |setting| {
+        setting.fairly(|| error(setting, &[], 60.0, 300.0))
+    }),
+    once("pacer::error_with_spinning", |setting| {
+        setting.fairly(|| error(setting, &["--spin", "300us"], 60.0, 100.0))
+    }),
+    once("pacer::jitter_of_10_000_packets_per_second", |setting| {
+        setting.fairly(|| jitter(setting))
+    }),
+    once("pacer::small_packets", small_packets),
+    once("pacer::stopped_under_iperf3", |setting| {
+        stall(setting, Signal::SIGSTOP)
+    }),
+    once("pacer::killed_under_iperf3", |setting| {
+        stall(setting, Signal::SIGKILL)
+    }),
+];
+
+/// Packets per delay.
+const PACKETS: usize = 1_000;
+
+/// The user pacer is the subject whatever the setting's own.
+fn needed(setting: &Setting) -> Result<()> {
+    if setting.kernel.tun {
+        Ok(())
+    } else {
+        Err(skip("this kernel has no TUN"))
+    }
+}
+
+fn error(setting: &Setting, spin: &[&str], median_us: f64, tail_us: f64) -> Result<()> {
+    needed(setting)?;
+    if !setting.kernel.jit {
+        return Err(skip(
+            "the sandbox has one processor for sender, receiver and pacer",
+        ));
+    }
+    let mut faults = Vec::new();
+    for milliseconds in [1, 10, 100] {
+        let latency = Duration::from_millis(milliseconds);
+        let bed = Bed::new()?;
+        let control = Quantiles::of(&measure::delays(&bed, PACKETS, Duration::ZERO)?)?;
+        let profile = format!("latency: {milliseconds}ms");
+        let applied = setting
+            .product
+            .apply_with(&bed.left, &profile, Pacer::User, spin)?;
+        let asked = latency.as_secs_f64() * 1e6;
+        let found = Quantiles::less(&measure::delays(&bed, PACKETS, latency)?, asked)?;
+        applied.nothing_unintended()?;
+        applied.stop()?;
+        figure!(
+            "{milliseconds} ms {}: error {found} us (p50 / p99 of {PACKETS}); off {control}; over it \
+             {:.1} / {:.1}",
+            spin.join(" "),
+            found.p50.point - control.p50.point,
+            found.p99.point - control.p99.point
+        );
+        if found.min < 0.0 {
+            faults.push(format!(
+                "{milliseconds} ms: a packet arrived {:.1} us early",
+                -found.min
+            ));
+        }
+        for (name, found, control, bound) in [
+            ("median", found.p50, control.p50, median_us),
+            ("99th percentile", found.p99, control.p99, tail_us),
+        ] {
+            if found.lower > control.upper + bound {
+                faults.push(format!("{milliseconds} ms: {name} {:.1} us", found.point));
+            }
+        }
+    }
+    ensure!(faults.is_empty(), "{}", faults.join("; "));
+    Ok(())
+}
+
+/// How far arrivals of an even stream are from even.
+fn jitter(setting: &Setting) -> Result<()> {
+    needed(setting)?;
+    if !setting.kernel.jit {
+        return Err(skip(
+            "the sandbox has one processor for sender, receiver and pacer",
+        ));
+    }
+    const PERIOD: Duration = Duration::from_micros(100);
+    let plan = Plan {
+        count: 20_000,
+        interval: PERIOD,
+        spin: true,
+        ..Plan::default()
+    };
+    let measure = |bed: &Bed| -> Result<Quantiles> {
+        let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+        ensure!(trace.lost().is_empty(), "{} lost", trace.lost().len());
+        let delays: Vec<f64> = trace.delays_us()?.sorted().to_vec();
+        let median = delays[delays.len() / 2];
+        let deviations = delays.iter().map(|delay| (delay - median).abs()).collect();
+        Quantiles::of(&Sample::new(deviations)?)
+    };
+    let bed = Bed::new()?;
+    let control = measure(&bed)?;
+    let applied = setting.product.apply(&bed.left, "latency: 20ms", Pacer::User)?;
+    let found = measure(&bed)?;
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    figure!("10 000 packets/s, 20 ms: deviation from the median delay {found} us (p50 / p99); off {control}");
+    ensure!(
+        found.p50.lower <= control.p50.upper + 60.0,
+        "jitter {found} us, {control} without emulation"
+    );
+    Ok(())
+}
+
+/// Processor time of the pacer's thread so far, ns (`/proc/PID/task/TID/schedstat`).
+fn pacer_time(applied: &Applied<'_>) -> Result<u64> {
+    for task in std::fs::read_dir(format!("/proc/{}/task", applied.pid()))? {
+        let task = task?.path();
+        if std::fs::read_to_string(task.join("comm"))?.trim() == "perturb-pacer" {
+            let text = std::fs::read_to_string(task.join("schedstat"))?;
+            let time = text.split(' ').next().context("an empty schedstat")?;
+            return Ok(time.parse()?);
+        }
+    }
+    anyhow::bail!("perturb has no thread named perturb-pacer")
+}
+
+fn small_packets(setting: &Setting) -> Result<()> {
+    needed(setting)?;
+    const COUNT: usize = 20_000;
+    let bed = Bed::new()?;
+    let latency = Duration::from_millis(20);
+    let applied = setting.product.apply(&bed.left, "latency: 20ms", Pacer::User)?;
+    // A burst a millisecond keeps the thread from polling for the next departure meanwhile.
+    let plan = Plan {
+        count: COUNT,
+        burst: 20,
+        interval: Duration::from_millis(1),
+        patience: latency + Duration::from_secs(2),
+        ..Plan::default()
+    };
+    let before = pacer_time(&applied)?;
+    let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+    let each = (pacer_time(&applied)? - before) as f64 / COUNT as f64 / 1e3;
+    ensure!(trace.lost().is_empty(), "{} of {COUNT} lost", trace.lost().len());
+    let sustained = measure::sustained_rate(&bed, latency, Duration::from_secs(1))?;
+    applied.stop()?;
+    figure!(
+        "64-byte datagrams, 20 ms: {sustained:.0}/s without loss; {each:.2} us of the pacer's processor time each, in \
+         bursts of {} at 20 000/s",
+        plan.burst
+    );
+    if setting.kernel.jit {
+        setting.fairly(|| {
+            ensure!(
+                sustained >= 20_000.0,
+                "only {sustained:.0} packets/s without loss"
+            );
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// iperf3 goes on after the lease, untouched.
+fn stall(setting: &Setting, signal: Signal) -> Result<()> {
+    needed(setting)?;
+    const LEASE: Duration = Duration::from_secs(1);
+    let (bed, before) = setting.bed()?;
+    if bed.left.run("iperf3 --version").is_err() {
+        return Err(skip("iperf3 is not installed"));
+    }
+    let applied = setting
+        .product
+        .apply_with(&bed.left, "latency: 20ms", Pacer::User, &["--lease", "1s"])?;
+    let mut server = bed
+        .right
+        .command("iperf3")
+        .args(["--server", "--one-off"])
+        .stdout(Stdio::null())
+        .spawn()?;
+    thread::sleep(Duration::from_millis(300));
+    let client = bed
+        .left
+        .command("iperf3")
+        .args([
+            "--client",
+            &bed.right.v4.to_string(),
+            "--time",
+            "8",
+            "--interval",
+            "0.1",
+        ])
+        .args(["--json", "--reverse"])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let start = clock::now();
+    thread::sleep(Duration::from_secs(3));
+    applied.signal(signal)?;
+    let stalled = (clock::now() - start) as f64 / 1e9;
+    let output = client.wait_with_output()?;
+    let _ = server.kill();
+    let _ = server.wait();
+    let report: Value = serde_json::from_slice(&output.stdout).context("iperf3 printed no JSON")?;
+    let intervals: Vec<(f64, f64)> = report["intervals"]
+        .as_array()
+        .with_context(|| format!("iperf3 measured nothing: {}", report["error"]))?
+        .iter()
+        .filter_map(|interval| {
+            let sum = &interval["sum"];
+            Some((sum["start"].as_f64()?, sum["bits_per_second"].as_f64()? / 1e6))
+        })
+        .collect();
+    // The client connects a round trip or two after it has started.
+    let silence = intervals
+        .iter()
+        .find(|&&(at, rate)| at > stalled + 0.1 && rate > 1.0)
+        .map(|&(at, _)| at - stalled)
+        .context("the stream did not go on")?;
+    let last: Vec<f64> = intervals.iter().rev().take(10).map(|&(_, rate)| rate).collect();
+    let afterwards = last.iter().sum::<f64>() / last.len() as f64;
+    let held: Vec<f64> = intervals
+        .iter()
+        .filter(|&&(at, _)| at > stalled - 1.0 && at < stalled - 0.1)
+        .map(|&(_, rate)| rate)
+        .collect();
+    let meanwhile = held.iter().sum::<f64>() / held.len().max(1) as f64;
+    figure!(
+        "{signal} to the pacer under iperf3, lease {LEASE:?}: goes on after {silence:.1} s; {meanwhile:.0} Mbit/s \
+         before, {afterwards:.0} in the last second"
+    );
+    // What was held is lost to a killed pacer: TCP's own time-out comes on top of the lease.
+    ensure!(silence < 3.0, "the stream paused for {silence:.1} s");
+    ensure!(
+        afterwards > 1.0,
+        "the stream is at {afterwards:.1} Mbit/s afterwards"
+    );
+    if signal == Signal::SIGKILL {
+        applied.ended()?;
+    }
+    let cleared = setting
+        .product
+        .call(&bed.left, &["clear", "--iface", INTERFACE])?;
+    ensure!(cleared.code() == 0, "{cleared:?}");
+    before.must_be_that_of(&bed.left)
+}
