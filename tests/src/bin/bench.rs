@@ -260,3 +260,58 @@ fn growth(cost: &[Value]) -> Option<Chart> {
     }
     any.then_some(chart)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn comparison() -> Value {
+        json!({
+            "machine": "Linux 6.1",
+            "emulators": ["off", "netem"],
+            "rows": [
+                { "figure": "delay 10 ms: error, p50 / p99", "unit": "us", "emulators": {
+                    "off": { "p50": 8.04, "p99": 30.0, "max": 90.0 }, "netem": { "p50": 60.0, "p99": -70.0, "max": 99.0 } } },
+                { "figure": "gap", "unit": "us", "emulators": { "off": { "value": 1234.5 } } },
+            ],
+        })
+    }
+
+    #[test]
+    fn what_is_not_there_is_a_dash() {
+        let mut text = String::new();
+        tabulate(&mut text, "the sandbox", &comparison()).unwrap();
+        assert!(text.contains("| delay 10 ms: error, p50 / p99 | us | 8.0 / 30.0 | 60.0 / -70.0 |"));
+        assert!(text.contains("| gap | us | 1234 | - |"), "{text}");
+    }
+
+    #[test]
+    fn charts_show_what_was_measured() {
+        let svg = delays("here", &comparison()).unwrap().to_svg().unwrap();
+        assert!(svg.contains(">off</text>") && svg.contains(">netem</text>"));
+        let cost = [
+            json!({ "growth": "flows", "count": 1, "caches": "cold", "ns": 300.0 }),
+            json!({ "growth": "flows", "count": 1_000_000, "caches": "cold", "ns": 900.0 }),
+            json!({ "case": "1 server", "ns": [1.0, 2.0, 3.0] }),
+        ];
+        assert!(growth(&cost).unwrap().to_svg().unwrap().contains(">flows</text>"));
+        assert!(growth(&cost[2..]).is_none());
+        let mut text = String::new();
+        costs(&mut text, &cost).unwrap();
+        assert!(
+            text.contains("| 1 server | 1 | 2 | 3 |") && text.contains("| flows | 1000000 | cold | 900 |")
+        );
+    }
+
+    #[test]
+    fn a_rate_is_stated_or_computed() {
+        let models = [
+            json!({ "bench": "whatif", "bus": true, "events": 100, "events_per_s": 5e6 }),
+            json!({ "bench": "locality", "method": "natural", "requests": 1000, "seconds": 0.5 }),
+        ];
+        let mut text = String::new();
+        throughputs(&mut text, &models).unwrap();
+        assert!(text.contains("| whatif, with a bus | 100 | 5.000e6 |"), "{text}");
+        assert!(text.contains("| locality, natural | 1000 | 2000 |"), "{text}");
+    }
+}

@@ -201,11 +201,14 @@ fn locality(requests: u32) {
         };
         println!(
             "{{\"bench\": \"locality\", \"method\": \"{method}\", \"requests\": {requests}, \"seconds\": {:.3}, \
-             \"partitions\": {}, \"locality\": {:.6}, \"bound\": {:?}}}",
+             \"partitions\": {}, \"locality\": {:.6}, \"bound\": {}}}",
             start.seconds(),
             partitioning.partitions.len(),
             partitioning.locality().locality,
-            partitioning.bound.unwrap_or(f64::NAN),
+            partitioning
+                .bound
+                .filter(|bound| bound.is_finite())
+                .map_or("null".to_owned(), |bound| bound.to_string()),
         );
     }
 }
