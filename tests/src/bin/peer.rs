@@ -40,6 +40,9 @@ struct Cli {
     /// Seconds per transfer
     #[arg(long, default_value_t = 5)]
     seconds: u32,
+    /// How often each takes its turn; medians are printed
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
 }
 
 #[derive(Subcommand)]
@@ -73,62 +76,103 @@ fn main() -> Result<ExitCode> {
         println!("{}", client(server, packets, seconds)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let this = env::current_exe()?.display().to_string();
-    let rest = [cli.packets.to_string(), cli.seconds.to_string()];
+    let product = Product::find_or_beside()?;
+    let mut figures: [Vec<Figures>; 3] = Default::default();
+    for _ in 0..cli.rounds.max(1) {
+        for (figures, emulator) in figures.iter_mut().zip(EMULATORS) {
+            let found = measure(&product, emulator, &cli);
+            figures.extend(found.with_context(|| format!("measuring {}", emulator.name()))?);
+        }
+    }
     println!(
-        "{:<13} {:>24} {:>14} {:>14}",
+        "{:<14} {:>24} {:>14} {:>14}",
         "20 ms each way", "RTT error, us, p50 / p99", "1 flow, Mbit/s", "8 flows"
     );
-    let product = Product::find_or_beside()?;
-    for emulator in ["off", "perturb user", "rattan"] {
-        let bed = Bed::new()?;
-        for host in [&bed.left, &bed.right] {
-            host.sysctl("ipv4/tcp_rmem", BUFFERS)?;
-            host.sysctl("ipv4/tcp_wmem", BUFFERS)?;
+    for (figures, emulator) in figures.iter().zip(EMULATORS) {
+        let name = emulator.name();
+        if figures.is_empty() {
+            println!("{name:<14} is not installed: cargo install rattan");
+            continue;
         }
-        let client = |host: &Host, before: &[&str], address: &str| {
-            let mut words: Vec<&str> = before.to_vec();
-            let server = format!("{address}:{PORT}");
-            words.extend([&*this, "client", &*server, &*rest[0], &*rest[1]]);
-            let mut command = host.command(words[0]);
-            command.args(&words[1..]);
-            command
-        };
-        let right = bed.right.v4.to_string();
-        let result = match emulator {
-            "off" => serve(&bed.right, client(&bed.left, &[], &right)),
-            "rattan" => {
-                if bed.left.run("rattan --version").is_err() {
-                    println!("{emulator:<13} is not installed: cargo install rattan");
-                    continue;
-                }
-                serve(&bed.right, client(&bed.right, &rattan(), "10.2.1.1"))
-            }
-            _ => {
-                let profile = format!("latency: {}ms", LATENCY.as_millis());
-                let applied = product.apply(&bed.left, &profile, Pacer::User)?;
-                let result = serve(&bed.right, client(&bed.left, &[], &right));
-                applied.nothing_unintended()?;
-                applied.stop()?;
-                result
-            }
-        };
-        let result = result.with_context(|| format!("measuring {emulator}"))?;
-        let asked = if emulator == "off" {
-            0.0
-        } else {
-            2e6 * LATENCY.as_secs_f64()
-        };
-        let error = |name: &str| result[name].as_f64().map_or(f64::NAN, |value| value - asked);
-        let rate = |flows: usize| result["mbit_s"][flows].as_f64().unwrap_or(f64::NAN);
+        let [p50, p99, one, eight] = [0, 1, 2, 3].map(|place| {
+            let mut values: Vec<f64> = figures.iter().map(|figures| figures[place]).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        });
         println!(
-            "{emulator:<13} {:>24} {:>14.0} {:>14.0}",
-            format!("{:.0} / {:.0}", error("p50_us"), error("p99_us")),
-            rate(0),
-            rate(1)
+            "{name:<14} {:>24} {one:>14.0} {eight:>14.0}",
+            format!("{p50:.0} / {p99:.0}")
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who takes turns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Emulator {
+    Off,
+    Perturb,
+    Rattan,
+}
+
+const EMULATORS: [Emulator; 3] = [Emulator::Off, Emulator::Perturb, Emulator::Rattan];
+
+impl Emulator {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Perturb => "perturb user",
+            Self::Rattan => "rattan",
+        }
+    }
+}
+
+/// Median and 99th percentile of the round trips' error in microseconds, throughput of one flow and of eight in Mbit/s.
+type Figures = [f64; 4];
+
+/// `None` if the emulator is not installed.
+fn measure(product: &Product, emulator: Emulator, cli: &Cli) -> Result<Option<Figures>> {
+    let bed = Bed::new()?;
+    for host in [&bed.left, &bed.right] {
+        host.sysctl("ipv4/tcp_rmem", BUFFERS)?;
+        host.sysctl("ipv4/tcp_wmem", BUFFERS)?;
+    }
+    let this = env::current_exe()?.display().to_string();
+    let client = |host: &Host, before: &[&str], address: &str| {
+        let mut words: Vec<&str> = before.to_vec();
+        let server = format!("{address}:{PORT}");
+        let rest = [cli.packets.to_string(), cli.seconds.to_string()];
+        words.extend([&*this, "client", &*server, &*rest[0], &*rest[1]]);
+        let mut command = host.command(words[0]);
+        command.args(&words[1..]);
+        command
+    };
+    let right = bed.right.v4.to_string();
+    let found = match emulator {
+        Emulator::Off => serve(&bed.right, client(&bed.left, &[], &right))?,
+        Emulator::Rattan if bed.left.run("rattan --version").is_err() => return Ok(None),
+        Emulator::Rattan => serve(&bed.right, client(&bed.right, &rattan(), "10.2.1.1"))?,
+        Emulator::Perturb => {
+            let profile = format!("latency: {}ms", LATENCY.as_millis());
+            let applied = product.apply(&bed.left, &profile, Pacer::User)?;
+            let found = serve(&bed.right, client(&bed.left, &[], &right))?;
+            applied.nothing_unintended()?;
+            applied.stop()?;
+            found
+        }
+    };
+    let asked = if emulator == Emulator::Off {
+        0.0
+    } else {
+        2e6 * LATENCY.as_secs_f64()
+    };
+    let number = |value: &Value| value.as_f64().context("the client printed something else");
+    Ok(Some([
+        number(&found["p50_us"])? - asked,
+        number(&found["p99_us"])? - asked,
+        number(&found["mbit_s"][0])?,
+        number(&found["mbit_s"][1])?,
+    ]))
 }
 
 /// The arguments that make rattan a cable without loss or limit.
