@@ -16,7 +16,7 @@ use perturb_dataplane::{
 use crate::{
     controller::setup::{PacerChoice, Pacing, ProfileError},
     lab::{MAX_HOSTS, inside},
-    locality, measure, nfs, predict, rto,
+    locality, measure, nfs, predict, rto, trace,
 };
 
 /// Done.
@@ -84,6 +84,8 @@ enum Command {
     Predict(predict::PredictArgs),
     /// Locality of a sequence of requests, and its working sets
     Locality(locality::LocalityArgs),
+    /// Record what a program computes and sends, for `predict whatif`
+    Trace(trace::TraceArgs),
     /// Print the JSON Schema of profiles, for editors
     Schema,
     /// Print a shell's completions
@@ -276,6 +278,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Rto(args) => rto::run(&args),
         Command::Predict(args) => predict::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
         Command::Locality(args) => locality::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
+        Command::Trace(args) => trace::run(&args, &mut std::io::stdout().lock()),
         Command::Schema => files::schema(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "perturb", &mut std::io::stdout());

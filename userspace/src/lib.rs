@@ -24,3 +24,4 @@ pub mod registry;
 pub mod report;
 pub mod rto;
 pub mod table;
+pub mod trace;

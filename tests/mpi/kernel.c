@@ -1,0 +1,145 @@
+/* A kernel that computes and communicates, with known balance.
+ *
+ *     kernel calibrate                              iterations of the loop per microsecond of CPU time
+ *     kernel pingpong ROUNDS SIZE...                half of the median round-trip time in us, per size in bytes
+ *     kernel PATTERN ROUNDS BYTES RATE US0 US1 ...  PATTERN: ring, pairs, alltoall, reduce
+ *
+ * A round computes for US microseconds (rank r for the r-th of them; RATE as calibrated) and communicates. Rounds
+ * before the first traced one open the connections. Rank 0 prints the seconds that the slowest rank took. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WARM_UP = 5 };
+
+static volatile double sink;
+
+static void compute(double iterations)
+{
+    double x = 1.0;
+    for (long i = 0; i < (long)iterations; i++)
+        x = x * 0.999999 + 0.5;
+    sink = x;
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+static int calibrate(void)
+{
+    const double iterations = 2e8;
+    compute(iterations / 10);
+    double start = cpu_seconds();
+    compute(iterations);
+    printf("%.3f\n", iterations / (cpu_seconds() - start) / 1e6);
+    return 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void pingpong(int rank, int count, char **arguments)
+{
+    int rounds = atoi(arguments[0]);
+    double *times = malloc(sizeof *times * (size_t)rounds);
+    for (int i = 1; i < count; i++) {
+        int bytes = atoi(arguments[i]);
+        char *data = calloc((size_t)bytes + 1, 1);
+        for (int round = -WARM_UP; round < rounds; round++) {
+            double start = MPI_Wtime();
+            if (rank == 0) {
+                MPI_Send(data, bytes, MPI_CHAR, 1, 1, MPI_COMM_WORLD);
+                MPI_Recv(data, bytes, MPI_CHAR, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            } else if (rank == 1) {
+                MPI_Recv(data, bytes, MPI_CHAR, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                MPI_Send(data, bytes, MPI_CHAR, 0, 1, MPI_COMM_WORLD);
+            }
+            if (round >= 0)
+                times[round] = MPI_Wtime() - start;
+        }
+        qsort(times, (size_t)rounds, sizeof *times, ascending);
+        if (rank == 0)
+            printf("%d %.3f\n", bytes, times[rounds / 2] * 1e6 / 2);
+        free(data);
+    }
+    free(times);
+}
+
+struct kernel {
+    char pattern;
+    int rank, size, bytes;
+    double iterations;
+    char *out, *in;
+};
+
+static void communicate(const struct kernel *k)
+{
+    int after = (k->rank + 1) % k->size, before = (k->rank + k->size - 1) % k->size;
+    MPI_Request requests[2];
+    switch (k->pattern) {
+    case 'r': /* ring */
+        MPI_Sendrecv(k->out, k->bytes, MPI_CHAR, after, 1, k->in, k->bytes, MPI_CHAR, before, 1, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        break;
+    case 'p': /* pairs: both neighbors, without waiting in between */
+        MPI_Irecv(k->in, k->bytes, MPI_CHAR, before, 2, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(k->out, k->bytes, MPI_CHAR, after, 2, MPI_COMM_WORLD, &requests[1]);
+        compute(k->iterations / 4);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        break;
+    case 'a': /* alltoall */
+        MPI_Alltoall(k->out, k->bytes, MPI_CHAR, k->in, k->bytes, MPI_CHAR, MPI_COMM_WORLD);
+        break;
+    default: /* a sum for everyone */
+        MPI_Allreduce(k->out, k->in, k->bytes / (int)sizeof(double), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    }
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1 && strcmp(arguments[1], "calibrate") == 0)
+        return calibrate();
+    struct kernel k = {.pattern = 0};
+    MPI_Init(&count, &arguments);
+    MPI_Comm_rank(MPI_COMM_WORLD, &k.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &k.size);
+    if (count > 3 && strcmp(arguments[1], "pingpong") == 0) {
+        pingpong(k.rank, count - 2, arguments + 2);
+    } else if (count == 5 + k.size) {
+        k.pattern = arguments[1][0];
+        int rounds = atoi(arguments[2]);
+        k.bytes = atoi(arguments[3]);
+        k.iterations = atof(arguments[4]) * atof(arguments[5 + k.rank]);
+        k.out = calloc((size_t)k.bytes * (size_t)k.size + 8, 1);
+        k.in = calloc((size_t)k.bytes * (size_t)k.size + 8, 1);
+        MPI_Pcontrol(0);
+        for (int round = 0; round < WARM_UP; round++)
+            communicate(&k);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Pcontrol(1);
+        double start = MPI_Wtime();
+        for (int round = 0; round < rounds; round++) {
+            compute(k.iterations);
+            communicate(&k);
+        }
+        double seconds = MPI_Wtime() - start, slowest;
+        MPI_Pcontrol(0);
+        MPI_Reduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+        if (k.rank == 0)
+            printf("%.6f\n", slowest);
+    } else if (k.rank == 0) {
+        fprintf(stderr, "kernel: see its source for the arguments\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    MPI_Finalize();
+    return 0;
+}

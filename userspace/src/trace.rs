@@ -1,0 +1,145 @@
+//! `perturb trace`: the events of unmodified programs, as the what-if model reads them.
+//!
+//! ```text
+//! perturb trace ──► program, with the interposition library preloaded (LD_PRELOAD)
+//!      │                └─ and everything that it starts
+//!      ├──◄ rings in shared memory, one per process (spool)
+//!      ├──► assembler ──► file of JSON lines
+//!      └──► whoever connects (serve), while the program runs
+//! ```
+
+mod assembler;
+mod collective;
+mod line;
+mod overhead;
+mod ranks;
+mod run;
+mod serve;
+mod spool;
+mod streams;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+pub use assembler::ProcessReport;
+pub use serve::{Address, AddressError};
+pub use spool::SpoolError;
+
+const EXAMPLES: &str = "\
+Examples:
+  perturb trace -- mpirun -n 4 --bind-to none ./solver         events of the ranks, in trace.jsonl
+  perturb trace --out run.jsonl --scenario run.yaml -- ./program
+                                                               and an input for `perturb predict whatif`
+  perturb trace --collect /tmp/events.sock -- ./program &      the prediction runs while the program does:
+  perturb predict whatif run.yaml --events /tmp/events.sock --follow
+  perturb run lan.yaml --hosts 4 -- perturb trace -- sh -c './server & perturb on h2 -- ./client'
+  perturb trace --overhead 5 -- ./program                      what tracing costs: 5 runs with and 5 without
+
+Processes are named by their ranks (MPI) or as PROGRAM.N, the N-th of its name; further threads of them that
+communicate, NAME/2, NAME/3, ...";
+
+/// Arguments of `perturb trace`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, after_long_help = EXAMPLES)]
+pub struct TraceArgs {
+    /// Where the events go, as JSON lines; `-` is standard output.
+    #[arg(long, value_name = "FILE", default_value = "trace.jsonl")]
+    pub out: PathBuf,
+    /// Also give the events to whoever connects here, as they happen: a Unix socket's path, or tcp:HOST:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    pub collect: Option<Address>,
+    /// Write an input for `perturb predict whatif`: every process on a processor of its own, messages that take
+    /// no time; edit the groups and the network.
+    #[arg(long, value_name = "FILE")]
+    pub scenario: Option<PathBuf>,
+    /// What is traced.
+    #[arg(long, value_enum, default_value_t = Layer::Auto)]
+    pub layer: Layer,
+    /// Run the command this many times without tracing and as often with it, alternating, and print what
+    /// tracing costs.
+    #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub overhead: Option<u32>,
+    /// Print the summary as one JSON object, on standard output.
+    #[arg(long)]
+    pub json: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What is traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layer {
+    /// MPI calls where a program uses MPI, TCP sockets elsewhere.
+    Auto,
+    /// MPI calls only.
+    Mpi,
+    /// TCP sockets only, those of MPI libraries too.
+    Sockets,
+}
+
+impl Layer {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Mpi => "mpi",
+            Self::Sockets => "sockets",
+        }
+    }
+}
+
+/// What went wrong, but for the command itself.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The output.
+    #[error("writing {path}: {source}")]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The address of --collect.
+    #[error("--collect: listening: {0}")]
+    Listen(io::Error),
+    /// The directory for the rings and the library.
+    #[error("making a directory for the traced processes in {path}: {source}")]
+    Directory {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The traced processes.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    /// The command.
+    #[error("starting {command}: {source}")]
+    Start {
+        /// Which.
+        command: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Waiting for it.
+    #[error("waiting for the command: {0}")]
+    Wait(io::Error),
+}
+
+/// Runs the command; its exit code.
+///
+/// # Errors
+/// What went wrong, but for the command itself.
+pub fn run(args: &TraceArgs, out: &mut dyn io::Write) -> anyhow::Result<u8> {
+    match args.overhead {
+        Some(runs) => overhead::measure(args, runs, out),
+        None => {
+            let (code, report) = run::traced(args)?;
+            report.print(args.json, out)?;
+            Ok(code)
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! From the records of many processes to one sequence of what-if events.
+//!
+//! ```text
+//! rings ──► per thread: queue ──► events ──► lines
+//!                         └─ a record waits here until what it refers to is known
+//! ```
+//!
+//! A *writer* is a process that writes a ring; a *thread* of it is a process of the model. Records of one thread
+//! are handled in order; one that must wait (for the other end of a connection to be seen, or for a send that is
+//! not recorded yet) holds up its thread alone. Nothing waits longer than its patience.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use perturb_trace::record::{Kind, Record};
+
+use super::line::{Event, Lines, MessageName, Name};
+use super::ranks::{Channel, Groups};
+use super::spool::Writer;
+use super::streams::{EndId, Place, Streams};
+
+/// How long a send waits for the other end of its connection to be seen.
+const PEER_PATIENCE_NS: u64 = 200_000_000;
+/// How long a receive waits for the record of what it has taken.
+const SEND_PATIENCE_NS: u64 = 2_000_000_000;
+
+/// Names a thread: its writer and its number there.
+type ThreadId = (usize, u32);
+
+/// A process of the model.
+#[derive(Debug)]
+struct Thread {
+    name: Name,
+    /// CPU time at its last event, in ns.
+    cpu_ns: u64,
+    events: u64,
+    total_ns: u64,
+    has_exited: bool,
+}
+
+/// A process that writes records.
+#[derive(Debug)]
+pub(super) struct Source {
+    writer: Writer,
+    host: u64,
+    pub(super) groups: Groups,
+    ends: HashMap<u64, EndId>,
+    /// A local address whose peer's follows.
+    opening: HashMap<u32, (u64, Place, u64)>,
+    /// The name of its threads' names, but for ranks.
+    base: Option<String>,
+    /// Threads so far.
+    threads: u32,
+    main: Option<u32>,
+    is_paused: bool,
+    has_exited: bool,
+}
+
+/// What a traced process of the model did.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ProcessReport {
+    /// Its name in the trace.
+    pub process: String,
+    /// The program's name.
+    pub program: String,
+    /// The host it ran on.
+    pub host: String,
+    /// Its number there.
+    pub pid: u32,
+    /// Events written.
+    pub events: u64,
+    /// CPU time that they carry, in µs.
+    pub cpu_us: f64,
+}
+
+/// Where a record may be: handled, or to be tried again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Handled {
+    Done,
+    Waits { patience_ns: u64 },
+}
+
+/// The state over all processes.
+pub(super) struct Assembler {
+    sources: Vec<Source>,
+    threads: HashMap<ThreadId, Thread>,
+    /// In the order in which they appeared.
+    order: Vec<ThreadId>,
+    queues: BTreeMap<ThreadId, Queue>,
+    streams: Streams<ThreadId>,
+    hosts: Vec<String>,
+    programs: HashMap<String, u32>,
+    /// Members of communicators, numbered; and sends less receives per channel.
+    labels: HashMap<Vec<u32>, u32>,
+    balance: HashMap<Channel, i64>,
+    ranks: HashMap<u32, ThreadId>,
+    lines: Lines,
+    /// Sends and receives whose other end is not traced.
+    pub(super) outside: u64,
+    pub(super) span_ns: Option<(u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    records: VecDeque<Record>,
+    /// Since when the first one waits.
+    since_ns: Option<u64>,
+}
+
+impl Assembler {
+    pub(super) fn new() -> Self {
+        Self {
+            sources: Vec::new(),
+            threads: HashMap::new(),
+            order: Vec::new(),
+            queues: BTreeMap::new(),
+            streams: Streams::new(),
+            hosts: Vec::new(),
+            programs: HashMap::new(),
+            labels: HashMap::new(),
+            balance: HashMap::new(),
+            ranks: HashMap::new(),
+            lines: Lines::default(),
+            outside: 0,
+            span_ns: None,
+        }
+    }
+
+    /// A new process; its number is that of the call. An earlier one of the same number has run another
+    /// program (exec) or has ended.
+    pub(super) fn source(&mut self, writer: Writer) {
+        let host = match self.hosts.iter().position(|host| *host == writer.host) {
+            Some(known) => known,
+            None => {
+                self.hosts.push(writer.host.clone());
+                self.hosts.len() - 1
+            }
+        } as u64;
+        let id = (writer.pid, writer.pid_namespace);
+        let earlier: Vec<usize> = (0..self.sources.len())
+            .filter(|&index| {
+                (
+                    self.sources[index].writer.pid,
+                    self.sources[index].writer.pid_namespace,
+                ) == id
+            })
+            .collect();
+        self.sources.push(Source {
+            writer,
+            host,
+            groups: Groups::default(),
+            ends: HashMap::new(),
+            opening: HashMap::new(),
+            base: None,
+            threads: 0,
+            main: None,
+            is_paused: false,
+            has_exited: false,
+        });
+        for index in earlier {
+            self.exit(index, None);
+        }
+    }
+
+    /// The events so far, as lines; takes them.
+    pub(super) fn take_lines(&mut self) -> Vec<u8> {
+        self.lines.take()
+    }
+
+    /// A record of the source of this number.
+    pub(super) fn record(&mut self, source: usize, record: Record, now_ns: u64) {
+        let (first, last) = self.span_ns.get_or_insert((record.time_ns, record.time_ns));
+        (*first, *last) = ((*first).min(record.time_ns), (*last).max(record.time_ns));
+        let id = (source, record.thread);
+        let queue = self.queues.entry(id).or_default();
+        queue.records.push_back(record);
+        if queue.records.len() == 1 {
+            self.work(id, now_ns, false);
+        }
+    }
+
+    /// Tries what waits; `forced`, nothing waits any more.
+    pub(super) fn settle(&mut self, now_ns: u64, forced: bool) {
+        let waiting: Vec<ThreadId> = self.queues.keys().copied().collect();
+        for id in waiting {
+            self.work(id, now_ns, forced);
+        }
+    }
+
+    /// Handles a thread's records as far as that is possible.
+    fn work(&mut self, id: ThreadId, now_ns: u64, forced: bool) {
+        while let Some(queue) = self.queues.get_mut(&id) {
+            let Some(&record) = queue.records.front() else {
+                self.queues.remove(&id);
+                return;
+            };
+            let since = queue.since_ns;
+            let waited = since.map_or(0, |since| now_ns.saturating_sub(since));
+            match self.handle(id, &record, forced) {
+                Handled::Waits { patience_ns } if waited < patience_ns && !forced => {
+                    if let Some(queue) = self.queues.get_mut(&id) {
+                        queue.since_ns.get_or_insert(now_ns);
+                    }
+                    return;
+                }
+                Handled::Waits { .. } => {
+                    self.handle(id, &record, true);
+                }
+                Handled::Done => {}
+            }
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.records.pop_front();
+                queue.since_ns = None;
+            }
+        }
+    }
+
+    fn handle(&mut self, id: ThreadId, record: &Record, forced: bool) -> Handled {
+        let Some(kind) = Kind::of(record.kind) else {
+            return Handled::Done;
+        };
+        if self.sources[id.0].has_exited {
+            return Handled::Done;
+        }
+        match kind {
+            Kind::Local => {
+                let [descriptor, high, low, cookie] = record.words;
+                let namespace = self.sources[id.0].writer.net_namespace;
+                let place = Place::new([high, low], record.small, namespace);
+                self.sources[id.0]
+                    .opening
+                    .insert(id.1, (descriptor, place, cookie));
+            }
+            Kind::Remote => {
+                let [descriptor, high, low, cookie] = record.words;
+                let source = &mut self.sources[id.0];
+                let place = Place::new([high, low], record.small, source.writer.net_namespace);
+                if let Some((_, own, _)) = source.opening.remove(&id.1) {
+                    let end = self.streams.open((source.host, cookie), own, place, id);
+                    source.ends.insert(descriptor, end);
+                }
+            }
+            Kind::Sent => return self.sent(id, record, forced),
+            Kind::Taken => return self.taken(id, record, forced),
+            Kind::Closed => {
+                if let Some(end) = self.sources[id.0].ends.remove(&record.words[0]) {
+                    self.streams.close(end);
+                }
+            }
+            Kind::Exit if record.small == 1 => self.thread_exit(id, Some(record.cpu_ns)),
+            Kind::Exit | Kind::MpiEnd => {
+                let is_paused = self.sources[id.0].is_paused;
+                let last = (!is_paused).then_some((id.1, record.cpu_ns));
+                self.exit(id.0, last);
+            }
+            Kind::Paused => self.pause(id, record.cpu_ns),
+            Kind::Resumed => {
+                self.sources[id.0].is_paused = false;
+                self.thread(id).cpu_ns = record.cpu_ns;
+            }
+            _ => self.message_passing(id, kind, record),
+        }
+        Handled::Done
+    }
+
+    fn sent(&mut self, id: ThreadId, record: &Record, forced: bool) -> Handled {
+        let [descriptor, bytes, before, _] = record.words;
+        let Some(&end) = self.sources[id.0].ends.get(&descriptor) else {
+            return Handled::Done;
+        };
+        let peer = self.streams.peer(end);
+        if peer.is_none() && !forced {
+            return Handled::Waits {
+                patience_ns: PEER_PATIENCE_NS,
+            };
+        }
+        let number = self.streams.send(end, bytes, peer.is_some());
+        let (Some(number), Some(peer)) = (number, peer) else {
+            self.outside += 1;
+            return Handled::Done;
+        };
+        let to = self.thread(peer).name.clone();
+        self.emit(
+            id,
+            before,
+            &Event::Send {
+                message: MessageName::Stream(number),
+                bytes,
+                to: Some(to),
+            },
+        );
+        Handled::Done
+    }
+
+    fn taken(&mut self, id: ThreadId, record: &Record, forced: bool) -> Handled {
+        let [descriptor, bytes, before, _] = record.words;
+        let Some(&end) = self.sources[id.0].ends.get(&descriptor) else {
+            return Handled::Done;
+        };
+        if !forced && !self.streams.can_take(end, bytes) {
+            let patience_ns = if self.streams.peer(end).is_some() {
+                SEND_PATIENCE_NS
+            } else {
+                PEER_PATIENCE_NS
+            };
+            return Handled::Waits { patience_ns };
+        }
+        if self.streams.peer(end).is_none() {
+            self.outside += 1;
+        }
+        let complete = self.streams.take(end, bytes);
+        if !complete.is_empty() {
+            self.emit(id, before, &Event::StartReceive);
+            for number in complete {
+                let message = MessageName::Stream(number);
+                self.emit(id, record.cpu_ns, &Event::EndReceive { message });
+            }
+        }
+        Handled::Done
+    }
+
+    fn message_passing(&mut self, id: ThreadId, kind: Kind, record: &Record) {
+        if kind == Kind::MpiStart {
+            let (rank, _) = (record.words[0] as u32, record.words[1]);
+            self.sources[id.0].groups.rank = Some(rank);
+            self.ranks.entry(rank).or_insert(id);
+            self.sources[id.0].main = Some(id.1);
+            let thread = self.thread(id);
+            thread.cpu_ns = record.cpu_ns;
+            return;
+        }
+        let mut steps = Vec::new();
+        self.sources[id.0]
+            .groups
+            .record(id.1, kind, record, &mut self.labels, &mut steps);
+        for step in steps {
+            match step {
+                super::ranks::Event::Send { channel, bytes } => {
+                    self.settle_balance(channel, 1);
+                    let to = Some(Name::Rank(channel.to));
+                    let message = MessageName::Channel(channel);
+                    self.emit(id, record.cpu_ns, &Event::Send { message, bytes, to });
+                }
+                super::ranks::Event::Receive { channel } => {
+                    self.settle_balance(channel, -1);
+                    let message = MessageName::Channel(channel);
+                    self.emit(id, record.cpu_ns, &Event::StartReceive);
+                    self.emit(id, record.cpu_ns, &Event::EndReceive { message });
+                }
+            }
+        }
+    }
+
+    fn settle_balance(&mut self, channel: Channel, change: i64) {
+        let count = self.balance.entry(channel).or_default();
+        *count += change;
+        if *count == 0 {
+            self.balance.remove(&channel);
+        }
+    }
+
+    /// What is recorded next begins anew; what was computed up to here counts.
+    fn pause(&mut self, id: ThreadId, cpu_ns: u64) {
+        self.sources[id.0].is_paused = true;
+        if self.thread(id).cpu_ns < cpu_ns {
+            self.emit(id, cpu_ns, &Event::Compute);
+        }
+    }
+
+    /// Who this is in the trace; named when it is first seen.
+    fn thread(&mut self, id: ThreadId) -> &mut Thread {
+        let (order, source, programs) = (&mut self.order, &mut self.sources[id.0], &mut self.programs);
+        self.threads.entry(id).or_insert_with(|| {
+            order.push(id);
+            let place = source.threads;
+            source.threads += 1;
+            let is_main = source.main.map_or(place == 0, |main| main == id.1);
+            let name = match source.groups.rank {
+                Some(rank) if is_main => Name::Rank(rank),
+                Some(rank) => Name::Text(format!("{rank}/{}", place + 1)),
+                None => {
+                    let base = source.base.get_or_insert_with(|| {
+                        let count = programs.entry(source.writer.name.clone()).or_default();
+                        *count += 1;
+                        format!("{}.{count}", source.writer.name)
+                    });
+                    Name::Text(match place {
+                        0 => base.clone(),
+                        _ => format!("{base}/{}", place + 1),
+                    })
+                }
+            };
+            Thread {
+                name,
+                cpu_ns: 0,
+                events: 0,
+                total_ns: 0,
+                has_exited: false,
+            }
+        })
+    }
+
+    fn emit(&mut self, id: ThreadId, cpu_ns: u64, event: &Event) {
+        let thread = self.thread(id);
+        if thread.has_exited {
+            return;
+        }
+        let spent = cpu_ns.saturating_sub(thread.cpu_ns);
+        thread.cpu_ns = thread.cpu_ns.max(cpu_ns);
+        thread.total_ns += spent;
+        thread.events += 1;
+        let name = thread.name.clone();
+        self.lines.write(&name, spent, event);
+    }
+
+    fn thread_exit(&mut self, id: ThreadId, cpu_ns: Option<u64>) {
+        if let Some(thread) = self.threads.get(&id).filter(|thread| !thread.has_exited) {
+            let cpu_ns = cpu_ns.unwrap_or(thread.cpu_ns);
+            self.emit(id, cpu_ns, &Event::Exit);
+            if let Some(thread) = self.threads.get_mut(&id) {
+                thread.has_exited = true;
+            }
+        }
+    }
+
+    /// A process ends; `last` is the thread that ends it and its CPU time, if that is known.
+    fn exit(&mut self, source: usize, last: Option<(u32, u64)>) {
+        if std::mem::replace(&mut self.sources[source].has_exited, true) {
+            return;
+        }
+        let threads: Vec<ThreadId> = self
+            .order
+            .iter()
+            .filter(|thread| thread.0 == source)
+            .copied()
+            .collect();
+        for id in threads {
+            let cpu_ns = last.filter(|(thread, _)| *thread == id.1).map(|(_, cpu)| cpu);
+            self.thread_exit(id, cpu_ns);
+        }
+    }
+
+    /// No record will follow. Processes that were killed end here, after sends that they made and whose records
+    /// are missing, for others have received them.
+    pub(super) fn finish(&mut self, now_ns: u64) {
+        self.settle(now_ns, true);
+        let mut owed: Vec<(Channel, i64)> = self.balance.drain().filter(|(_, count)| *count < 0).collect();
+        owed.sort_by_key(|(channel, _)| *channel);
+        for (channel, count) in owed {
+            if let Some(&id) = self.ranks.get(&channel.from) {
+                let cpu_ns = self.thread(id).cpu_ns;
+                for _ in count..0 {
+                    let event = Event::Send {
+                        message: MessageName::Channel(channel),
+                        bytes: 0,
+                        to: Some(Name::Rank(channel.to)),
+                    };
+                    self.emit(id, cpu_ns, &event);
+                }
+            }
+        }
+        for source in 0..self.sources.len() {
+            self.exit(source, None);
+        }
+    }
+
+    /// Events written.
+    pub(super) fn events(&self) -> u64 {
+        self.threads.values().map(|thread| thread.events).sum()
+    }
+
+    /// Processes of the model, ranks first.
+    pub(super) fn processes(&self) -> Vec<ProcessReport> {
+        let mut reports: Vec<(&Name, ProcessReport)> = self
+            .order
+            .iter()
+            .filter_map(|id| {
+                let (thread, source) = (self.threads.get(id)?, &self.sources[id.0]);
+                let report = ProcessReport {
+                    process: thread.name.to_string(),
+                    program: source.writer.name.clone(),
+                    host: source.writer.host.clone(),
+                    pid: source.writer.pid,
+                    events: thread.events,
+                    cpu_us: thread.total_ns as f64 / 1e3,
+                };
+                Some((&thread.name, report))
+            })
+            .collect();
+        reports.sort_by_key(|(name, _)| *name);
+        reports.into_iter().map(|(_, report)| report).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Records as processes write them, and the lines they become.
+
+use perturb_trace::record::{Collective, pair};
+
+use super::*;
+
+const MILLI: u64 = 1_000_000;
+
+fn writer(name: &str, pid: u32) -> Writer {
+    Writer {
+        pid,
+        pid_namespace: 1,
+        net_namespace: 1,
+        cost_ns: 100,
+        name: name.to_owned(),
+        host: "here".to_owned(),
+    }
+}
+
+fn record(kind: Kind, thread: u32, cpu_ns: u64, words: [u64; 4]) -> Record {
+    Record {
+        kind: kind as u16,
+        small: 0,
+        thread,
+        cpu_ns,
+        time_ns: 0,
+        words,
+    }
+}
+
+fn small(mut record: Record, small: u16) -> Record {
+    record.small = small;
+    record
+}
+
+fn lines(assembler: &mut Assembler) -> Vec<String> {
+    let text = String::from_utf8(assembler.take_lines()).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Starts `ranks` processes of MPI.
+fn world(ranks: u32) -> Assembler {
+    let mut assembler = Assembler::new();
+    for rank in 0..ranks {
+        assembler.source(writer("solver", 100 + rank));
+        let source = rank as usize;
+        let start = record(Kind::MpiStart, 1, MILLI, [rank.into(), ranks.into(), 0, 0]);
+        assembler.record(source, start, 0);
+        let comm = record(Kind::Communicator, 1, MILLI, [9, ranks.into(), 0, 0]);
+        assembler.record(source, comm, 0);
+        let members = record(Kind::Members, 1, MILLI, [9, pair(0, 1), pair(2, 3), pair(4, 5)]);
+        assembler.record(source, small(members, ranks as u16), 0);
+    }
+    assembler
+}
+
+#[test]
+fn messages_between_ranks() {
+    let mut all = world(2);
+    all.record(0, record(Kind::Send, 1, 3 * MILLI, [9, pair(1, 7), 800, 0]), 0);
+    all.record(1, record(Kind::Posted, 1, MILLI, [9, 55, 0, 0]), 0);
+    all.record(1, record(Kind::Complete, 1, 2 * MILLI, [55, pair(0, 7), 0, 0]), 0);
+    all.record(0, record(Kind::MpiEnd, 1, 4 * MILLI, [0; 4]), 0);
+    all.finish(0);
+    assert_eq!(
+        lines(&mut all),
+        [
+            r#"{"process": 0, "type": "send", "cpu_us": 2000.000, "message": "0>1:7", "bytes": 800, "to": 1}"#,
+            r#"{"process": 1, "type": "start_recv", "cpu_us": 1000.000}"#,
+            r#"{"process": 1, "type": "end_recv", "cpu_us": 0.000, "message": "0>1:7"}"#,
+            r#"{"process": 0, "type": "exit", "cpu_us": 1000.000}"#,
+            r#"{"process": 1, "type": "exit", "cpu_us": 0.000}"#,
+        ]
+    );
+}
+
+#[test]
+fn completions_of_sends_and_cancelled_receives_are_no_events() {
+    let mut all = world(2);
+    all.record(0, record(Kind::Posted, 1, MILLI, [9, 55, 0, 0]), 0);
+    let cancelled = record(Kind::Complete, 1, MILLI, [55, 0, 0, 0]);
+    all.record(0, small(cancelled, 1), 0);
+    all.record(0, record(Kind::Send, 1, MILLI, [9, pair(1, 7), 8, 55]), 0);
+    all.record(0, record(Kind::Complete, 1, MILLI, [55, pair(1, 7), 0, 0]), 0);
+    assert_eq!(lines(&mut all).len(), 1);
+}
+
+#[test]
+fn a_collective_that_does_not_wait() {
+    let mut all = world(2);
+    let start = record(Kind::Collective, 1, MILLI, [9, 64, 77, 0]);
+    all.record(0, small(start, Collective::AllToAll as u16), 0);
+    assert_eq!(
+        lines(&mut all),
+        [r#"{"process": 0, "type": "send", "cpu_us": 0.000, "message": "0>1:c", "bytes": 64, "to": 1}"#]
+    );
+    all.record(0, record(Kind::Complete, 1, 2 * MILLI, [77, 0, 0, 0]), 0);
+    assert_eq!(lines(&mut all).len(), 2);
+}
+
+#[test]
+fn what_a_killed_process_has_sent_is_sent() {
+    let mut all = world(3);
+    let barrier = record(Kind::Collective, 1, MILLI, [9, 0, 0, 0]);
+    all.record(0, small(barrier, Collective::Barrier as u16), 0);
+    all.finish(0);
+    let text = lines(&mut all).join("\n");
+    let count = |what: &str| text.matches(what).count();
+    assert_eq!(
+        (count("\"send\""), count("\"end_recv\""), count("\"exit\"")),
+        (4, 2, 1 + 2),
+        "{text}"
+    );
+}
+
+/// Two programs joined by a connection: `client` is source 0, `server` 1.
+fn connected() -> Assembler {
+    let mut all = Assembler::new();
+    for (source, name, ports) in [(0, "client", [1000, 80]), (1, "server", [80, 1000])] {
+        all.source(writer(name, 100 + source));
+        for (kind, port) in [(Kind::Local, ports[0]), (Kind::Remote, ports[1])] {
+            let address = record(kind, 1, 0, [3, 0, 0xffff_0a4d_0001, 7 + u64::from(source)]);
+            all.record(source as usize, small(address, port), 0);
+        }
+    }
+    all
+}
+
+#[test]
+fn bytes_of_a_connection() {
+    let mut all = connected();
+    // The receiver's record comes first, and waits.
+    all.record(1, record(Kind::Taken, 1, 2000, [3, 100, 1000, 0]), 0);
+    assert_eq!(lines(&mut all).len(), 0);
+    all.record(0, record(Kind::Sent, 1, 5000, [3, 100, 3000, 0]), 0);
+    all.settle(0, false);
+    assert_eq!(
+        lines(&mut all),
+        [
+            r#"{"process": "client.1", "type": "send", "cpu_us": 3.000, "message": 0, "bytes": 100, "to": "server.1"}"#,
+            r#"{"process": "server.1", "type": "start_recv", "cpu_us": 1.000}"#,
+            r#"{"process": "server.1", "type": "end_recv", "cpu_us": 1.000, "message": 0}"#,
+        ]
+    );
+}
+
+#[test]
+fn a_peer_that_is_not_traced_is_not_waited_for_long() {
+    let mut all = Assembler::new();
+    all.source(writer("client", 100));
+    for kind in [Kind::Local, Kind::Remote] {
+        all.record(0, small(record(kind, 1, 0, [3, 0, 5, 7]), 80), 0);
+    }
+    all.record(0, record(Kind::Sent, 1, 5000, [3, 100, 3000, 0]), 0);
+    all.record(0, record(Kind::Exit, 1, 9000, [0; 4]), 0);
+    all.settle(1, false);
+    assert_eq!(lines(&mut all).len(), 0);
+    all.settle(1 + PEER_PATIENCE_NS, false);
+    // It did nothing that the model knows, so it is no process of it.
+    assert_eq!((lines(&mut all).len(), all.outside), (0, 1));
+}
+
+#[test]
+fn another_program_in_the_same_process() {
+    let mut all = connected();
+    all.record(0, record(Kind::Sent, 1, 5000, [3, 100, 3000, 0]), 0);
+    all.source(writer("next", 100));
+    let found = lines(&mut all);
+    assert_eq!(found.len(), 2);
+    assert!(found[1].contains("exit"), "{found:?}");
+}
+
+#[test]
+fn threads_are_processes_of_their_own() {
+    let mut all = connected();
+    all.record(0, record(Kind::Sent, 1, 5000, [3, 100, 3000, 0]), 0);
+    all.record(0, record(Kind::Sent, 2, 700, [3, 100, 500, 0]), 0);
+    all.record(0, small(record(Kind::Exit, 2, 900, [0; 4]), 1), 0);
+    let found = lines(&mut all);
+    assert_eq!(found.len(), 3);
+    assert!(found[1].starts_with(r#"{"process": "client.1/2", "type": "send", "cpu_us": 0.500"#));
+    assert!(found[2].starts_with(r#"{"process": "client.1/2", "type": "exit", "cpu_us": 0.400"#));
+}

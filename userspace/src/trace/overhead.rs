@@ -1,0 +1,91 @@
+//! What tracing costs: the same command with and without it, alternating, so that a machine that changes
+//! meanwhile disturbs both alike.
+
+use std::io::Write;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{TraceArgs, run};
+
+/// Run times with and without tracing.
+#[derive(Debug, Serialize)]
+struct Overhead {
+    runs: u32,
+    untraced_s: f64,
+    traced_s: f64,
+    /// (traced - untraced) / untraced, of the medians.
+    overhead_percent: f64,
+    /// What the recording itself took of the last traced run, as the traced processes measured it.
+    recording_percent: f64,
+    events: u64,
+}
+
+pub(super) fn measure(args: &TraceArgs, runs: u32, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let (mut traced, mut untraced) = (Vec::new(), Vec::new());
+    let (mut recording, mut events) = (0.0, 0);
+    for number in 1..=runs {
+        let (code, time) = run::untraced(args)?;
+        if code != 0 {
+            return Ok(code);
+        }
+        untraced.push(time);
+        let (code, report) = run::traced(args)?;
+        if code != 0 {
+            return Ok(code);
+        }
+        traced.push(report.elapsed);
+        (recording, events) = (report.recording_percent, report.events);
+        eprintln!(
+            "run {number} of {runs}: {:.3} s untraced, {:.3} s traced",
+            time.as_secs_f64(),
+            report.elapsed.as_secs_f64()
+        );
+    }
+    let (untraced_s, traced_s) = (median(&untraced), median(&traced));
+    let overhead = Overhead {
+        runs,
+        untraced_s,
+        traced_s,
+        overhead_percent: 100.0 * (traced_s - untraced_s) / untraced_s,
+        recording_percent: recording,
+        events,
+    };
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&overhead)?)?;
+    } else {
+        writeln!(
+            out,
+            "median of {runs}: {untraced_s:.3} s untraced, {traced_s:.3} s traced: {:+.2} % ({events} events; recording \
+             them took {recording:.2} %)",
+            overhead.overhead_percent
+        )?;
+    }
+    Ok(0)
+}
+
+fn median(times: &[Duration]) -> f64 {
+    let mut seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
+    seconds.sort_by(f64::total_cmp);
+    let middle = seconds.len() / 2;
+    if seconds.len().is_multiple_of(2) && middle > 0 {
+        (seconds[middle - 1] + seconds[middle]) / 2.0
+    } else {
+        seconds.get(middle).copied().unwrap_or(f64::NAN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        let seconds = |values: &[u64]| {
+            let times: Vec<Duration> = values.iter().map(|value| Duration::from_secs(*value)).collect();
+            median(&times)
+        };
+        assert_eq!(seconds(&[3, 1, 2]), 2.0);
+        assert_eq!(seconds(&[4, 1, 2, 3]), 2.5);
+    }
+}

@@ -1,0 +1,439 @@
+//! One traced run: the command, its rings, the file.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use super::assembler::{Assembler, ProcessReport};
+use super::serve::Server;
+use super::spool::Spool;
+use super::{TraceArgs, TraceError};
+
+/// The interposition library, which the build script compiles.
+const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libperturb_trace.so"));
+/// Memory that all users may write, where the rings cost no disk.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// Between two looks at the rings when they are quiet.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long processes that outlive the command may go on being recorded.
+const AFTERWARDS: Duration = Duration::from_millis(300);
+
+/// What a run came to.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    #[serde(serialize_with = "seconds")]
+    #[serde(rename = "elapsed_s")]
+    pub(super) elapsed: Duration,
+    /// From the first to the last event.
+    traced_us: f64,
+    pub(super) events: u64,
+    /// Of the CPU time of the traced processes' events, in percent, at the cost per event that they measured.
+    pub(super) recording_percent: f64,
+    /// Calls that moved bytes from or to sockets whose other end is not traced.
+    outside: u64,
+    /// Events lost because the collector was too slow.
+    lost: u64,
+    processes: Vec<ProcessReport>,
+    #[serde(skip)]
+    out: PathBuf,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+impl Report {
+    /// For people on standard error, for machines on standard output.
+    pub(super) fn print(&self, json: bool, out: &mut dyn io::Write) -> anyhow::Result<()> {
+        if json {
+            writeln!(out, "{}", serde_json::to_string_pretty(self)?)?;
+            return Ok(());
+        }
+        eprintln!(
+            "perturb: {} events of {} processes in {:.3} s: {}; recording took {:.2} % of that time per process",
+            self.events,
+            self.processes.len(),
+            self.elapsed.as_secs_f64(),
+            self.out.display(),
+            self.recording_percent
+        );
+        if self.outside > 0 {
+            eprintln!(
+                "perturb: warning: {} calls moved bytes from or to programs that are not traced; the prediction \
+                 takes no time for them",
+                self.outside
+            );
+        }
+        if self.lost > 0 {
+            eprintln!("perturb: warning: {} events are lost", self.lost);
+        }
+        if self.events == 0 {
+            eprintln!(
+                "perturb: warning: nothing was traced; the command must be dynamically linked and use MPI or TCP"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Runs the command without tracing: exit code and time.
+pub(super) fn untraced(args: &TraceArgs) -> Result<(u8, Duration), TraceError> {
+    let start = Instant::now();
+    let mut child = start_command(args, &[])?;
+    let signals = Signals::install();
+    let status = loop {
+        signals.pass_on(&child);
+        match child.try_wait().map_err(TraceError::Wait)? {
+            Some(status) => break status,
+            None => std::thread::sleep(PAUSE),
+        }
+    };
+    Ok((perturb_sandbox::exit_code(status), start.elapsed()))
+}
+
+/// Runs the command and traces it: exit code and what came of it.
+pub(super) fn traced(args: &TraceArgs) -> Result<(u8, Report), TraceError> {
+    let place = Place::make()?;
+    let mut trace = Trace::create(args)?;
+    let preload = preload(&place.library);
+    let environment = [
+        ("LD_PRELOAD", preload.as_os_str()),
+        (perturb_trace::DIRECTORY_VARIABLE, place.rings.path().as_os_str()),
+        (perturb_trace::LAYER_VARIABLE, OsStr::new(args.layer.name())),
+    ];
+    let start = Instant::now();
+    let mut child = start_command(args, &environment)?;
+    let signals = Signals::install();
+    let mut collector = Collector::new(place.rings.path(), start);
+    let mut ended: Option<(std::process::ExitStatus, Duration)> = None;
+    loop {
+        signals.pass_on(&child);
+        if ended.is_none()
+            && let Some(status) = child.try_wait().map_err(TraceError::Wait)?
+        {
+            ended = Some((status, start.elapsed()));
+        }
+        let taken = collector.pass()?;
+        trace.append(&collector.assembler.take_lines())?;
+        match ended {
+            Some((_, time)) if taken == 0 || start.elapsed() > time + AFTERWARDS => break,
+            _ if taken < perturb_trace::record::CAPACITY / 8 => std::thread::sleep(PAUSE),
+            _ => {}
+        }
+    }
+    let lost = collector.finish()?;
+    trace.append(&collector.assembler.take_lines())?;
+    trace.finish()?;
+    // The loop ends only once the command has.
+    let (status, elapsed) = match ended {
+        Some(ended) => ended,
+        None => (child.wait().map_err(TraceError::Wait)?, start.elapsed()),
+    };
+    let report = collector.report(args, elapsed, lost);
+    if let Some(path) = &args.scenario {
+        std::fs::write(path, scenario(&report, args)).map_err(|source| TraceError::Write {
+            path: path.clone(),
+            source,
+        })?;
+    }
+    Ok((perturb_sandbox::exit_code(status), report))
+}
+
+/// Directories that the traced processes need.
+struct Place {
+    rings: TempDir,
+    library: PathBuf,
+    _folder: TempDir,
+}
+
+impl Place {
+    fn make() -> Result<Self, TraceError> {
+        let shared = Path::new(SHARED_MEMORY);
+        let rings = folder(shared).or_else(|_| folder(&std::env::temp_dir()))?;
+        // Not beside the rings: programs in shared memory may not be executable.
+        let directory = folder(&std::env::temp_dir())?;
+        let library = directory.path().join("libperturb_trace.so");
+        let failed = |source| TraceError::Directory {
+            path: directory.path().to_owned(),
+            source,
+        };
+        std::fs::write(&library, LIBRARY).map_err(failed)?;
+        std::fs::set_permissions(&library, std::fs::Permissions::from_mode(0o555)).map_err(failed)?;
+        Ok(Self {
+            rings,
+            library,
+            _folder: directory,
+        })
+    }
+}
+
+fn folder(place: &Path) -> Result<TempDir, TraceError> {
+    TempDir::with_prefix_in("perturb-trace-", place).map_err(|source| TraceError::Directory {
+        path: place.to_owned(),
+        source,
+    })
+}
+
+/// The library before what is preloaded anyway.
+fn preload(library: &Path) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    value
+}
+
+fn start_command(args: &TraceArgs, environment: &[(&str, &OsStr)]) -> Result<Child, TraceError> {
+    let [program, arguments @ ..] = args.command.as_slice() else {
+        unreachable!("the command line requires one")
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).envs(environment.iter().copied());
+    if args.json || args.out == Path::new("-") {
+        // Standard output is ours alone.
+        command.stdout(io::stderr());
+    }
+    command
+        .stdin(Stdio::inherit())
+        .spawn()
+        .map_err(|source| TraceError::Start {
+            command: program.display().to_string(),
+            source,
+        })
+}
+
+/// The number of a signal that this process got and its command did not.
+static PENDING: AtomicI32 = AtomicI32::new(0);
+
+/// While the command runs: a terminal's signals reach it anyway, others are passed on.
+struct Signals {
+    before: Vec<(Signal, SigAction)>,
+}
+
+impl Signals {
+    fn install() -> Self {
+        extern "C" fn ignore(_: libc::c_int) {}
+        extern "C" fn keep(signal: libc::c_int) {
+            PENDING.store(signal, Ordering::Relaxed);
+        }
+        let handlers: [(Signal, extern "C" fn(libc::c_int)); 4] = [
+            (Signal::SIGINT, ignore),
+            (Signal::SIGQUIT, ignore),
+            (Signal::SIGTERM, keep),
+            (Signal::SIGHUP, keep),
+        ];
+        let before = handlers.into_iter().filter_map(|(signal, handler)| {
+            let action = SigAction::new(SigHandler::Handler(handler), SaFlags::SA_RESTART, SigSet::empty());
+            // SAFETY: the handlers store to an atomic at most.
+            let old = unsafe { sigaction(signal, &action) }.ok()?;
+            Some((signal, old))
+        });
+        Self {
+            before: before.collect(),
+        }
+    }
+
+    fn pass_on(&self, child: &Child) {
+        let signal = PENDING.swap(0, Ordering::Relaxed);
+        if signal != 0 {
+            // SAFETY: the child has not been waited for, or its number is not in use yet.
+            unsafe { libc::kill(child.id().cast_signed(), signal) };
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (signal, action) in &self.before {
+            // SAFETY: what was there before.
+            let _ = unsafe { sigaction(*signal, action) };
+        }
+    }
+}
+
+/// The file, and those who follow it.
+struct Trace {
+    /// What readers are served from; the output itself if it is a file.
+    file: Option<File>,
+    is_output: bool,
+    server: Option<Server>,
+    written: u64,
+    path: PathBuf,
+}
+
+impl Trace {
+    fn create(args: &TraceArgs) -> Result<Self, TraceError> {
+        let failed = |source| TraceError::Write {
+            path: args.out.clone(),
+            source,
+        };
+        let is_output = args.out != Path::new("-");
+        let file = if is_output {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(true);
+            Some(options.open(&args.out).map_err(failed)?)
+        } else if args.collect.is_some() {
+            Some(tempfile::tempfile().map_err(failed)?)
+        } else {
+            None
+        };
+        let server = match (&args.collect, &file) {
+            (Some(address), Some(file)) => {
+                let file = file.try_clone().map_err(failed)?;
+                Some(Server::start(address, file).map_err(TraceError::Listen)?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            file,
+            is_output,
+            server,
+            written: 0,
+            path: args.out.clone(),
+        })
+    }
+
+    fn append(&mut self, lines: &[u8]) -> Result<(), TraceError> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let failed = |source| TraceError::Write {
+            path: self.path.clone(),
+            source,
+        };
+        if let Some(file) = &mut self.file {
+            file.write_all(lines).map_err(failed)?;
+        }
+        if !self.is_output {
+            let mut out = io::stdout().lock();
+            out.write_all(lines).and_then(|()| out.flush()).map_err(failed)?;
+        }
+        self.written += lines.len() as u64;
+        if let Some(server) = &self.server {
+            server.written(self.written);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), TraceError> {
+        if let Some(server) = self.server {
+            server.finish();
+        }
+        Ok(())
+    }
+}
+
+/// The rings and what has been made of them.
+struct Collector {
+    spool: Spool,
+    assembler: Assembler,
+    start: Instant,
+    records: Vec<u64>,
+}
+
+impl Collector {
+    fn new(rings: &Path, start: Instant) -> Self {
+        Self {
+            spool: Spool::new(rings),
+            assembler: Assembler::new(),
+            start,
+            records: Vec::new(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Takes what is there; the most records of one ring.
+    fn pass(&mut self) -> Result<u64, TraceError> {
+        let known = self.spool.rings.len();
+        self.spool.scan()?;
+        for ring in &self.spool.rings[known..] {
+            self.assembler.source(ring.writer.clone());
+            self.records.push(0);
+        }
+        let now = self.now();
+        let mut most = 0;
+        for (source, ring) in self.spool.rings.iter_mut().enumerate() {
+            let taken = ring.drain(|record| self.assembler.record(source, record, now));
+            self.records[source] += taken;
+            most = most.max(taken);
+        }
+        self.assembler.settle(now, false);
+        Ok(most)
+    }
+
+    /// Ends tracing in whatever still runs; how many events were lost.
+    fn finish(&mut self) -> Result<u64, TraceError> {
+        let lost = self.spool.rings.iter().map(super::spool::Ring::close).sum();
+        self.pass()?;
+        let now = self.now();
+        self.assembler.finish(now);
+        Ok(lost)
+    }
+
+    fn report(&self, args: &TraceArgs, elapsed: Duration, lost: u64) -> Report {
+        // The time that recording took is that of the process with the most of it.
+        let recording = self
+            .spool
+            .rings
+            .iter()
+            .zip(&self.records)
+            .map(|(ring, count)| (ring.writer.cost_ns * count) as f64 / 1e9)
+            .fold(0.0, f64::max);
+        let traced = self.assembler.span_ns.map_or(0, |(first, last)| last - first);
+        Report {
+            elapsed,
+            traced_us: traced as f64 / 1e3,
+            events: self.assembler.events(),
+            recording_percent: 100.0 * recording / elapsed.as_secs_f64(),
+            outside: self.assembler.outside,
+            lost,
+            processes: self.assembler.processes(),
+            out: args.out.clone(),
+        }
+    }
+}
+
+/// An input for the what-if model, to be edited.
+fn scenario(report: &Report, args: &TraceArgs) -> String {
+    let mut text =
+        String::from("# Which processes share a processor. Here every one has its own.\ngroups:\n");
+    text.push_str(if report.processes.is_empty() { " []\n" } else { "\n" });
+    for process in &report.processes {
+        let name = &process.process;
+        let quoted = if name.parse::<u64>().is_ok() {
+            name.clone()
+        } else {
+            serde_json::Value::from(name.as_str()).to_string()
+        };
+        text.push_str(&format!(
+            "  - [{quoted}]  # {} on {}\n",
+            process.program, process.host
+        ));
+    }
+    text.push_str(
+        "# One-way times of messages by size, inside a processor and between two; put those of a network here.\n\
+         network:\n  local: [{size: 0B, time: 0us}]\n  remote: [{size: 0B, time: 0us}]\n",
+    );
+    if args.out != Path::new("-") {
+        let events = std::path::absolute(&args.out).unwrap_or_else(|_| args.out.clone());
+        text.push_str(&format!(
+            "events: {}\n",
+            serde_json::Value::from(events.display().to_string())
+        ));
+    }
+    text
+}

@@ -1,0 +1,219 @@
+//! TCP connections: which bytes of a receive belong to which sends.
+//!
+//! **Model.** A connection has two *ends*, each a socket (its cookie names it, in whichever processes it is
+//! open). What one end sends in one call is a message; a receive at the other end completes the messages whose
+//! last byte it takes. Ends find each other by their addresses, the later ones of equal addresses with each
+//! other; addresses of the loopback device are those of a network namespace.
+//!
+//! **What it lacks:** an end whose peer is not traced has no messages.
+
+use std::collections::{HashMap, VecDeque};
+
+/// Names a socket: its host and cookie.
+pub(super) type Cookie = (u64, u64);
+
+/// Address and port, and the network namespace where that matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) address: [u64; 2],
+    pub(super) port: u16,
+    pub(super) namespace: u64,
+}
+
+impl Place {
+    /// Of an address in a namespace.
+    pub(super) fn new(address: [u64; 2], port: u16, namespace: u64) -> Self {
+        // ::1, and 127.0.0.0/8 as IPv6 writes it.
+        let local = address == [0, 1] || (address[0] == 0 && address[1] >> 24 == 0x00ff_ff7f);
+        Self {
+            address,
+            port,
+            namespace: if local { namespace } else { 0 },
+        }
+    }
+}
+
+/// A message on its way over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    /// Its number in the trace; none if the sender's event was left out.
+    pub(super) number: Option<u64>,
+    /// Where it ends in the stream.
+    end: u64,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+struct End<O> {
+    places: (Place, Place),
+    peer: Option<usize>,
+    owner: O,
+    sent: u64,
+    messages: VecDeque<Message>,
+    taken: u64,
+}
+
+/// All connections; `O` is who has an end.
+#[derive(Debug)]
+pub(super) struct Streams<O> {
+    ends: Vec<End<O>>,
+    by_cookie: HashMap<Cookie, usize>,
+    /// Ends that have no peer yet, by their places.
+    lonely: HashMap<(Place, Place), usize>,
+    messages: u64,
+}
+
+/// Names an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EndId(usize);
+
+impl<O: Copy> Streams<O> {
+    pub(super) fn new() -> Self {
+        Self {
+            ends: Vec::new(),
+            by_cookie: HashMap::new(),
+            lonely: HashMap::new(),
+            messages: 0,
+        }
+    }
+
+    /// An end is seen, perhaps again in another process.
+    pub(super) fn open(&mut self, cookie: Cookie, own: Place, peer: Place, owner: O) -> EndId {
+        if let Some(&known) = self.by_cookie.get(&cookie) {
+            self.ends[known].owner = owner;
+            return EndId(known);
+        }
+        let id = self.ends.len();
+        let other = self.lonely.remove(&(peer, own));
+        if let Some(other) = other {
+            self.ends[other].peer = Some(id);
+        } else {
+            self.lonely.insert((own, peer), id);
+        }
+        self.ends.push(End {
+            places: (own, peer),
+            peer: other,
+            owner,
+            sent: 0,
+            messages: VecDeque::new(),
+            taken: 0,
+        });
+        self.by_cookie.insert(cookie, id);
+        EndId(id)
+    }
+
+    /// Who has the other end, if it is traced.
+    pub(super) fn peer(&self, id: EndId) -> Option<O> {
+        self.ends[id.0].peer.map(|peer| self.ends[peer].owner)
+    }
+
+    /// Bytes are sent; the number of the message they are, unless it is left out.
+    pub(super) fn send(&mut self, id: EndId, bytes: u64, wanted: bool) -> Option<u64> {
+        let end = &mut self.ends[id.0];
+        end.sent += bytes;
+        let number = wanted.then_some(self.messages);
+        self.messages += u64::from(wanted);
+        // An end that nobody takes from would gather messages for ever.
+        if wanted || end.peer.is_some() {
+            end.messages.push_back(Message {
+                number,
+                end: end.sent,
+            });
+        }
+        number
+    }
+
+    /// Whether what an end is about to take has been recorded as sent.
+    pub(super) fn can_take(&self, id: EndId, bytes: u64) -> bool {
+        let end = &self.ends[id.0];
+        end.peer
+            .is_some_and(|peer| self.ends[peer].sent >= end.taken + bytes)
+    }
+
+    /// Bytes are taken; the messages that are complete by them.
+    pub(super) fn take(&mut self, id: EndId, bytes: u64) -> Vec<u64> {
+        let end = &mut self.ends[id.0];
+        end.taken += bytes;
+        let (taken, peer) = (end.taken, end.peer);
+        let mut complete = Vec::new();
+        if let Some(peer) = peer {
+            let messages = &mut self.ends[peer].messages;
+            while messages.front().is_some_and(|message| message.end <= taken) {
+                complete.extend(messages.pop_front().and_then(|message| message.number));
+            }
+        }
+        complete
+    }
+
+    /// An end is closed, perhaps in one of several processes: equal addresses now mean another connection.
+    pub(super) fn close(&mut self, id: EndId) {
+        let places = self.ends[id.0].places;
+        if self.lonely.get(&places) == Some(&id.0) && self.ends[id.0].sent == 0 {
+            self.lonely.remove(&places);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(port: u16) -> Place {
+        Place::new([0, 0xffff_0a4d_0001], port, 7)
+    }
+
+    fn connection() -> (Streams<&'static str>, EndId, EndId) {
+        let mut streams = Streams::new();
+        let client = streams.open((0, 1), place(1000), place(80), "client");
+        let server = streams.open((0, 2), place(80), place(1000), "server");
+        (streams, client, server)
+    }
+
+    #[test]
+    fn ends_find_each_other() {
+        let (streams, client, server) = connection();
+        assert_eq!(
+            (streams.peer(client), streams.peer(server)),
+            (Some("server"), Some("client"))
+        );
+    }
+
+    #[test]
+    fn messages_are_complete_with_their_last_byte() {
+        let (mut streams, client, server) = connection();
+        let first = streams.send(client, 100, true);
+        let second = streams.send(client, 50, true);
+        assert_eq!(streams.take(server, 99), Vec::<u64>::new());
+        assert!(streams.can_take(server, 51) && !streams.can_take(server, 52));
+        assert_eq!(streams.take(server, 51), [first.unwrap(), second.unwrap()]);
+        assert_eq!(streams.take(client, 1), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn messages_left_out_take_their_bytes() {
+        let (mut streams, client, server) = connection();
+        streams.send(client, 10, false);
+        let second = streams.send(client, 10, true);
+        assert_eq!(streams.take(server, 20), [second.unwrap()]);
+    }
+
+    #[test]
+    fn the_same_addresses_again() {
+        let (mut streams, client, server) = connection();
+        streams.close(client);
+        streams.close(server);
+        let next = streams.open((0, 3), place(1000), place(80), "next client");
+        assert_eq!(streams.peer(next), None);
+        streams.open((0, 4), place(80), place(1000), "next server");
+        assert_eq!(streams.peer(next), Some("next server"));
+        assert_eq!(streams.peer(client), Some("server"));
+    }
+
+    #[test]
+    fn loopback_is_private_to_its_namespace() {
+        let lo = [0, 0x0000_ffff_7f00_0001];
+        assert_ne!(Place::new(lo, 80, 1), Place::new(lo, 80, 2));
+        assert_ne!(Place::new([0, 1], 80, 1), Place::new([0, 1], 80, 2));
+        assert_eq!(Place::new([1, 1], 80, 1), Place::new([1, 1], 80, 2));
+    }
+}

@@ -1,0 +1,465 @@
+//! One call of MPI: what its hook records.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::abi::{self, Abi, Address, Handle, STATUS};
+use crate::process;
+use crate::record::{Collective, Kind, pair};
+use crate::sys::{self, Errno};
+use crate::writer;
+
+/// Between MPI_Init and MPI_Finalize.
+static RUNNING: AtomicBool = AtomicBool::new(false);
+/// Since MPI_Pcontrol(0).
+static PAUSED: AtomicBool = AtomicBool::new(false);
+/// Communicators that the collector knows.
+static KNOWN: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// MPI calls of this thread that have not returned: a library may call itself.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Set in the number of a request that is a matched message (MPI_Mprobe).
+const MATCHED: u64 = 1 << 63;
+
+/// Which language's arguments a hook has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Language {
+    C,
+    Fortran,
+}
+
+/// A call that has not returned yet. When it is dropped, the CPU time since it was made is left out.
+pub(crate) struct Call {
+    pub(crate) abi: Abi,
+    outermost: bool,
+    /// CPU time when it was made: what its events carry.
+    cpu: u64,
+    start: u64,
+}
+
+impl Call {
+    pub(crate) fn enter() -> Self {
+        let depth = DEPTH.get();
+        DEPTH.set(depth + 1);
+        let outermost = depth == 0;
+        Self {
+            abi: Abi::of_process(),
+            outermost,
+            cpu: if outermost { writer::counted_cpu() } else { 0 },
+            start: if outermost { sys::thread_cpu() } else { 0 },
+        }
+    }
+
+    /// Whether its events are wanted.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.outermost && RUNNING.load(Ordering::Relaxed) && !PAUSED.load(Ordering::Relaxed)
+    }
+
+    /// MPI_Pcontrol: level 0 stops recording, any other goes on with it, as if nothing had happened in between.
+    pub(crate) fn controlled(&self, level: c_int) {
+        let is_paused = level == 0;
+        let was_paused = PAUSED.swap(is_paused, Ordering::Relaxed);
+        if self.outermost && RUNNING.load(Ordering::Relaxed) && is_paused != was_paused {
+            let kind = if is_paused { Kind::Paused } else { Kind::Resumed };
+            self.write(kind, 0, [0; 4]);
+        }
+    }
+
+    fn write(&self, kind: Kind, small: u16, words: [u64; 4]) {
+        let _errno = Errno::save();
+        writer::write_with(kind, self.cpu, small, words);
+    }
+
+    /// MPI is initialized.
+    pub(crate) fn initialized(&self) {
+        if !writer::is_on() || RUNNING.load(Ordering::Relaxed) {
+            return;
+        }
+        process::is_mpi();
+        let world = self.abi.world();
+        let (mut rank, mut size) = (0, 0);
+        if abi::comm_rank(world, &raw mut rank) != 0 || abi::comm_size(world, &raw mut size) != 0 {
+            return;
+        }
+        RUNNING.store(true, Ordering::Relaxed);
+        self.write(Kind::MpiStart, 0, [number(rank), number(size), 0, 0]);
+        self.announce(world);
+    }
+
+    /// MPI is about to be finalized.
+    pub(crate) fn finalizing(&self) {
+        if RUNNING.load(Ordering::Relaxed) {
+            self.write(Kind::MpiEnd, 0, [0; 4]);
+        }
+        RUNNING.store(false, Ordering::Relaxed);
+    }
+
+    /// Tells the collector about a communicator, once.
+    pub(crate) fn announce(&self, comm: Handle) {
+        let comm = self.abi.handle(comm);
+        if self.abi.is_null_communicator(comm) {
+            return;
+        }
+        {
+            let mut known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if known.contains(&comm) {
+                return;
+            }
+            known.push(comm);
+        }
+        let mut is_inter = 0;
+        abi::comm_test_inter(comm, &raw mut is_inter);
+        let members = self.members(comm, is_inter != 0).unwrap_or_default();
+        let handle = comm as u64;
+        self.write(
+            Kind::Communicator,
+            0,
+            [handle, members.len() as u64, u64::from(is_inter != 0), 0],
+        );
+        for part in members.chunks(6) {
+            let [first, second, third] = packed(part);
+            self.write(Kind::Members, part.len() as u16, [handle, first, second, third]);
+        }
+    }
+
+    /// Ranks in the world of those whom a communicator's ranks mean in point-to-point calls.
+    fn members(&self, comm: Handle, is_inter: bool) -> Option<Vec<u32>> {
+        let (mut group, mut world, mut size) = (0, 0, 0);
+        let ok = |code: c_int| (code == 0).then_some(());
+        ok(if is_inter {
+            abi::comm_remote_group(comm, &raw mut group)
+        } else {
+            abi::comm_group(comm, &raw mut group)
+        })?;
+        ok(abi::comm_group(self.abi.world(), &raw mut world))?;
+        ok(abi::group_size(group, &raw mut size))?;
+        let ranks: Vec<c_int> = (0..size).collect();
+        let mut translated = vec![0; ranks.len()];
+        let code = abi::group_translate_ranks(group, size, ranks.as_ptr(), world, translated.as_mut_ptr());
+        abi::group_free(&raw mut group);
+        abi::group_free(&raw mut world);
+        ok(code)?;
+        Some(translated.into_iter().map(|rank| rank as u32).collect())
+    }
+
+    /// A communicator is freed: its handle may mean another one soon.
+    pub(crate) fn freed(&self, comm: Handle) {
+        let comm = self.abi.handle(comm);
+        KNOWN
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .retain(|known| *known != comm);
+        self.write(Kind::CommunicatorFreed, 0, [comm as u64, 0, 0, 0]);
+    }
+
+    fn known(&self, comm: Handle) -> u64 {
+        self.announce(comm);
+        self.abi.handle(comm) as u64
+    }
+
+    /// A message is sent; `request` is 0 if the call waits.
+    pub(crate) fn sent(&self, comm: Handle, peer: c_int, tag: c_int, bytes: u64, request: Handle) {
+        self.send_like(Kind::Send, comm, peer, tag, bytes, request);
+    }
+
+    /// A send is prepared.
+    pub(crate) fn prepared(&self, comm: Handle, peer: c_int, tag: c_int, bytes: u64, request: Handle) {
+        self.send_like(Kind::SendInit, comm, peer, tag, bytes, request);
+    }
+
+    fn send_like(&self, kind: Kind, comm: Handle, peer: c_int, tag: c_int, bytes: u64, request: Handle) {
+        if peer != self.abi.null_process() {
+            let comm = self.known(comm);
+            let to = pair(peer as u32, tag as u32);
+            self.write(kind, 0, [comm, to, bytes, self.abi.handle(request) as u64]);
+        }
+    }
+
+    /// A message is received.
+    pub(crate) fn received(&self, comm: Handle, spare: &Spare) {
+        if let Some(from) = spare.source_and_tag(self.abi, 0) {
+            let comm = self.known(comm);
+            self.write(Kind::Received, 0, [comm, from, 0, 0]);
+        }
+    }
+
+    /// A receive is posted.
+    pub(crate) fn posted(&self, comm: Handle, request: Handle) {
+        let comm = self.known(comm);
+        self.write(Kind::Posted, 0, [comm, self.abi.handle(request) as u64, 0, 0]);
+    }
+
+    /// A persistent receive is prepared.
+    pub(crate) fn receive_prepared(&self, comm: Handle, request: Handle) {
+        let comm = self.known(comm);
+        self.write(
+            Kind::ReceiveInit,
+            0,
+            [comm, self.abi.handle(request) as u64, 0, 0],
+        );
+    }
+
+    /// A message is matched: as a receive that is posted.
+    pub(crate) fn matched(&self, comm: Handle, message: Handle) {
+        let comm = self.known(comm);
+        let message = self.abi.handle(message) as u64 | MATCHED;
+        self.write(Kind::Posted, 0, [comm, message, 0, 0]);
+    }
+
+    /// Persistent requests are started.
+    pub(crate) fn started(&self, requests: &[Handle]) {
+        for request in requests {
+            self.write(Kind::Started, 0, [*request as u64, 0, 0, 0]);
+        }
+    }
+
+    /// The `index`-th of the requests that were held is complete, its status the `place`-th.
+    pub(crate) fn complete(&self, spare: &Spare, index: usize, place: usize) {
+        let Some(&request) = spare.requests.get(index) else {
+            return;
+        };
+        if self.abi.is_null_request(request) {
+            return;
+        }
+        // A send's status may hold anything; the collector knows which requests are receives.
+        let from = spare.source_and_tag(self.abi, place);
+        let flags = u16::from(from.is_none());
+        self.write(
+            Kind::Complete,
+            flags,
+            [request as u64, from.unwrap_or_default(), 0, 0],
+        );
+    }
+
+    /// A matched message is received.
+    pub(crate) fn matched_received(&self, spare: &Spare) {
+        if let (Some(&message), Some(from)) = (spare.requests.first(), spare.source_and_tag(self.abi, 0)) {
+            self.write(Kind::Complete, 0, [message as u64 | MATCHED, from, 0, 0]);
+        }
+    }
+
+    /// A receive of a matched message is posted: the message's entry becomes the request's.
+    pub(crate) fn matched_posted(&self, spare: &Spare, request: Handle) {
+        if let Some(&message) = spare.requests.first() {
+            let (message, request) = (message as u64 | MATCHED, self.abi.handle(request) as u64);
+            self.write(Kind::Posted, 1, [message, request, 0, 0]);
+        }
+    }
+
+    /// A collective operation, or its start if it has a request.
+    pub(crate) fn collective(&self, which: Collective, comm: Handle, shape: &Shape, request: Handle) {
+        let comm = self.known(comm);
+        for part in shape.sizes.chunks(8) {
+            let [first, second, third] = packed(part);
+            let fourth = part
+                .get(6)
+                .map_or(0, |high| pair(*high, part.get(7).copied().unwrap_or(0)));
+            self.write(Kind::Sizes, part.len() as u16, [first, second, third, fourth]);
+        }
+        let words = [
+            comm,
+            shape.bytes,
+            self.abi.handle(request) as u64,
+            u64::from(shape.root as u32),
+        ];
+        self.write(Kind::Collective, which as u16, words);
+    }
+
+    /// This process's rank in a communicator.
+    pub(crate) fn rank(&self, comm: Handle) -> c_int {
+        let mut rank = -1;
+        abi::comm_rank(comm, &raw mut rank);
+        rank
+    }
+
+    /// Ranks that a collective over a communicator concerns.
+    pub(crate) fn size(&self, comm: Handle) -> usize {
+        let mut size = 0;
+        abi::comm_size(comm, &raw mut size);
+        usize::try_from(size).unwrap_or(0)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get().saturating_sub(1));
+        if self.outermost {
+            let _errno = Errno::save();
+            writer::leave_out(sys::thread_cpu().saturating_sub(self.start));
+        }
+    }
+}
+
+/// A rank or a size as a word.
+fn number(value: c_int) -> u64 {
+    u64::from(value.max(0).unsigned_abs())
+}
+
+/// Up to six numbers in three words.
+fn packed(part: &[u32]) -> [u64; 3] {
+    let at = |index: usize| part.get(index).copied().unwrap_or(0);
+    [0, 2, 4].map(|index| pair(at(index), at(index + 1)))
+}
+
+/// What a collective moves.
+#[derive(Debug, Default)]
+pub(crate) struct Shape {
+    /// Bytes from this process to each other, or of the vector.
+    pub(crate) bytes: u64,
+    /// The root, if there is one.
+    pub(crate) root: c_int,
+    /// Bytes for each, where they differ.
+    pub(crate) sizes: Vec<u32>,
+}
+
+impl Shape {
+    pub(crate) fn of(bytes: u64, root: c_int) -> Self {
+        Self {
+            bytes,
+            root,
+            sizes: Vec::new(),
+        }
+    }
+
+    /// From counts of elements; `datatype` gives the type of each.
+    ///
+    /// # Safety
+    /// There are `size` counts.
+    pub(crate) unsafe fn of_counts(
+        counts: *const c_int,
+        size: usize,
+        root: c_int,
+        datatype: impl Fn(usize) -> Handle,
+    ) -> Self {
+        let sizes: Vec<u32> = (0..size)
+            .map(|index| {
+                // SAFETY: as the caller says.
+                let count = unsafe { counts.add(index).read() };
+                u32::try_from(abi::bytes(count, datatype(index))).unwrap_or(u32::MAX)
+            })
+            .collect();
+        Self {
+            bytes: sizes.iter().map(|size| u64::from(*size)).sum(),
+            root,
+            sizes,
+        }
+    }
+}
+
+/// What a call needs beside the caller's memory: the requests before it made them void, and a status where the
+/// caller wants none.
+pub(crate) struct Spare {
+    requests: Vec<Handle>,
+    status: Address,
+    own: [u64; STATUS / 8],
+    many: Vec<u64>,
+}
+
+impl Spare {
+    /// For a call that is not recorded.
+    pub(crate) fn none() -> Self {
+        Self {
+            requests: Vec::new(),
+            status: std::ptr::null_mut(),
+            own: [0; STATUS / 8],
+            many: Vec::new(),
+        }
+    }
+
+    /// For a call that fills in `count` statuses.
+    pub(crate) fn statuses(mut self, language: Language, abi: Abi, status: Address, count: c_int) -> Self {
+        let ignored = match language {
+            Language::C => abi.ignores(status),
+            Language::Fortran => ignored_or_null(status),
+        };
+        self.status = status;
+        if ignored {
+            let count = usize::try_from(count).unwrap_or(0);
+            self.status = if count <= 1 {
+                std::ptr::null_mut()
+            } else {
+                self.many = vec![0; (count * abi.status_size()).div_ceil(8)];
+                self.many.as_mut_ptr().cast()
+            };
+        }
+        self
+    }
+
+    /// Keeps requests.
+    pub(crate) fn requests(mut self, requests: Requests, count: c_int) -> Self {
+        self.requests = requests.first(count);
+        self
+    }
+
+    /// What to pass for the caller's status.
+    pub(crate) fn pointer(&mut self, callers: Address, is_recorded: bool) -> Address {
+        if !is_recorded {
+            return callers;
+        }
+        if self.status.is_null() {
+            self.status = self.own.as_mut_ptr().cast();
+        }
+        self.status
+    }
+
+    /// The requests that were kept.
+    pub(crate) fn kept(&self) -> &[Handle] {
+        &self.requests
+    }
+
+    fn source_and_tag(&self, abi: Abi, place: usize) -> Option<u64> {
+        if self.status.is_null() {
+            return None;
+        }
+        // SAFETY: the call has filled in its statuses, of which this is one.
+        let found = unsafe { abi.source_and_tag(self.status.byte_add(place * abi.status_size())) };
+        found
+            .filter(|(source, _)| *source >= 0)
+            .map(|(source, tag)| pair(source as u32, tag as u32))
+    }
+}
+
+fn ignored_or_null(status: Address) -> bool {
+    abi::ignored_by_fortran(status)
+}
+
+/// A pointer to requests, or to a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Requests {
+    pub(crate) language: Language,
+    pub(crate) array: Address,
+    pub(crate) are_messages: bool,
+}
+
+impl Requests {
+    /// The first of them.
+    pub(crate) fn get(self) -> Handle {
+        self.first(1).first().copied().unwrap_or(0)
+    }
+
+    fn first(self, count: c_int) -> Vec<Handle> {
+        let abi = Abi::of_process();
+        let count = usize::try_from(count).unwrap_or(0);
+        (0..count)
+            .map(|index| match self.language {
+                // SAFETY: the caller passes that many handles.
+                Language::C => abi.handle(unsafe { abi.handle_at(self.array, index) }),
+                Language::Fortran => {
+                    // SAFETY: Fortran's handles are integers.
+                    let number = unsafe { self.array.cast::<c_int>().add(index).read() };
+                    let number = number as isize as Handle;
+                    abi.handle(if self.are_messages {
+                        abi::message_from_fortran(number)
+                    } else {
+                        abi::request_from_fortran(number)
+                    })
+                }
+            })
+            .collect()
+    }
+}
