@@ -242,6 +242,8 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match dispatch(cli.command) {
         Ok(code) => ExitCode::from(code),
+        // `| head` has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::from(FAILED),
         Err(error) => {
             eprintln!("perturb: {}", message(&error));
             if let Some(hint) = hint(&error) {
@@ -250,6 +252,15 @@ pub fn main() -> ExitCode {
             ExitCode::from(exit_code(&error))
         }
     }
+}
+
+/// Whether standard output was closed by its reader.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = error
+        .downcast_ref::<std::io::Error>()
+        .map(std::io::Error::kind)
+        .or_else(|| error.downcast_ref::<serde_json::Error>()?.io_error_kind());
+    kind == Some(std::io::ErrorKind::BrokenPipe)
 }
 
 /// An error and its causes, those left out that the message before already quotes.

@@ -126,7 +126,12 @@ struct Case {
     what: &'static str,
 }
 
-const fn case(workload: &'static Workload, placement: Placement, network: &'static str, what: &'static str) -> Case {
+const fn case(
+    workload: &'static Workload,
+    placement: Placement,
+    network: &'static str,
+    what: &'static str,
+) -> Case {
     Case {
         workload,
         placement,
@@ -211,7 +216,10 @@ impl Bench {
         let ranks: usize = placement.iter().map(|host| host.len()).sum();
         let mut hosts = String::new();
         for rank in 0..ranks as u32 {
-            let host = placement.iter().position(|host| host.contains(&rank)).context("a rank without host")?;
+            let host = placement
+                .iter()
+                .position(|host| host.contains(&rank))
+                .context("a rank without host")?;
             writeln!(hosts, "h{}", host + 1)?;
         }
         let host_file = self.folder.path().join("hosts");
@@ -221,10 +229,21 @@ impl Bench {
         command.args(["--hosts", "2", "--"]);
         if let Some(path) = trace {
             command.arg(&self.product.path);
-            command.args(["trace", "--layer", "mpi", "--out"]).arg(path).arg("--");
+            command
+                .args(["trace", "--layer", "mpi", "--out"])
+                .arg(path)
+                .arg("--");
         }
-        command.args(["mpirun", "--allow-run-as-root", "--oversubscribe", "--map-by", "seq"]);
-        command.args(["--bind-to", "none", "-np", &ranks.to_string(), "--hostfile"]).arg(&host_file);
+        command.args([
+            "mpirun",
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "--map-by",
+            "seq",
+        ]);
+        command
+            .args(["--bind-to", "none", "-np", &ranks.to_string(), "--hostfile"])
+            .arg(&host_file);
         for (key, value) in [
             ("pml", "ob1"),
             ("btl", "self,vader,tcp"),
@@ -236,8 +255,13 @@ impl Bench {
         ] {
             command.args(["--mca", key, value]);
         }
-        command.args(["--mca", "plm_rsh_agent"]).arg(self.folder.path().join("agent"));
-        command.arg(self.folder.path().join("pin")).arg(&self.kernel).args(arguments);
+        command
+            .args(["--mca", "plm_rsh_agent"])
+            .arg(self.folder.path().join("agent"));
+        command
+            .arg(self.folder.path().join("pin"))
+            .arg(&self.kernel)
+            .args(arguments);
         let output = command.stdin(Stdio::null()).output().context("running perturb")?;
         if !output.status.success() {
             bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -277,7 +301,11 @@ impl Bench {
             .args(["predict", "whatif", "--json"])
             .arg(&path)
             .output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let answer: serde_json::Value = serde_json::from_slice(&output.stdout)?;
         Ok(answer["program_time_us"].as_f64().context("no predicted time")? / 1e6)
     }
@@ -316,12 +344,24 @@ fn main() -> Result<()> {
     let bench = Bench::new(cli.rounds)?;
     let (mut tables, mut traces) = (Memory::default(), Memory::default());
     let mut rows = vec![
-        ["program", "other", "ranks on h1 / h2", "network", "predicted s", "measured s", "error %"].map(String::from),
+        [
+            "program",
+            "other",
+            "ranks on h1 / h2",
+            "network",
+            "predicted s",
+            "measured s",
+            "error %",
+        ]
+        .map(String::from),
     ];
     for case in &CASES {
         let ranks = |host: &[u32]| host.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let placement = format!("{} / {}", ranks(case.placement[0]), ranks(case.placement[1]));
-        let name = format!("{} {} {placement} {}", case.workload.name, case.what, case.network);
+        let name = format!(
+            "{} {} {placement} {}",
+            case.workload.name, case.what, case.network
+        );
         if !name.contains(&cli.only) {
             continue;
         }
@@ -331,13 +371,21 @@ fn main() -> Result<()> {
         let table_of = network_there.bus.map_or(case.network, |(_, table)| table);
         let remote = tables.get(table_of, || bench.table(network(table_of)?, [&[0], &[1]]))?;
         let trace = traces.get(case.workload.name, || {
-            let path = bench.folder.path().join(format!("{}.jsonl", case.workload.pattern));
-            bench.run(network(TRACED)?, BLOCKS, &bench.arguments(case.workload), Some(&path))?;
+            let path = bench
+                .folder
+                .path()
+                .join(format!("{}.jsonl", case.workload.pattern));
+            bench.run(
+                network(TRACED)?,
+                BLOCKS,
+                &bench.arguments(case.workload),
+                Some(&path),
+            )?;
             Ok(path.display().to_string())
         })?;
-        let bus = network_there
-            .bus
-            .map_or(String::new(), |(rate, _)| format!("bus: {{bandwidth: {rate}bit/s}}\n"));
+        let bus = network_there.bus.map_or(String::new(), |(rate, _)| {
+            format!("bus: {{bandwidth: {rate}bit/s}}\n")
+        });
         let predicted = bench.predict(&format!(
             "groups: [[{}], [{}]]\nnetwork:\n  local: {local}\n  remote: {remote}\n{bus}events: {trace}\n",
             ranks(case.placement[0]),
@@ -345,8 +393,18 @@ fn main() -> Result<()> {
         ))?;
         let mut times = Vec::new();
         for _ in 0..cli.runs {
-            let printed = bench.run(network_there, case.placement, &bench.arguments(case.workload), None)?;
-            times.push(printed.trim().parse::<f64>().with_context(|| format!("kernel printed {printed:?}"))?);
+            let printed = bench.run(
+                network_there,
+                case.placement,
+                &bench.arguments(case.workload),
+                None,
+            )?;
+            times.push(
+                printed
+                    .trim()
+                    .parse::<f64>()
+                    .with_context(|| format!("kernel printed {printed:?}"))?,
+            );
         }
         times.sort_by(f64::total_cmp);
         let measured = times[times.len() / 2];

@@ -164,6 +164,9 @@ mod tests {
         let page = std::fs::read_to_string(path).unwrap();
         let shown = String::from_utf8(out).unwrap();
         let missing = shown.lines().find(|line| !page.contains(line));
-        assert_eq!(missing, None, "print it again: perturb predict validate --markdown");
+        assert_eq!(
+            missing, None,
+            "print it again: perturb predict validate --markdown"
+        );
     }
 }

@@ -9,6 +9,10 @@
 //! are handled in order; one that must wait (for the other end of a connection to be seen, or for a send that is
 //! not recorded yet) holds up its thread alone. Nothing waits longer than its patience.
 
+mod report;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use perturb_trace::record::{Kind, Record};
@@ -17,6 +21,8 @@ use super::line::{Event, Lines, MessageName, Name};
 use super::ranks::{Channel, Groups};
 use super::spool::Writer;
 use super::streams::{EndId, Place, Streams};
+
+pub use report::ProcessReport;
 
 /// How long a send waits for the other end of its connection to be seen.
 const PEER_PATIENCE_NS: u64 = 200_000_000;
@@ -45,7 +51,7 @@ pub(super) struct Source {
     pub(super) groups: Groups,
     ends: HashMap<u64, EndId>,
     /// A local address whose peer's follows.
-    opening: HashMap<u32, (u64, Place, u64)>,
+    opening: HashMap<u32, Place>,
     /// The name of its threads' names, but for ranks.
     base: Option<String>,
     /// Threads so far.
@@ -53,23 +59,6 @@ pub(super) struct Source {
     main: Option<u32>,
     is_paused: bool,
     has_exited: bool,
-}
-
-/// What a traced process of the model did.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct ProcessReport {
-    /// Its name in the trace.
-    pub process: String,
-    /// The program's name.
-    pub program: String,
-    /// The host it ran on.
-    pub host: String,
-    /// Its number there.
-    pub pid: u32,
-    /// Events written.
-    pub events: u64,
-    /// CPU time that they carry, in µs.
-    pub cpu_us: f64,
 }
 
 /// Where a record may be: handled, or to be tried again.
@@ -99,9 +88,16 @@ pub(super) struct Assembler {
     pub(super) span_ns: Option<(u64, u64)>,
 }
 
+/// A record, and the end of a connection that its descriptor meant when it was written.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    record: Record,
+    end: Option<EndId>,
+}
+
 #[derive(Debug, Default)]
 struct Queue {
-    records: VecDeque<Record>,
+    items: VecDeque<Item>,
     /// Since when the first one waits.
     since_ns: Option<u64>,
 }
@@ -171,89 +167,110 @@ impl Assembler {
         let (first, last) = self.span_ns.get_or_insert((record.time_ns, record.time_ns));
         (*first, *last) = ((*first).min(record.time_ns), (*last).max(record.time_ns));
         let id = (source, record.thread);
+        // What descriptors mean changes in the order of the process's records, whichever thread waits.
+        if self.descriptors(id, &record) {
+            return;
+        }
+        let end = self.sources[source].ends.get(&record.words[0]).copied();
         let queue = self.queues.entry(id).or_default();
-        queue.records.push_back(record);
-        if queue.records.len() == 1 {
+        queue.items.push_back(Item { record, end });
+        if queue.items.len() == 1 {
             self.work(id, now_ns, false);
         }
     }
 
-    /// Tries what waits; `forced`, nothing waits any more.
-    pub(super) fn settle(&mut self, now_ns: u64, forced: bool) {
-        let waiting: Vec<ThreadId> = self.queues.keys().copied().collect();
-        for id in waiting {
-            self.work(id, now_ns, forced);
+    /// Handles what waits, as far as it need not wait any more.
+    pub(super) fn settle(&mut self, now_ns: u64) {
+        let mut goes_on = true;
+        // One thread's progress may be what another waits for.
+        while goes_on {
+            let waiting: Vec<ThreadId> = self.queues.keys().copied().collect();
+            goes_on = false;
+            for id in waiting {
+                goes_on |= self.work(id, now_ns, false);
+            }
         }
     }
 
-    /// Handles a thread's records as far as that is possible.
-    fn work(&mut self, id: ThreadId, now_ns: u64, forced: bool) {
-        while let Some(queue) = self.queues.get_mut(&id) {
-            let Some(&record) = queue.records.front() else {
+    /// Handles a thread's records as far as that is possible, the first one in any case if `forced`; whether
+    /// there was any.
+    fn work(&mut self, id: ThreadId, now_ns: u64, mut forced: bool) -> bool {
+        let mut has_handled = false;
+        while let Some(queue) = self.queues.get(&id) {
+            let Some(&item) = queue.items.front() else {
                 self.queues.remove(&id);
-                return;
+                break;
             };
-            let since = queue.since_ns;
-            let waited = since.map_or(0, |since| now_ns.saturating_sub(since));
-            match self.handle(id, &record, forced) {
-                Handled::Waits { patience_ns } if waited < patience_ns && !forced => {
+            let waited = queue.since_ns.map_or(0, |since| now_ns.saturating_sub(since));
+            match self.handle(id, &item, forced) {
+                Handled::Waits { patience_ns } if waited < patience_ns => {
                     if let Some(queue) = self.queues.get_mut(&id) {
                         queue.since_ns.get_or_insert(now_ns);
                     }
-                    return;
+                    break;
                 }
                 Handled::Waits { .. } => {
-                    self.handle(id, &record, true);
+                    self.handle(id, &item, true);
                 }
                 Handled::Done => {}
             }
+            (forced, has_handled) = (false, true);
             if let Some(queue) = self.queues.get_mut(&id) {
-                queue.records.pop_front();
+                queue.items.pop_front();
                 queue.since_ns = None;
             }
         }
+        has_handled
     }
 
-    fn handle(&mut self, id: ThreadId, record: &Record, forced: bool) -> Handled {
+    /// Handles a record that changes what descriptors mean; whether it is one.
+    fn descriptors(&mut self, id: ThreadId, record: &Record) -> bool {
+        let source = &mut self.sources[id.0];
+        let [descriptor, high, low, cookie] = record.words;
+        let place = Place::new([high, low], record.small, source.writer.net_namespace);
+        match Kind::of(record.kind) {
+            Some(Kind::Local) => {
+                source.opening.insert(id.1, place);
+            }
+            Some(Kind::Remote) => {
+                if let Some(own) = source.opening.remove(&id.1) {
+                    let end = self.streams.open((source.host, cookie), own, place, id);
+                    source.ends.insert(descriptor, end);
+                }
+            }
+            Some(Kind::Closed) => {
+                source.ends.remove(&descriptor);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn handle(&mut self, id: ThreadId, item: &Item, forced: bool) -> Handled {
+        let record = &item.record;
         let Some(kind) = Kind::of(record.kind) else {
             return Handled::Done;
         };
         if self.sources[id.0].has_exited {
             return Handled::Done;
         }
-        match kind {
-            Kind::Local => {
-                let [descriptor, high, low, cookie] = record.words;
-                let namespace = self.sources[id.0].writer.net_namespace;
-                let place = Place::new([high, low], record.small, namespace);
-                self.sources[id.0]
-                    .opening
-                    .insert(id.1, (descriptor, place, cookie));
-            }
-            Kind::Remote => {
-                let [descriptor, high, low, cookie] = record.words;
-                let source = &mut self.sources[id.0];
-                let place = Place::new([high, low], record.small, source.writer.net_namespace);
-                if let Some((_, own, _)) = source.opening.remove(&id.1) {
-                    let end = self.streams.open((source.host, cookie), own, place, id);
-                    source.ends.insert(descriptor, end);
+        match (kind, item.end) {
+            (Kind::Sent, Some(end)) => return self.sent(id, record, end, forced),
+            (Kind::Taken, Some(end)) => return self.taken(id, record, end, forced),
+            (Kind::Exit, _) if record.small == 1 => self.thread_exit(id, Some(record.cpu_ns)),
+            (Kind::Exit | Kind::MpiEnd, _) => {
+                let mut queues = self.queues.range((id.0, 0)..=(id.0, u32::MAX));
+                if !forced && queues.any(|(other, queue)| *other != id && !queue.items.is_empty()) {
+                    return Handled::Waits {
+                        patience_ns: SEND_PATIENCE_NS,
+                    };
                 }
-            }
-            Kind::Sent => return self.sent(id, record, forced),
-            Kind::Taken => return self.taken(id, record, forced),
-            Kind::Closed => {
-                if let Some(end) = self.sources[id.0].ends.remove(&record.words[0]) {
-                    self.streams.close(end);
-                }
-            }
-            Kind::Exit if record.small == 1 => self.thread_exit(id, Some(record.cpu_ns)),
-            Kind::Exit | Kind::MpiEnd => {
                 let is_paused = self.sources[id.0].is_paused;
                 let last = (!is_paused).then_some((id.1, record.cpu_ns));
                 self.exit(id.0, last);
             }
-            Kind::Paused => self.pause(id, record.cpu_ns),
-            Kind::Resumed => {
+            (Kind::Paused, _) => self.pause(id, record.cpu_ns),
+            (Kind::Resumed, _) => {
                 self.sources[id.0].is_paused = false;
                 self.thread(id).cpu_ns = record.cpu_ns;
             }
@@ -262,11 +279,8 @@ impl Assembler {
         Handled::Done
     }
 
-    fn sent(&mut self, id: ThreadId, record: &Record, forced: bool) -> Handled {
-        let [descriptor, bytes, before, _] = record.words;
-        let Some(&end) = self.sources[id.0].ends.get(&descriptor) else {
-            return Handled::Done;
-        };
+    fn sent(&mut self, id: ThreadId, record: &Record, end: EndId, forced: bool) -> Handled {
+        let [_, bytes, before, _] = record.words;
         let peer = self.streams.peer(end);
         if peer.is_none() && !forced {
             return Handled::Waits {
@@ -291,11 +305,8 @@ impl Assembler {
         Handled::Done
     }
 
-    fn taken(&mut self, id: ThreadId, record: &Record, forced: bool) -> Handled {
-        let [descriptor, bytes, before, _] = record.words;
-        let Some(&end) = self.sources[id.0].ends.get(&descriptor) else {
-            return Handled::Done;
-        };
+    fn taken(&mut self, id: ThreadId, record: &Record, end: EndId, forced: bool) -> Handled {
+        let [_, bytes, before, _] = record.words;
         if !forced && !self.streams.can_take(end, bytes) {
             let patience_ns = if self.streams.peer(end).is_some() {
                 SEND_PATIENCE_NS
@@ -442,7 +453,15 @@ impl Assembler {
     /// No record will follow. Processes that were killed end here, after sends that they made and whose records
     /// are missing, for others have received them.
     pub(super) fn finish(&mut self, now_ns: u64) {
-        self.settle(now_ns, true);
+        self.settle(now_ns);
+        while let Some((&id, _)) = self
+            .queues
+            .iter()
+            .min_by_key(|(_, queue)| queue.items.front().map(|item| item.record.time_ns))
+        {
+            self.work(id, now_ns, true);
+            self.settle(now_ns);
+        }
         let mut owed: Vec<(Channel, i64)> = self.balance.drain().filter(|(_, count)| *count < 0).collect();
         owed.sort_by_key(|(channel, _)| *channel);
         for (channel, count) in owed {
@@ -462,34 +481,4 @@ impl Assembler {
             self.exit(source, None);
         }
     }
-
-    /// Events written.
-    pub(super) fn events(&self) -> u64 {
-        self.threads.values().map(|thread| thread.events).sum()
-    }
-
-    /// Processes of the model, ranks first.
-    pub(super) fn processes(&self) -> Vec<ProcessReport> {
-        let mut reports: Vec<(&Name, ProcessReport)> = self
-            .order
-            .iter()
-            .filter_map(|id| {
-                let (thread, source) = (self.threads.get(id)?, &self.sources[id.0]);
-                let report = ProcessReport {
-                    process: thread.name.to_string(),
-                    program: source.writer.name.clone(),
-                    host: source.writer.host.clone(),
-                    pid: source.writer.pid,
-                    events: thread.events,
-                    cpu_us: thread.total_ns as f64 / 1e3,
-                };
-                Some((&thread.name, report))
-            })
-            .collect();
-        reports.sort_by_key(|(name, _)| *name);
-        reports.into_iter().map(|(_, report)| report).collect()
-    }
 }
-
-#[cfg(test)]
-mod tests;

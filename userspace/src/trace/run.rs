@@ -47,7 +47,6 @@ pub(super) struct Report {
     out: PathBuf,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
 fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
 }
@@ -371,7 +370,7 @@ impl Collector {
             self.records[source] += taken;
             most = most.max(taken);
         }
-        self.assembler.settle(now, false);
+        self.assembler.settle(now);
         Ok(most)
     }
 
@@ -409,9 +408,12 @@ impl Collector {
 
 /// An input for the what-if model, to be edited.
 fn scenario(report: &Report, args: &TraceArgs) -> String {
-    let mut text =
-        String::from("# Which processes share a processor. Here every one has its own.\ngroups:\n");
-    text.push_str(if report.processes.is_empty() { " []\n" } else { "\n" });
+    let mut text = String::from("# Which processes share a processor. Here every one has its own.\ngroups:");
+    text.push_str(if report.processes.is_empty() {
+        " []\n"
+    } else {
+        "\n"
+    });
     for process in &report.processes {
         let name = &process.process;
         let quoted = if name.parse::<u64>().is_ok() {

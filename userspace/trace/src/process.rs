@@ -23,7 +23,7 @@ pub(crate) enum Layer {
 static LAYER: AtomicU8 = AtomicU8::new(0);
 
 /// Programs that start others by their own sockets: not part of the traced program.
-const LAUNCHERS: [&str; 12] = [
+const LAUNCHERS: [&str; 11] = [
     "mpirun",
     "mpiexec",
     "orterun",
@@ -35,7 +35,6 @@ const LAUNCHERS: [&str; 12] = [
     "srun",
     "ssh",
     "rsh",
-    "perturb",
 ];
 
 /// What this process traces.
@@ -65,7 +64,7 @@ static BEGIN: extern "C" fn() = begin;
 static END: extern "C" fn() = end;
 
 extern "C" fn begin() {
-    let layer = match sys::environment(c"PERTURB_TRACE_LAYER").map(|value| value.to_bytes()) {
+    let layer = match sys::environment(c"PERTURB_TRACE_LAYER").map(std::ffi::CStr::to_bytes) {
         Some(b"mpi") => 1,
         Some(b"sockets") => 2,
         // A program that is linked with MPI: the calls before MPI_Init are not its own either.
@@ -102,11 +101,11 @@ extern "C" fn end() {
 hook! {
     fn _exit(next, code: c_int) -> () {
         end_unless_shared();
-        next(code)
+        next(code);
     }
     fn _Exit(next, code: c_int) -> () {
         end_unless_shared();
-        next(code)
+        next(code);
     }
 }
 

@@ -54,6 +54,7 @@ impl Group {
                     &[
                         program("mpirun", "openmpi-bin", "runs MPI programs"),
                         program("mpicc", "libopenmpi-dev", "compiles MPI programs"),
+                        program("gfortran", "gfortran", "compiles those in Fortran"),
                     ]
                 }
             }

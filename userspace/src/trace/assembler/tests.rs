@@ -115,12 +115,20 @@ fn what_a_killed_process_has_sent_is_sent() {
 
 /// Two programs joined by a connection: `client` is source 0, `server` 1.
 fn connected() -> Assembler {
+    connected_after(|_| ())
+}
+
+/// As [`connected`], with something between the two ends.
+fn connected_after(between: impl Fn(&mut Assembler)) -> Assembler {
     let mut all = Assembler::new();
     for (source, name, ports) in [(0, "client", [1000, 80]), (1, "server", [80, 1000])] {
         all.source(writer(name, 100 + source));
         for (kind, port) in [(Kind::Local, ports[0]), (Kind::Remote, ports[1])] {
             let address = record(kind, 1, 0, [3, 0, 0xffff_0a4d_0001, 7 + u64::from(source)]);
             all.record(source as usize, small(address, port), 0);
+        }
+        if source == 0 {
+            between(&mut all);
         }
     }
     all
@@ -133,7 +141,7 @@ fn bytes_of_a_connection() {
     all.record(1, record(Kind::Taken, 1, 2000, [3, 100, 1000, 0]), 0);
     assert_eq!(lines(&mut all).len(), 0);
     all.record(0, record(Kind::Sent, 1, 5000, [3, 100, 3000, 0]), 0);
-    all.settle(0, false);
+    all.settle(0);
     assert_eq!(
         lines(&mut all),
         [
@@ -145,6 +153,59 @@ fn bytes_of_a_connection() {
 }
 
 #[test]
+fn a_long_conversation_in_the_worst_order() {
+    let mut all = connected();
+    for round in 0..20 {
+        all.record(1, record(Kind::Taken, 1, round, [3, 10, round, 0]), 0);
+        all.record(1, record(Kind::Sent, 1, round, [3, 10, round, 0]), 0);
+    }
+    for round in 0..20 {
+        all.record(0, record(Kind::Sent, 1, round, [3, 10, round, 0]), 0);
+        all.record(0, record(Kind::Taken, 1, round, [3, 10, round, 0]), 0);
+    }
+    all.settle(0);
+    assert_eq!(lines(&mut all).len(), 2 * 20 * 3);
+}
+
+#[test]
+fn a_connection_that_is_closed_before_its_peer_is_seen() {
+    let mut all = connected_after(|all| {
+        all.record(0, record(Kind::Sent, 1, 0, [3, 10, 0, 0]), 0);
+        all.record(0, record(Kind::Closed, 1, 0, [3, 0, 0, 0]), 0);
+        all.record(0, record(Kind::Exit, 1, 0, [0; 4]), 0);
+    });
+    all.record(1, record(Kind::Taken, 1, 0, [3, 10, 0, 0]), 0);
+    all.settle(0);
+    assert_eq!(lines(&mut all).len(), 4);
+}
+
+#[test]
+fn a_descriptor_means_what_it_meant_when_it_was_used() {
+    let mut all = Assembler::new();
+    for (source, name) in [(0, "client"), (1, "server")] {
+        all.source(writer(name, 100 + source));
+    }
+    let open = |all: &mut Assembler, source: usize, ports: [u16; 2], cookie: u64| {
+        for (kind, port) in [(Kind::Local, ports[0]), (Kind::Remote, ports[1])] {
+            all.record(
+                source,
+                small(record(kind, 1, 0, [3, 0, 0xffff_0a4d_0001, cookie]), port),
+                0,
+            );
+        }
+    };
+    open(&mut all, 0, [1000, 80], 1);
+    all.record(0, record(Kind::Sent, 1, 0, [3, 10, 0, 0]), 0);
+    all.record(0, record(Kind::Closed, 2, 0, [3, 0, 0, 0]), 0);
+    open(&mut all, 0, [1001, 81], 2);
+    open(&mut all, 1, [80, 1000], 3);
+    all.settle(0);
+    all.record(1, record(Kind::Taken, 1, 0, [3, 10, 0, 0]), 0);
+    all.settle(0);
+    assert_eq!(lines(&mut all).len(), 3);
+}
+
+#[test]
 fn a_peer_that_is_not_traced_is_not_waited_for_long() {
     let mut all = Assembler::new();
     all.source(writer("client", 100));
@@ -153,9 +214,9 @@ fn a_peer_that_is_not_traced_is_not_waited_for_long() {
     }
     all.record(0, record(Kind::Sent, 1, 5000, [3, 100, 3000, 0]), 0);
     all.record(0, record(Kind::Exit, 1, 9000, [0; 4]), 0);
-    all.settle(1, false);
+    all.settle(1);
     assert_eq!(lines(&mut all).len(), 0);
-    all.settle(1 + PEER_PATIENCE_NS, false);
+    all.settle(1 + PEER_PATIENCE_NS);
     // It did nothing that the model knows, so it is no process of it.
     assert_eq!((lines(&mut all).len(), all.outside), (0, 1));
 }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::abi::{self, Abi, Address, Handle, STATUS};
-use crate::process;
+use crate::process::{self, Layer};
 use crate::record::{Collective, Kind, pair};
 use crate::sys::{self, Errno};
 use crate::writer;
@@ -77,7 +77,7 @@ impl Call {
 
     /// MPI is initialized.
     pub(crate) fn initialized(&self) {
-        if !writer::is_on() || RUNNING.load(Ordering::Relaxed) {
+        if !writer::is_on() || RUNNING.load(Ordering::Relaxed) || process::layer() == Layer::Sockets {
             return;
         }
         process::is_mpi();

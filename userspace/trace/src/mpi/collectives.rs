@@ -104,9 +104,10 @@ fn exchanged_types(
     let datatype = |index: usize| match types.language {
         // SAFETY: the caller passes a type for each rank.
         Language::C => unsafe { Abi::of_process().handle_at(types.array, index) },
-        // SAFETY: as above; Fortran's are integers.
         Language::Fortran => {
-            abi::type_from_fortran(unsafe { types.array.cast::<c_int>().add(index).read() } as isize as Handle)
+            // SAFETY: as above; Fortran's are integers.
+            let number = unsafe { types.array.cast::<c_int>().add(index).read() };
+            abi::type_from_fortran(number as isize as Handle)
         }
     };
     // SAFETY: the caller passes a count for each rank.

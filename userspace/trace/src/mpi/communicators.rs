@@ -14,9 +14,10 @@ fn stored(language: Language, place: Address) -> Handle {
     match language {
         // SAFETY: a call that succeeded has stored a handle.
         Language::C => unsafe { Abi::of_process().handle_at(place, 0) },
-        // SAFETY: as above; Fortran's are integers.
         Language::Fortran => {
-            abi::comm_from_fortran(unsafe { place.cast::<c_int>().read() } as isize as Handle)
+            // SAFETY: as above; Fortran's are integers.
+            let number = unsafe { place.cast::<c_int>().read() };
+            abi::comm_from_fortran(number as isize as Handle)
         }
     }
 }
