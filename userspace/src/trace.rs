@@ -30,12 +30,13 @@ pub use spool::SpoolError;
 
 const EXAMPLES: &str = "\
 Examples:
-  perturb trace -- mpirun -n 4 --bind-to none ./solver         events of the ranks, in trace.jsonl
+  perturb trace -- mpirun -n 4 --bind-to none ./solver                events of the ranks, in trace.jsonl
   perturb trace --out run.jsonl --scenario run.yaml -- ./program
                                                                and an input for `perturb predict whatif`
   perturb trace --collect /tmp/events.sock -- ./program &      the prediction runs while the program does:
   perturb predict whatif run.yaml --events /tmp/events.sock --follow
-  perturb run lan.yaml --hosts 4 -- perturb trace -- sh -c './server & perturb on h2 -- ./client'
+  perturb trace -- perturb run --mpi lan.yaml --hosts 4 -- ./solver   ranks on private hosts
+  perturb run lan.yaml -- perturb trace -- sh -c './server & perturb on h2 -- ./client'
   perturb trace --overhead 5 -- ./program                      what tracing costs: 5 runs with and 5 without
 
 Processes are named by their ranks (MPI) or as PROGRAM.N, the N-th of its name; further threads of them that

@@ -71,7 +71,7 @@ const NETWORKS: [Network; 5] = [
     Network {
         name: "bus of 50 Mbit/s",
         profile: "servers: { bus: { bandwidth: 50Mbit/s, latency: 100us } }\n\
-                  classes: [ { name: all, match: {}, egress: [bus] } ]",
+                  classes: [ { name: all, match: {}, egress: [bus], ingress: [bus] } ]",
         bus: Some((50e6 * PAYLOAD, "0.1 ms")),
     },
 ];
@@ -142,12 +142,13 @@ const fn case(
 
 const TRACED: &str = "0.1 ms";
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 13] = [
     case(&IMBALANCED, BLOCKS, TRACED, "as traced"),
     case(&IMBALANCED, ROUND_ROBIN, TRACED, "placement"),
     case(&IMBALANCED, ENDS, TRACED, "placement"),
     case(&IMBALANCED, ONE_APART, TRACED, "placement"),
     case(&IMBALANCED, BLOCKS, "5 ms", "latency"),
+    case(&IMBALANCED, BLOCKS, "20 Mbit/s", "bandwidth"),
     case(&PAIRS, BLOCKS, "1 ms", "latency"),
     case(&PAIRS, BLOCKS, "20 Mbit/s", "bandwidth"),
     case(&ALL_TO_ALL, BLOCKS, "5 ms", "latency"),

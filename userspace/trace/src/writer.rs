@@ -86,7 +86,12 @@ pub(crate) fn has_recorded() -> bool {
 
 /// This thread's CPU time in ns, without what is left out.
 pub(crate) fn counted_cpu() -> u64 {
-    sys::thread_cpu().saturating_sub(THREAD.get().1)
+    counted(sys::thread_cpu())
+}
+
+/// Of a reading of the CPU clock, without what is left out.
+pub(crate) fn counted(cpu_ns: u64) -> u64 {
+    cpu_ns.saturating_sub(THREAD.get().1)
 }
 
 /// Leaves CPU time of this thread out.

@@ -47,11 +47,12 @@ impl Call {
         let depth = DEPTH.get();
         DEPTH.set(depth + 1);
         let outermost = depth == 0;
+        let start = if outermost { sys::thread_cpu() } else { 0 };
         Self {
             abi: Abi::of_process(),
             outermost,
-            cpu: if outermost { writer::counted_cpu() } else { 0 },
-            start: if outermost { sys::thread_cpu() } else { 0 },
+            cpu: writer::counted(start),
+            start,
         }
     }
 
