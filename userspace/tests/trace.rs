@@ -176,6 +176,9 @@ fn finished(command: &mut Command) -> Output {
     for (name, value) in command.get_envs() {
         limited.env(name, value.unwrap());
     }
+    if let Some(folder) = command.get_current_dir() {
+        limited.current_dir(folder);
+    }
     limited.stdin(Stdio::null()).output().unwrap()
 }
 
