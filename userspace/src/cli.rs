@@ -16,7 +16,7 @@ use perturb_dataplane::{
 use crate::{
     controller::setup::{PacerChoice, Pacing, ProfileError},
     lab::{MAX_HOSTS, inside},
-    locality, measure, nfs, predict, rto, trace,
+    locality, measure, nfs, pattern, predict, rto, sweep, trace,
 };
 
 /// Done.
@@ -80,6 +80,12 @@ enum Command {
     Nfs(nfs::Nfs),
     /// TCP between private hosts, all to all, and its time-outs, beside what PlogPT predicts
     Rto(rto::RtoArgs),
+    /// Turn the knobs of the network under programs, and record what they do
+    Sweep(sweep::SweepArgs),
+    /// What a sweep says: sensitivity, tolerance, models, curves
+    Report(sweep::report::ReportArgs),
+    /// Programs of known communication, for sweeps
+    Pattern(pattern::PatternArgs),
     /// What would a program do on another network? The models of five papers
     Predict(predict::PredictArgs),
     /// Locality of a sequence of requests, and its working sets
@@ -287,6 +293,9 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Measure(args) => measure::run(&args),
         Command::Nfs(args) => nfs::run(args),
         Command::Rto(args) => rto::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Report(args) => sweep::report::run(&args, &mut std::io::stdout().lock()),
+        Command::Pattern(args) => pattern::run(&args),
         Command::Predict(args) => predict::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
         Command::Locality(args) => locality::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
         Command::Trace(args) => trace::run(&args, &mut std::io::stdout().lock()),
@@ -309,6 +318,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         || error.is::<nfs::InvalidInput>()
         || predict::is_invalid_input(error)
         || locality::is_invalid_input(error)
+        || sweep::is_invalid_input(error)
     {
         INVALID
     } else if lacks_fq(error) || error.is::<files::Lacking>() {

@@ -11,6 +11,7 @@
 //! no ARP disturbs a measurement, and IPv6 reports its multicast groups at once instead of some seconds later.
 
 pub mod inside;
+pub mod measured;
 pub mod mpi;
 pub mod run;
 pub mod tcp;

@@ -5,7 +5,8 @@
 //!   │         └────────► perturb-dataplane (programs, maps, devices)
 //!   ├───► lab (private hosts) ──► controller
 //!   ├───► calibrate, measure ──► lab, probe (sockets), estimate (pure), page
-//!   ├───► nfs, rto (perturb-workloads)
+//!   ├───► nfs, pattern, rto (perturb-workloads)
+//!   ├───► sweep ──► lab, and a directory of runs; sweep::report ──► stats, models, page
 //!   └───► predict, locality (perturb-models)
 //! ```
 
@@ -18,10 +19,12 @@ pub mod locality;
 pub mod measure;
 pub mod nfs;
 pub mod page;
+pub mod pattern;
 pub mod predict;
 pub mod probe;
 pub mod registry;
 pub mod report;
 pub mod rto;
+pub mod sweep;
 pub mod table;
 pub mod trace;

@@ -133,6 +133,13 @@ impl Page {
         Ok(self)
     }
 
+    /// Adds a picture: an SVG document of our own, which is trusted.
+    #[must_use]
+    pub fn picture(mut self, svg: &str) -> Self {
+        self.body.push_str(svg);
+        self
+    }
+
     /// The whole file.
     #[must_use]
     pub fn to_html(&self) -> String {

@@ -7,7 +7,7 @@ use crate::yaml::Place;
 
 /// Which key a value belongs to: a chain up to the root.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KeyPath<'p> {
+pub struct KeyPath<'p> {
     parent: Option<&'p KeyPath<'p>>,
     segment: Segment<'p>,
 }
@@ -20,21 +20,26 @@ enum Segment<'p> {
 }
 
 impl KeyPath<'static> {
-    pub(crate) const ROOT: Self = Self {
+    /// The document itself.
+    pub const ROOT: Self = Self {
         parent: None,
         segment: Segment::Root,
     };
 }
 
 impl<'p> KeyPath<'p> {
-    pub(crate) fn key(&'p self, key: &'p str) -> Self {
+    /// A key below this one.
+    #[must_use]
+    pub fn key(&'p self, key: &'p str) -> Self {
         Self {
             parent: Some(self),
             segment: Segment::Key(key),
         }
     }
 
-    pub(crate) fn index(&'p self, index: usize) -> Self {
+    /// An entry of the list at this key, from 0.
+    #[must_use]
+    pub fn index(&'p self, index: usize) -> Self {
         Self {
             parent: Some(self),
             segment: Segment::Index(index),
@@ -63,7 +68,8 @@ impl fmt::Display for KeyPath<'_> {
 }
 
 /// Collects problems while a profile is read.
-pub(crate) struct Findings<'t> {
+#[derive(Debug)]
+pub struct Findings<'t> {
     text: &'t str,
     /// Byte at which each line begins.
     lines: Vec<usize>,
@@ -76,7 +82,8 @@ const MAX_FINDINGS: usize = 1000;
 const MAX_EXCERPT: usize = 120;
 
 impl<'t> Findings<'t> {
-    pub(crate) fn new(text: &'t str) -> Self {
+    /// Nothing found in `text` yet.
+    pub fn new(text: &'t str) -> Self {
         let lines = std::iter::once(0)
             .chain(text.match_indices('\n').map(|(at, _)| at + 1))
             .collect();
@@ -100,7 +107,8 @@ impl<'t> Findings<'t> {
         self.found.truncate(len);
     }
 
-    pub(crate) fn report(&mut self, place: Place, key: KeyPath<'_>, problem: Problem) {
+    /// Adds a problem.
+    pub fn report(&mut self, place: Place, key: KeyPath<'_>, problem: Problem) {
         if self.is_full() {
             return;
         }
@@ -125,7 +133,7 @@ impl<'t> Findings<'t> {
     }
 
     /// `value`, unless something was found.
-    pub(crate) fn conclude<T>(mut self, value: Option<T>) -> Result<T, Diagnostics> {
+    pub fn conclude<T>(mut self, value: Option<T>) -> Result<T, Diagnostics> {
         match value {
             Some(value) if self.found.is_empty() => Ok(value),
             _ => {

@@ -28,6 +28,13 @@ mod suggest;
 mod topology;
 mod yaml;
 
+/// A YAML text as a tree with places, and problems found in it, for other files that are read as a profile is.
+pub mod document {
+    pub use crate::findings::{Findings, KeyPath};
+    pub use crate::suggest::closest;
+    pub use crate::yaml::{Entry, Kind, Node, Place, parse};
+}
+
 pub use compile::{CompileError, JitterFiles, compile};
 pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
 pub use expand::{ExpandError, expand, expand_prefixes, hosts_of};

@@ -17,11 +17,15 @@ const MAX_DEPTH: usize = 32;
 
 /// Where a node stands in the text: line and column from 1, and its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Place {
-    pub(crate) line: usize,
-    pub(crate) column: usize,
-    pub(crate) start: usize,
-    pub(crate) end: usize,
+pub struct Place {
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// First byte.
+    pub start: usize,
+    /// Byte after the last.
+    pub end: usize,
 }
 
 impl Place {
@@ -36,33 +40,44 @@ impl Place {
     }
 }
 
+/// A value and where it stands.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) place: Place,
-    pub(crate) kind: Kind,
+pub struct Node {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub kind: Kind,
 }
 
+/// A value.
 #[derive(Debug, Clone)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Nothing, `~` or `null`.
     Nothing,
     /// Something that was reported already.
     Refused,
+    /// A single value, as it is written.
     Scalar(String),
+    /// A list.
     List(Vec<Node>),
+    /// A map, in the order of the text.
     Map(Vec<Entry>),
 }
 
+/// A key of a map and its value.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
-    pub(crate) key: String,
-    pub(crate) key_place: Place,
-    pub(crate) value: Node,
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where it stands.
+    pub key_place: Place,
+    /// The value.
+    pub value: Node,
 }
 
 impl Node {
     /// What this is, for a message.
-    pub(crate) fn found(&self) -> &'static str {
+    pub fn found(&self) -> &'static str {
         match self.kind {
             Kind::Nothing | Kind::Refused => "nothing",
             Kind::Scalar(_) => "a single value",
@@ -73,7 +88,7 @@ impl Node {
 }
 
 /// The tree of `text`; `None` if there is none, which is then among the findings.
-pub(crate) fn parse(text: &str, findings: &mut Findings<'_>) -> Option<Node> {
+pub fn parse(text: &str, findings: &mut Findings<'_>) -> Option<Node> {
     if text.len() > MAX_TEXT {
         findings.report(
             Place::default(),

@@ -57,7 +57,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
         .verbose
         .then(|| crate::report::follow_logs(running.emulation.programs()))
         .transpose()?;
-    let mut child = spawn(&lab, &request.command)?;
+    let mut child = spawn(&lab, &request.command, |_| {})?;
     let pid = child.id().context("the command has ended before it began")?;
 
     let mut renewals = interval(LEASE.period());
@@ -123,8 +123,12 @@ fn target(host: &Host) -> anyhow::Result<Target> {
     })
 }
 
-/// Starts the command's stage in the first host.
-fn spawn(lab: &Lab, command: &[OsString]) -> anyhow::Result<tokio::process::Child> {
+/// Starts the command's stage in the first host, with adjustments of the caller's.
+pub(super) fn spawn(
+    lab: &Lab,
+    command: &[OsString],
+    adjust: impl FnOnce(&mut Command),
+) -> anyhow::Result<tokio::process::Child> {
     let first: RawFd = lab
         .hosts
         .first()
@@ -140,6 +144,7 @@ fn spawn(lab: &Lab, command: &[OsString]) -> anyhow::Result<tokio::process::Chil
         .arg(list.join(","))
         .arg("--")
         .args(command);
+    adjust(&mut stage);
     let enter = move || -> io::Result<()> {
         die_with_parent()?;
         // SAFETY: the namespaces' handles outlive the child's start.

@@ -2,4 +2,5 @@
 
 pub mod collective;
 pub mod nfs;
+pub mod pattern;
 mod timer;

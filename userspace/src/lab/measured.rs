@@ -1,0 +1,148 @@
+//! A command on private hosts under observation: output to files, a time limit, and the emulation's counters at its end.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    path::PathBuf,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    Lab,
+    run::{self, LEASE},
+};
+use crate::{
+    controller::setup::{Pacing, Prepared},
+    report::Report,
+};
+
+/// Names this executable to the command.
+pub const EXECUTABLE_VARIABLE: &str = "PERTURB";
+
+/// What is to be run.
+pub struct Request {
+    /// The network.
+    pub prepared: Prepared,
+    /// How many hosts.
+    pub hosts: u32,
+    /// How the time is kept.
+    pub pacing: Pacing,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// Where its standard output goes.
+    pub stdout: File,
+    /// Where its standard error goes.
+    pub stderr: File,
+    /// When it is killed.
+    pub limit: Duration,
+    /// Processors on which it runs; empty: all.
+    pub pin: Vec<usize>,
+    /// Named to the command in [`EXECUTABLE_VARIABLE`].
+    pub executable: PathBuf,
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With this exit code.
+    Exited(u8),
+    /// It was killed at its limit.
+    TimedOut,
+    /// It was killed because this process is to end.
+    Interrupted,
+}
+
+/// What was observed.
+pub struct Measured {
+    /// How it ended.
+    pub end: End,
+    /// From its start to its end, the making of its namespaces included.
+    pub wall: Duration,
+    /// The emulation's counters at the end.
+    pub report: Report,
+}
+
+/// The signals that end this process.
+pub struct Interrupts([Signal; 3]);
+
+impl Interrupts {
+    /// From now on they are noticed here.
+    pub fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("listening for signals");
+        Ok(Self([
+            listen(SignalKind::interrupt())?,
+            listen(SignalKind::terminate())?,
+            listen(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn received(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
+
+/// Makes the hosts, runs the command, and removes them.
+pub async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::Result<Measured> {
+    let lab = Lab::new(request.hosts, &request.prepared.profile.tcp)?;
+    let mut running = run::emulate(&lab, &request.prepared, request.pacing, false)?;
+    let mut affinity = CpuSet::new();
+    for processor in &request.pin {
+        affinity
+            .set(*processor)
+            .with_context(|| format!("pinning to processor {processor}"))?;
+    }
+    let pinned = !request.pin.is_empty();
+    let started = Instant::now();
+    let mut child = run::spawn(&lab, &request.command, |stage| {
+        stage
+            .stdin(Stdio::null())
+            .stdout(request.stdout)
+            .stderr(request.stderr)
+            .env(EXECUTABLE_VARIABLE, &request.executable);
+        if pinned {
+            let pin = move || Ok(sched_setaffinity(Pid::from_raw(0), &affinity)?);
+            // SAFETY: the closure makes one system call; it neither allocates nor locks.
+            unsafe { stage.pre_exec(pin) };
+        }
+    })?;
+    let mut renewals = interval(LEASE.period());
+    renewals.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let limit = tokio::time::sleep(request.limit);
+    tokio::pin!(limit);
+    let end = loop {
+        tokio::select! {
+            status = child.wait() => break End::Exited(perturb_sandbox::exit_code(status?)),
+            () = &mut limit => break End::TimedOut,
+            () = interrupts.received() => break End::Interrupted,
+            _ = renewals.tick() => {
+                LEASE.renew(running.emulation.loader())?;
+                running.publish()?;
+            }
+        }
+    };
+    let wall = started.elapsed();
+    if !matches!(end, End::Exited(_)) {
+        // With the stage its PID namespace ends, and everything in it.
+        child.kill().await.context("ending the command")?;
+    }
+    running.publish()?;
+    let report = Report::of(&running.record)?.context("the emulation has ended before its command")?;
+    running.abandon()?;
+    Ok(Measured { end, wall, report })
+}

@@ -1,0 +1,231 @@
+//! `perturb pattern`: programs of known communication on private hosts, one process on each.
+//!
+//! The first process starts the others by `perturb on`, as mpirun does with its agent.
+
+use std::{
+    env,
+    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
+    process::{Child, Command as Process, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, Subcommand};
+use perturb_workloads::pattern::{
+    Outcome,
+    programs::{self, Program},
+    synthetic::{self, Exchange},
+};
+
+/// Done.
+const DONE: u8 = 0;
+/// Port of the synthetic programs.
+const PORT: u16 = 7701;
+
+const EXAMPLES: &str = "\
+Examples:
+  perturb run configs/simple.yaml -- perturb pattern reads --reads 100
+  perturb run configs/lan-1gbit.yaml --hosts 4 -- perturb pattern short-all-to-all --rounds 5 --messages 100
+
+Prints one JSON object: run_time_s, messages (of the first process), failed_locks.";
+
+/// Arguments of `perturb pattern`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct PatternArgs {
+    #[command(subcommand)]
+    pattern: Pattern,
+    /// Which process this is; without it, the first, which starts the others.
+    #[arg(long, global = true, hide = true)]
+    rank: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Pattern {
+    /// Two hosts: so many requests, each after the reply before
+    Reads {
+        /// How many.
+        #[arg(long)]
+        reads: u64,
+    },
+    /// Two hosts: so many datagrams at once
+    Burst {
+        /// How many.
+        #[arg(long)]
+        messages: u64,
+    },
+    /// Two hosts: so many datagrams, one per interval
+    Paced {
+        /// How many.
+        #[arg(long)]
+        messages: u64,
+        /// Time between two, e.g. 200us.
+        #[arg(long, value_parser = time)]
+        interval: Duration,
+    },
+    /// Each process reads values of others, one after another: EM3D(read)
+    BlockingReads {
+        /// How many.
+        #[arg(long)]
+        reads: u64,
+    },
+    /// Each process writes values to others without waiting: EM3D(write)
+    PipelinedWrites {
+        /// How many.
+        #[arg(long)]
+        writes: u64,
+    },
+    /// Rounds of short messages from all to all: Radix
+    ShortAllToAll {
+        /// Rounds.
+        #[arg(long)]
+        rounds: u64,
+        /// Messages to each other process in a round.
+        #[arg(long)]
+        messages: u64,
+    },
+    /// Rounds of bulk transfers from all to all: Sample
+    BulkAllToAll {
+        /// Rounds.
+        #[arg(long)]
+        rounds: u64,
+        /// Bytes to each other process in a round.
+        #[arg(long)]
+        bytes: u64,
+    },
+    /// Task queues, stealing, and locks that are contended for: Barnes
+    TaskQueue {
+        /// How many tasks.
+        #[arg(long)]
+        tasks: u64,
+        /// Computation of one, e.g. 200us.
+        #[arg(long, value_parser = time)]
+        work: Duration,
+    },
+}
+
+/// What a pattern is run by.
+enum Runner {
+    Datagrams(Exchange),
+    Mesh(Program),
+}
+
+impl Pattern {
+    fn runner(self) -> Runner {
+        match self {
+            Self::Reads { reads } => Runner::Datagrams(Exchange::Reads(reads)),
+            Self::Burst { messages } => Runner::Datagrams(Exchange::Burst(messages)),
+            Self::Paced { messages, interval } => Runner::Datagrams(Exchange::Paced(messages, interval)),
+            Self::BlockingReads { reads } => Runner::Mesh(Program::Reads(reads)),
+            Self::PipelinedWrites { writes } => Runner::Mesh(Program::Writes(writes)),
+            Self::ShortAllToAll { rounds, messages } => {
+                Runner::Mesh(Program::ShortAllToAll { rounds, messages })
+            }
+            Self::BulkAllToAll { rounds, bytes } => Runner::Mesh(Program::BulkAllToAll { rounds, bytes }),
+            Self::TaskQueue { tasks, work } => Runner::Mesh(Program::Tasks { tasks, work }),
+        }
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let parsed: perturb_profile::Duration =
+        text.parse().map_err(|error| format!("{error}, such as 200us"))?;
+    Ok(Duration::from_nanos(parsed.nanos()))
+}
+
+/// Runs the subcommand; its exit code.
+pub fn run(args: &PatternArgs) -> anyhow::Result<u8> {
+    let hosts = env::var("PERTURB_HOSTS").unwrap_or_default();
+    let hosts: Vec<&str> = hosts.split_whitespace().collect();
+    ensure!(
+        hosts.len() >= 2,
+        "there are no private hosts here; run it inside `perturb run PROFILE -- …`"
+    );
+    let addresses = hosts
+        .iter()
+        .map(|host| {
+            // IPv4 where there is one: a host's first address by its number.
+            let found: Vec<IpAddr> = (*host, 0)
+                .to_socket_addrs()
+                .with_context(|| format!("finding {host}"))?
+                .map(|address| address.ip())
+                .collect();
+            let v4 = found.iter().find(|address| address.is_ipv4());
+            v4.or(found.first())
+                .copied()
+                .with_context(|| format!("{host} has no address"))
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let rank = args.rank.unwrap_or(0);
+    let outcome = match args.pattern.runner() {
+        Runner::Datagrams(exchange) => {
+            let peer = SocketAddr::new(addresses[1], PORT);
+            if rank == 0 {
+                let others = Others::start(&hosts[..2])?;
+                let outcome = synthetic::first(exchange, peer)?;
+                others.wait()?;
+                Some(outcome)
+            } else {
+                synthetic::second(exchange, peer)?;
+                None
+            }
+        }
+        Runner::Mesh(program) => {
+            let others = match rank {
+                0 => Some(Others::start(&hosts)?),
+                _ => None,
+            };
+            let outcome = programs::run(program, rank, &addresses)?;
+            match others {
+                Some(others) => {
+                    others.wait()?;
+                    Some(outcome)
+                }
+                None => None,
+            }
+        }
+    };
+    if let Some(outcome) = outcome {
+        print(outcome)?;
+    }
+    Ok(DONE)
+}
+
+fn print(outcome: Outcome) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(&outcome)?);
+    Ok(())
+}
+
+/// The processes on the other hosts; they end with this one's PID namespace at the latest.
+struct Others(Vec<Child>);
+
+impl Others {
+    /// Starts this command on each host but the first.
+    fn start(hosts: &[&str]) -> anyhow::Result<Self> {
+        let program = env::current_exe().context("finding this executable")?;
+        let arguments: Vec<_> = env::args_os().skip(1).collect();
+        let start = |(rank, host): (usize, &&str)| {
+            let mut process = Process::new(&program);
+            process
+                .args(["on", host, "--"])
+                .arg(&program)
+                .args(&arguments)
+                .args(["--rank", &rank.to_string()])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
+            process
+                .spawn()
+                .with_context(|| format!("starting a process on {host}"))
+        };
+        let others = hosts.iter().enumerate().skip(1).map(start);
+        Ok(Self(others.collect::<anyhow::Result<_>>()?))
+    }
+
+    fn wait(self) -> anyhow::Result<()> {
+        for mut child in self.0 {
+            let status = child.wait().context("waiting for the other processes")?;
+            ensure!(status.success(), "another process ended with {status}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,308 @@
+//! `perturb sweep`: one knob of the network after another is turned under unmodified programs.
+//!
+//! ```text
+//! experiment.yaml ─read─► Experiment ─plan─► runs in a seeded order ─execute─► private hosts (lab)
+//!                                                                     └──────► store (one directory)
+//! ```
+//!
+//! The sweep only measures; what it means is `perturb report`'s affair, which reads the directory.
+
+pub mod execute;
+pub mod experiment;
+mod fields;
+pub mod metric;
+pub mod network;
+pub mod plan;
+mod progress;
+pub mod read;
+pub mod report;
+pub mod split;
+pub mod store;
+
+use std::{
+    fs,
+    path::PathBuf,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::Args;
+use serde_json::json;
+
+use execute::{Ended, Sweep};
+use experiment::{Design, Experiment};
+use plan::Task;
+use store::{Provenance, Store, StoreError};
+
+/// Done.
+const DONE: u8 = 0;
+/// It failed, or was interrupted.
+const FAILED: u8 = 1;
+
+const EXAMPLES: &str = "\
+Examples:
+  perturb sweep configs/experiments/synthetic.yaml --dry-run      the runs, and the time that they will take
+  sudo perturb sweep configs/experiments/synthetic.yaml --out s   measure; then: perturb report s
+  sudo perturb sweep configs/experiments/synthetic.yaml --out s --resume   go on after an interruption
+  perturb sweep big.yaml --out s --tasks 8 --slurm | sbatch       as a job array on a cluster
+  parallel perturb sweep big.yaml --out s --tasks 8 --array-index auto ::: 0 1 2 3 4 5 6 7
+
+Exit codes:
+  0 done   1 failed or interrupted (--resume goes on)   2 invalid experiment, or DIR does not fit
+  3 this kernel lacks something
+  A program under test that fails or does not end is a result: it is recorded, and the sweep goes on.";
+
+/// Arguments of `perturb sweep`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct SweepArgs {
+    /// What to measure, in YAML; see docs/sweep.md.
+    experiment: PathBuf,
+    /// Directory of the runs [default: the experiment's name].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the sweep in the directory.
+    #[arg(long)]
+    resume: bool,
+    /// Print the runs and the time that they will take, and measure nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// With --dry-run: print one JSON object.
+    #[arg(long, requires = "dry_run")]
+    json: bool,
+    /// Another seed of the order than the experiment's.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Split the plan into so many independent tasks.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    tasks: Option<u32>,
+    /// Make the runs of this task only, from 0; `auto`: as the scheduler's variable says.
+    #[arg(long, value_name = "I", requires = "tasks")]
+    array_index: Option<split::Index>,
+    /// Print a job script for Slurm, and measure nothing.
+    #[arg(long, requires = "tasks", conflicts_with_all = ["array_index", "dry_run"])]
+    slurm: bool,
+    /// Say nothing about each run.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Whether an error means that the input was invalid.
+#[must_use]
+pub fn is_invalid_input(error: &anyhow::Error) -> bool {
+    error.is::<read::ExperimentError>()
+        || error.is::<split::SplitError>()
+        || error.is::<report::InputError>()
+        || matches!(
+            error.downcast_ref(),
+            Some(StoreError::Taken(_) | StoreError::Nothing(_) | StoreError::Different(_))
+        )
+}
+
+/// Runs the subcommand; its exit code.
+pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
+    let mut experiment = read::load(&args.experiment)?;
+    let tasks = args.tasks.map(|tasks| tasks as usize);
+    let task = match (args.array_index, tasks) {
+        (Some(index), Some(tasks)) => Some(split::task(index, tasks)?),
+        _ => None,
+    };
+    if let Some(seed) = args.seed {
+        experiment.seed = seed;
+    }
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(experiment.name.as_str()));
+    if let (true, Some(tasks)) = (args.slurm, tasks) {
+        let program = std::env::current_exe()?;
+        let longest = (0..tasks)
+            .map(|index| seconds(&experiment, &runs(&experiment, Some(Task { index, tasks }))))
+            .fold(0.0, f64::max);
+        print!(
+            "{}",
+            split::slurm(&program, &args.experiment, &out, tasks, longest)
+        );
+        return Ok(DONE);
+    }
+    if args.dry_run {
+        dry_run(&experiment, task, args.json)?;
+        return Ok(DONE);
+    }
+    let directory = split::directory(&out, task);
+    fs::create_dir_all(&directory).map_err(|source| StoreError::File {
+        action: "making",
+        path: directory.clone(),
+        source,
+    })?;
+    let store = Store::open(
+        &directory,
+        &stored_text(&experiment),
+        &provenance(&experiment, task),
+        args.resume,
+    )?;
+    let mut sweep = Sweep {
+        experiment: &experiment,
+        task,
+        directory: &directory,
+        store,
+    };
+    // On this thread: the command dies with the thread that started it.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(sweep.run(args.quiet))?;
+    let count = sweep.store.records.len();
+    match ended {
+        Ended::Complete => {
+            eprintln!(
+                "{count} runs are in {0}; `perturb report {1}` says what they mean",
+                directory.display(),
+                out.display()
+            );
+            Ok(DONE)
+        }
+        Ended::Interrupted => {
+            eprintln!(
+                "interrupted after {count} runs; the same command with --resume goes on with {}",
+                directory.display()
+            );
+            Ok(FAILED)
+        }
+    }
+}
+
+/// The experiment's text, with the seed that was asked for instead of its own.
+fn stored_text(experiment: &Experiment) -> String {
+    let own = |line: &str| line.starts_with("seed:");
+    let seed = format!("seed: {}", experiment.seed);
+    let mut found = false;
+    let lines: Vec<&str> = experiment
+        .text
+        .lines()
+        .map(|line| {
+            if own(line) {
+                found = true;
+                seed.as_str()
+            } else {
+                line
+            }
+        })
+        .collect();
+    let text = lines.join("\n") + "\n";
+    if found { text } else { format!("{text}{seed}\n") }
+}
+
+/// The runs of all repetitions; the stop rule may add to them.
+fn runs(experiment: &Experiment, task: Option<Task>) -> Vec<plan::Run> {
+    let cells = plan::cells(experiment);
+    let cells = task.map_or(cells.clone(), |task| task.of(cells));
+    (0..experiment.repetitions)
+        .flat_map(|block| plan::block(experiment, &cells, block))
+        .collect()
+}
+
+fn seconds(experiment: &Experiment, runs: &[plan::Run]) -> f64 {
+    runs.iter()
+        .map(|run| progress::expected(experiment, run.cell.workload))
+        .sum()
+}
+
+fn dry_run(experiment: &Experiment, task: Option<Task>, as_json: bool) -> anyhow::Result<()> {
+    let runs = runs(experiment, task);
+    let expected = seconds(experiment, &runs);
+    let longest: f64 = runs
+        .iter()
+        .map(|run| {
+            let limit = experiment.workloads[run.cell.workload].time_limit;
+            limit.as_secs_f64() + progress::SET_UP_S
+        })
+        .sum();
+    let confounding: Vec<String> = if experiment.design == Design::Fractional {
+        let knobs = |workload: &experiment::Workload| {
+            let knobs: Vec<_> = workload.knobs.iter().map(|(knob, _)| *knob).collect();
+            plan::confounding(&knobs)
+        };
+        experiment.workloads.first().map(knobs).unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    if as_json {
+        let listed: Vec<_> = runs
+            .iter()
+            .map(|run| {
+                json!({
+                    "id": run.id,
+                    "workload": experiment.workloads[run.cell.workload].name,
+                    "setting": run.cell.setting.iter().map(|(knob, value)| (knob.key(), value)).collect::<std::collections::BTreeMap<_, _>>(),
+                    "block": run.block,
+                })
+            })
+            .collect();
+        let plan = json!({
+            "experiment": experiment.name,
+            "design": experiment.design.key(),
+            "seed": experiment.seed,
+            "runs": listed,
+            "expected_s": expected,
+            "at_most_s": longest,
+            "confounding": confounding,
+        });
+        println!("{}", serde_json::to_string_pretty(&plan)?);
+        return Ok(());
+    }
+    for (number, run) in (1..).zip(&runs) {
+        println!(
+            "{number:>5}  block {:<3} {:<20} {}",
+            run.block,
+            experiment.workloads[run.cell.workload].name.as_str(),
+            network::written(&run.cell.setting)
+        );
+    }
+    for line in &confounding {
+        println!("{line}");
+    }
+    println!(
+        "{} runs, {} design, seed {}: about {}, at most {}",
+        runs.len(),
+        experiment.design.key(),
+        experiment.seed,
+        progress::span(expected),
+        progress::span(longest)
+    );
+    if let Some(stop) = experiment.stop {
+        println!(
+            "settings whose 95 % interval is wider than ±{} % are measured up to {} times",
+            stop.interval * 100.0,
+            stop.at_most
+        );
+    }
+    Ok(())
+}
+
+fn provenance(experiment: &Experiment, task: Option<Task>) -> Provenance {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let line = |path: &str, key: &str| -> Option<String> {
+        let text = read(path)?;
+        let line = text.lines().find(|line| line.starts_with(key))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    Provenance {
+        version: 1,
+        perturb: env!("CARGO_PKG_VERSION").into(),
+        kernel: nix::sys::utsname::uname()
+            .map(|name| name.release().to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        processor: line("/proc/cpuinfo", "model name").unwrap_or_default(),
+        processors: std::thread::available_parallelism().map_or(0, usize::from),
+        jit: read("/proc/sys/net/core/bpf_jit_enable").map(|value| value.trim() != "0"),
+        memory_mib: line("/proc/meminfo", "MemTotal")
+            .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+            .map(|kib| kib / 1024),
+        started: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |time| time.as_secs_f64()),
+        resumed: 0,
+        task,
+        experiment: experiment.summary(),
+    }
+}

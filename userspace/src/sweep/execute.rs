@@ -1,0 +1,333 @@
+//! Makes the runs of a sweep, one after another, each in hosts of its own.
+//!
+//! Model: a run is valid if the emulation did what the profile asks for: nothing dropped unasked, the lease alive, 99 %
+//! of the packets no later than the experiment tolerates. An invalid run is repeated, and recorded as such. A program
+//! that fails or does not end is a result and not repeated. The stop rule looks at the half width of the 95 %
+//! interval of a cell's mean after each block.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ffi::OsString,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context as _;
+use perturb_dataplane::user::SpinBudget;
+use perturb_stats::Sample;
+
+use super::{
+    experiment::{Experiment, Workload},
+    network,
+    plan::{self, Cell, Run, Task},
+    progress::Progress,
+    store::{Record, Status, Store, Traffic},
+};
+use crate::{
+    controller::setup::{Pacing, Prepared},
+    lab::{
+        self,
+        measured::{End, Interrupts, Measured, Request, measure},
+    },
+    report::Report,
+};
+
+/// Of the intervals that the stop rule looks at.
+const CONFIDENCE: f64 = 0.95;
+/// Longest output from which a metric is read.
+const MAX_OUTPUT: u64 = 64 << 20;
+
+/// How a sweep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All runs are made.
+    Complete,
+    /// A signal came.
+    Interrupted,
+}
+
+/// A sweep under way.
+pub struct Sweep<'a> {
+    /// What is measured.
+    pub experiment: &'a Experiment,
+    /// Which part of it.
+    pub task: Option<Task>,
+    /// Where.
+    pub directory: &'a Path,
+    /// What is there.
+    pub store: Store,
+}
+
+impl Sweep<'_> {
+    /// Makes the runs that are missing.
+    pub async fn run(&mut self, quiet: bool) -> anyhow::Result<Ended> {
+        let mut interrupts = Interrupts::listen()?;
+        let cells = plan::cells(self.experiment);
+        let cells = match self.task {
+            Some(task) => task.of(cells),
+            None => cells,
+        };
+        let mut progress = Progress::new(self.experiment, quiet);
+        for block in 0.. {
+            let wanted = self.wanted(&cells, block);
+            let rest = self.experiment.repetitions.saturating_sub(block + 1);
+            let runs = plan::block(self.experiment, &wanted, block);
+            if runs.is_empty() {
+                break;
+            }
+            let retries = self.experiment.retries;
+            let missing = |run: &&Run| !self.store.is_done(&run.id, retries);
+            let todo: Vec<Run> = runs.iter().filter(missing).cloned().collect();
+            progress.block(block, runs.len() - todo.len(), &todo, rest as usize * runs.len());
+            for run in todo {
+                let mut attempt = self.store.attempts(&run.id).count() as u32;
+                loop {
+                    let Some(record) = self.make(&run, attempt, &mut interrupts).await? else {
+                        progress.finish();
+                        return Ok(Ended::Interrupted);
+                    };
+                    progress.ended(&record, &run);
+                    self.store.add(record)?;
+                    if self.store.is_done(&run.id, retries) {
+                        break;
+                    }
+                    attempt += 1;
+                }
+            }
+        }
+        progress.finish();
+        Ok(Ended::Complete)
+    }
+
+    /// The cells of a block: all, then those whose interval is too wide.
+    fn wanted(&self, cells: &[Cell], block: u32) -> Vec<Cell> {
+        if block < self.experiment.repetitions {
+            return cells.to_vec();
+        }
+        let Some(stop) = self.experiment.stop.filter(|stop| block < stop.at_most) else {
+            return Vec::new();
+        };
+        let mut values: HashMap<(&str, String), Vec<f64>> = HashMap::new();
+        // Later blocks must not decide what an earlier one has.
+        let before = self.store.records.iter().filter(|record| record.block < block);
+        for record in before {
+            let key = (record.workload.as_str(), key(&record.setting));
+            values.entry(key).or_default().extend(record.value);
+        }
+        let wide = |cell: &&Cell| {
+            let name = self.experiment.workloads[cell.workload].name.as_str();
+            let Some(values) = values.get(&(name, key(&setting_map(cell)))) else {
+                return false;
+            };
+            match Sample::new(values.clone()).map(|sample| sample.mean_interval(CONFIDENCE)) {
+                Ok(Ok(interval)) => interval
+                    .relative_half_width()
+                    .is_some_and(|width| width > stop.interval),
+                // One value has no interval yet; none at all is a program that does not work there.
+                _ => !values.is_empty(),
+            }
+        };
+        cells.iter().filter(wide).cloned().collect()
+    }
+
+    /// One attempt at a run; `None` if a signal ended it.
+    async fn make(
+        &self,
+        run: &Run,
+        attempt: u32,
+        interrupts: &mut Interrupts,
+    ) -> anyhow::Result<Option<Record>> {
+        let experiment = self.experiment;
+        let workload = &experiment.workloads[run.cell.workload];
+        let profile = format!(
+            "profiles/{}-hosts.{}.yaml",
+            workload.hosts,
+            network::file_part(&run.cell.setting)
+        );
+        let path = self.directory.join(&profile);
+        if !path.exists() {
+            let text = network::profile(&experiment.base, &run.cell.setting, workload.hosts).to_string();
+            super::store::write(&path, text.as_bytes())?;
+        }
+        let prepared = Prepared::load_for(&path, &lab::all_addresses(workload.hosts))?;
+        let output = match attempt {
+            0 => format!("output/{}", run.id),
+            again => format!("output/{}.{again}", run.id),
+        };
+        let create = |extension: &str| {
+            let path = PathBuf::from(format!("{}.{extension}", self.directory.join(&output).display()));
+            let created = File::create(&path);
+            created.with_context(|| format!("making {}", path.display()))
+        };
+        let started = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |time| time.as_secs_f64());
+        let mut command: Vec<OsString> = workload.command.iter().map(OsString::from).collect();
+        if workload.mpi {
+            command = lab::mpi::command(workload.hosts, command)?;
+        }
+        let request = Request {
+            prepared,
+            hosts: workload.hosts,
+            pacing: Pacing {
+                choice: experiment.pacer,
+                spin: SpinBudget::default(),
+            },
+            command,
+            stdout: create("out")?,
+            stderr: create("err")?,
+            limit: workload.time_limit,
+            pin: workload.pin.clone(),
+            executable: std::env::current_exe().context("finding this executable")?,
+        };
+        let measured = measure(request, interrupts)
+            .await
+            .with_context(|| format!("running {}", run.id))?;
+        if measured.end == End::Interrupted {
+            return Ok(None);
+        }
+        let text = read_output(Path::new(&format!(
+            "{}.out",
+            self.directory.join(&output).display()
+        )))?;
+        let verdict = judge(experiment, workload, &measured, &text);
+        let value = match verdict.samples.len() {
+            0 => None,
+            count => Some(verdict.samples.iter().sum::<f64>() / count as f64),
+        };
+        Ok(Some(Record {
+            id: run.id.clone(),
+            workload: workload.name.to_string(),
+            setting: setting_map(&run.cell),
+            block: run.block,
+            attempt,
+            status: verdict.status,
+            reasons: verdict.reasons,
+            started,
+            wall_s: measured.wall.as_secs_f64(),
+            // An invalid run's value stays in the samples, for whoever looks into it.
+            value: value.filter(|_| verdict.status == Status::Ok),
+            unit: workload.metric.unit.clone(),
+            samples: verdict.samples,
+            exit_code: match measured.end {
+                End::Exited(code) => Some(code),
+                End::TimedOut | End::Interrupted => None,
+            },
+            profile,
+            output,
+            traffic: traffic(&measured.report, workload.hosts),
+            lateness_p99_us: measured.report.lateness.as_ref().map(|lateness| lateness.p99_us),
+            counters: serde_json::to_value(&measured.report)?,
+        }))
+    }
+}
+
+fn read_output(path: &Path) -> anyhow::Result<String> {
+    let length = fs::metadata(path)
+        .with_context(|| format!("reading {}", path.display()))?
+        .len();
+    if length > MAX_OUTPUT {
+        return Ok(String::new());
+    }
+    let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What is to be thought of a run.
+struct Verdict {
+    status: Status,
+    reasons: Vec<String>,
+    samples: Vec<f64>,
+}
+
+fn judge(experiment: &Experiment, workload: &Workload, measured: &Measured, output: &str) -> Verdict {
+    let mut reasons = invalid(experiment, &measured.report);
+    let samples = workload.metric.samples(output, measured.wall.as_secs_f64());
+    let found = samples.as_ref().cloned().unwrap_or_default();
+    if !reasons.is_empty() {
+        return Verdict {
+            status: Status::Invalid,
+            reasons,
+            samples: found,
+        };
+    }
+    let (status, reason) = match (measured.end, samples) {
+        (End::TimedOut | End::Interrupted, _) => (
+            Status::TimedOut,
+            Some(format!("did not end within {:?}", workload.time_limit)),
+        ),
+        (End::Exited(0), Ok(_)) => (Status::Ok, None),
+        (End::Exited(0), Err(error)) => (Status::Failed, Some(error.to_string())),
+        (End::Exited(code), _) => (Status::Failed, Some(format!("ended with exit code {code}"))),
+    };
+    reasons.extend(reason);
+    Verdict {
+        status,
+        reasons,
+        samples: if status == Status::Ok { found } else { Vec::new() },
+    }
+}
+
+/// What the emulation did unasked.
+fn invalid(experiment: &Experiment, report: &Report) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let unintended = &report.unintended;
+    if !unintended.is_none() {
+        reasons.push(format!(
+            "dropped unasked: {} packets beyond the horizon, {} that could not be held",
+            unintended.horizon,
+            unintended.hold_full + unintended.pacer
+        ));
+    }
+    if report.events.lease_expired > 0 {
+        reasons.push(format!(
+            "{} packets passed while the lease had run out",
+            report.events.lease_expired
+        ));
+    }
+    if report.events.inconsistent > 0 {
+        reasons.push(format!(
+            "{} packets met tables that do not fit together",
+            report.events.inconsistent
+        ));
+    }
+    let tolerated = experiment.lateness.as_secs_f64() * 1e6;
+    if let Some(lateness) = report.lateness.as_ref().filter(|late| late.p99_us > tolerated) {
+        reasons.push(format!(
+            "1 % of the packets left more than {tolerated} us late (99 % at most {} us)",
+            lateness.p99_us
+        ));
+    }
+    reasons
+}
+
+/// The balance matrix: what each class `hi-hj` counted.
+fn traffic(report: &Report, hosts: u32) -> Vec<Traffic> {
+    let pairs = (1..=hosts).flat_map(|from| (1..=hosts).map(move |to| (from, to)));
+    pairs
+        .filter_map(|(from, to)| {
+            let name = network::class_name(from, to);
+            let class = report.classes.iter().find(|class| class.name == name)?;
+            let sum = |pick: fn(&crate::report::Flow) -> u64| pick(&class.egress) + pick(&class.ingress);
+            Some(Traffic {
+                from,
+                to,
+                packets: sum(|flow| flow.wire_packets),
+                bytes: sum(|flow| flow.bytes),
+                dropped: sum(|flow| flow.dropped),
+            })
+        })
+        .collect()
+}
+
+fn setting_map(cell: &Cell) -> BTreeMap<String, f64> {
+    cell.setting
+        .iter()
+        .map(|(knob, value)| (knob.key().to_owned(), *value))
+        .collect()
+}
+
+fn key(setting: &BTreeMap<String, f64>) -> String {
+    format!("{setting:?}")
+}

@@ -1,0 +1,303 @@
+//! What is to be measured: workloads, knobs and their levels, and how often.
+//!
+//! Model: a network of n hosts in which host i sends through one server, with LogGP's gap g, gap per byte G and
+//! latency L, and burns the overhead o for each wire packet that it sends or receives. A knob is one of the four; its
+//! value is a time in µs (for G in µs per byte, so that 1/value is MB/s). The baseline is the base's own values.
+//! What it lacks: different values for different hosts, and knobs of loss or buffers (put those into the base).
+
+use std::{fmt, time::Duration};
+
+use perturb_profile::{Name, Overhead, Server, Tcp};
+use serde::{Deserialize, Serialize};
+
+use super::metric::{Better, Metric};
+use crate::controller::setup::PacerChoice;
+
+/// A parameter that is turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knob {
+    /// Processor time per wire packet, at its sender and at its receiver: o.
+    Overhead,
+    /// Least time between two packets of a host: g.
+    Gap,
+    /// One-way latency: L.
+    Latency,
+    /// Bandwidth 1/G; its value is G in µs per byte.
+    Bandwidth,
+}
+
+impl Knob {
+    /// All of them, as experiments name them.
+    pub const ALL: [Self; 4] = [Self::Overhead, Self::Gap, Self::Latency, Self::Bandwidth];
+
+    /// Its key.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Overhead => "overhead",
+            Self::Gap => "gap",
+            Self::Latency => "latency",
+            Self::Bandwidth => "bandwidth",
+        }
+    }
+
+    /// The letter of the LogGP model.
+    #[must_use]
+    pub const fn letter(self) -> &'static str {
+        match self {
+            Self::Overhead => "o",
+            Self::Gap => "g",
+            Self::Latency => "L",
+            Self::Bandwidth => "G",
+        }
+    }
+
+    /// The knob with a key.
+    #[must_use]
+    pub fn of_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|knob| knob.key() == key)
+    }
+
+    /// A value as people write it: `102.9us`, `38MB/s`.
+    #[must_use]
+    pub fn written(self, value: f64) -> String {
+        let rounded = |value: f64| {
+            let digits = if value >= 100.0 { 1 } else { 3 };
+            let text = format!("{value:.digits$}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        };
+        match self {
+            Self::Bandwidth if value > 0.0 => format!("{}MB/s", rounded(1.0 / value)),
+            Self::Bandwidth => "unlimited".into(),
+            _ => format!("{}us", rounded(value)),
+        }
+    }
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.key())
+    }
+}
+
+/// Which combinations of levels are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Design {
+    /// One knob at a time, the others at the baseline.
+    Simple,
+    /// Every combination.
+    Full,
+    /// Half of the combinations of baseline and last level: 2^(k-1) runs.
+    Fractional,
+}
+
+impl Design {
+    /// As experiments write it.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Simple => "simple",
+            Self::Full => "full",
+            Self::Fractional => "fractional",
+        }
+    }
+}
+
+/// What stands for a level that was measured several times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Statistic {
+    /// The mean, with Student's interval.
+    Mean,
+    /// The median, with Student's interval about it: robust against a disturbed run.
+    Median,
+}
+
+/// When a setting has been measured often enough.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stop {
+    /// Half of the 95 % interval over the mean is at most this,
+    pub interval: f64,
+    /// or the setting was measured so many times.
+    pub at_most: u32,
+}
+
+/// The network on which nothing is turned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Base {
+    /// A host's server; its gap, bandwidth and latency are the baseline.
+    pub server: Server,
+    /// The baseline's overhead.
+    pub overhead: Overhead,
+    /// TCP settings of the hosts.
+    pub tcp: Tcp,
+}
+
+impl Base {
+    /// Baseline of a knob, in µs (or µs per byte).
+    #[must_use]
+    pub fn value(&self, knob: Knob) -> f64 {
+        let micros = |duration: perturb_profile::Duration| duration.nanos() as f64 / 1e3;
+        match knob {
+            Knob::Overhead => micros(self.overhead.send),
+            Knob::Gap => micros(self.server.gap),
+            Knob::Latency => micros(self.server.latency),
+            Knob::Bandwidth => self
+                .server
+                .bandwidth
+                .map_or(0.0, |rate| 8e6 / rate.bits_per_second() as f64),
+        }
+    }
+}
+
+/// What is known of a program's communication, where counters cannot tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Declared {
+    /// Messages that the busiest host sends.
+    pub messages: Option<u64>,
+    /// Blocking round trips of the busiest host.
+    pub round_trips: Option<u64>,
+    /// Time between two messages of a host, in µs.
+    pub interval_us: Option<f64>,
+    /// Bytes that the busiest host sends.
+    pub bytes: Option<u64>,
+}
+
+/// A program under test.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Its name.
+    pub name: Name,
+    /// Program and arguments; runs on h1.
+    pub command: Vec<String>,
+    /// Private hosts.
+    pub hosts: u32,
+    /// Whether the command is an MPI program, of which each host has a rank.
+    pub mpi: bool,
+    /// What is read off a run.
+    pub metric: Metric,
+    /// A run that takes longer is ended; that is a result.
+    pub time_limit: Duration,
+    /// How long a run takes at the baseline, for the plan.
+    pub expected: Option<Duration>,
+    /// Processors on which its processes run; empty: all.
+    pub pin: Vec<usize>,
+    /// Knobs with their values in µs (µs per byte), ascending.
+    pub knobs: Vec<(Knob, Vec<f64>)>,
+    /// What it says of its communication.
+    pub communication: Declared,
+    /// Input of the queueing model, for a file server, as text.
+    pub queueing: Option<String>,
+}
+
+/// An experiment.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Its name.
+    pub name: Name,
+    /// What it is, for people.
+    pub description: Option<String>,
+    /// Seed of the order of runs.
+    pub seed: u64,
+    /// Each setting is measured at least so many times.
+    pub repetitions: u32,
+    /// When to go on beyond that.
+    pub stop: Option<Stop>,
+    /// Which combinations.
+    pub design: Design,
+    /// A baseline run after so many runs of a workload.
+    pub baseline_every: usize,
+    /// How many times an invalid run is repeated.
+    pub retries: u32,
+    /// A run in which 1 % of the packets left later than this is invalid.
+    pub lateness: Duration,
+    /// What keeps the time.
+    pub pacer: PacerChoice,
+    /// What stands for a level.
+    pub statistic: Statistic,
+    /// The network.
+    pub base: Base,
+    /// The programs.
+    pub workloads: Vec<Workload>,
+    /// Its text.
+    pub text: String,
+}
+
+/// What a report needs to know of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Its name.
+    pub name: String,
+    /// What it is, for people.
+    pub description: Option<String>,
+    /// Seed of the order of runs.
+    pub seed: u64,
+    /// Which combinations were measured.
+    pub design: Design,
+    /// What stands for a level.
+    pub statistic: Statistic,
+    /// Baseline of each knob, in µs (µs per byte).
+    pub baseline: Vec<(Knob, f64)>,
+    /// The programs.
+    pub workloads: Vec<WorkloadSummary>,
+}
+
+/// What a report needs to know of a workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkloadSummary {
+    /// Its name.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Private hosts.
+    pub hosts: u32,
+    /// Unit of its values.
+    pub unit: String,
+    /// Which values are good.
+    pub better: Better,
+    /// Knobs with their values in µs (µs per byte), ascending.
+    pub knobs: Vec<(Knob, Vec<f64>)>,
+    /// What it says of its communication.
+    pub communication: Declared,
+    /// Input of the queueing model, as text.
+    pub queueing: Option<String>,
+}
+
+impl Summary {
+    /// Baseline of a knob, in µs (µs per byte).
+    #[must_use]
+    pub fn baseline(&self, knob: Knob) -> f64 {
+        self.baseline
+            .iter()
+            .find(|(other, _)| *other == knob)
+            .map_or(0.0, |(_, value)| *value)
+    }
+}
+
+impl Experiment {
+    /// What a report needs.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let workloads = self.workloads.iter().map(|workload| WorkloadSummary {
+            name: workload.name.to_string(),
+            command: workload.command.clone(),
+            hosts: workload.hosts,
+            unit: workload.metric.unit.clone(),
+            better: workload.metric.better,
+            knobs: workload.knobs.clone(),
+            communication: workload.communication,
+            queueing: workload.queueing.clone(),
+        });
+        Summary {
+            name: self.name.to_string(),
+            description: self.description.clone(),
+            seed: self.seed,
+            design: self.design,
+            statistic: self.statistic,
+            baseline: Knob::ALL.map(|knob| (knob, self.base.value(knob))).to_vec(),
+            workloads: workloads.collect(),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The profile of a setting: hosts that each send through one server of their own.
+//!
+//! Model: from host i to each other host j there is a class `hi-hj`, whose packets cross the server `hi-out` once:
+//! LogGP's node, whose gap is shared by all that it sends. Every class burns the overhead at both ends. Its counters are
+//! the row and column of the balance matrix. Super-packets are always split, so that only the knob differs between
+//! settings.
+
+use perturb_profile::{
+    Class, Duration, Match, Name, Overhead, Prefix, Profile, Rate, Scope, Segmentation, Server, ServerId,
+    Treatment,
+};
+
+use super::experiment::{Base, Knob};
+use crate::lab;
+
+/// Knobs with values that differ from the baseline.
+pub type Setting = [(Knob, f64)];
+
+/// Sets a knob.
+pub(super) fn turn(server: &mut Server, overhead: &mut Overhead, knob: Knob, value: f64) {
+    let time = Duration::from_nanos((value * 1e3).round() as u64);
+    match knob {
+        Knob::Overhead => {
+            *overhead = Overhead {
+                send: time,
+                receive: time,
+            }
+        }
+        Knob::Gap => server.gap = time,
+        Knob::Latency => server.latency = time,
+        Knob::Bandwidth => {
+            server.bandwidth =
+                (value > 0.0).then(|| Rate::from_bits_per_second((8e6 / value).round() as u64));
+        }
+    }
+}
+
+/// The network of `hosts` private hosts in a setting.
+#[must_use]
+pub fn profile(base: &Base, setting: &Setting, hosts: u32) -> Profile {
+    let mut server = base.server.clone();
+    let mut overhead = base.overhead;
+    server.scope = Scope::Shared;
+    for (knob, value) in setting {
+        turn(&mut server, &mut overhead, *knob, *value);
+    }
+    let servers = (1..=hosts)
+        .filter_map(|host| Some((Name::new(&format!("{}-out", lab::name(host)))?, server.clone())))
+        .collect();
+    let mut classes = Vec::new();
+    for from in 1..=hosts {
+        for to in (1..=hosts).filter(|to| *to != from) {
+            classes.extend(class(from, to));
+        }
+    }
+    Profile {
+        name: None,
+        description: Some(format!(
+            "One server for each of {hosts} hosts; {}.",
+            written(setting)
+        )),
+        seed: 1,
+        overhead,
+        segmentation: Segmentation::Exact,
+        servers,
+        classes,
+        tcp: base.tcp.clone(),
+        ..Profile::default()
+    }
+}
+
+fn class(from: u32, to: u32) -> Option<Class> {
+    let addresses = |host| -> Option<Vec<Prefix>> {
+        let (v4, v6) = lab::addresses(host);
+        Some(vec![
+            Prefix::containing(v4.into(), 32)?,
+            Prefix::containing(v6.into(), 128)?,
+        ])
+    };
+    let path = vec![ServerId::new(from as usize - 1)?];
+    Some(Class {
+        name: Name::new(&class_name(from, to))?,
+        matching: Match {
+            source: addresses(from)?,
+            destination: addresses(to)?,
+            ..Match::default()
+        },
+        // The pair's host of lower number folds the path; the overhead is burnt at both.
+        treatment: Treatment::Emulate {
+            egress: Some(path.clone()),
+            ingress: Some(path),
+        },
+    })
+}
+
+/// Name of the class of packets from a host to another.
+#[must_use]
+pub fn class_name(from: u32, to: u32) -> String {
+    format!("{}-{}", lab::name(from), lab::name(to))
+}
+
+/// A setting as people write it.
+#[must_use]
+pub fn written(setting: &Setting) -> String {
+    if setting.is_empty() {
+        return "baseline".into();
+    }
+    let parts: Vec<String> = setting
+        .iter()
+        .map(|(knob, value)| format!("{knob} {}", knob.written(*value)))
+        .collect();
+    parts.join(", ")
+}
+
+/// A setting as part of a file's name.
+#[must_use]
+pub fn file_part(setting: &Setting) -> String {
+    written(setting)
+        .replace(", ", "+")
+        .replace(' ', "-")
+        .replace('/', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_a_valid_profile() {
+        let base = Base {
+            server: Server::default(),
+            overhead: Overhead::default(),
+            tcp: perturb_profile::Tcp::default(),
+        };
+        let setting = [(Knob::Overhead, 102.9), (Knob::Bandwidth, 1.0 / 38.0)];
+        let text = profile(&base, &setting, 3).to_string();
+        let parsed = perturb_profile::parse(&text).unwrap();
+        assert_eq!((parsed.servers.len(), parsed.classes.len()), (3, 6));
+        assert_eq!(parsed.overhead.receive, Duration::from_nanos(102_900));
+        let rate = parsed.servers[2].1.bandwidth.unwrap();
+        assert_eq!(rate.bits_per_second(), 304_000_000);
+        assert_eq!(file_part(&setting), "overhead-102.9us+bandwidth-38MB_s");
+    }
+}

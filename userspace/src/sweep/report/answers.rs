@@ -1,0 +1,201 @@
+//! The architect's questions, answered in words from the numbers: which parameter matters most, how much an
+//! improvement of it brings, and from where on it brings nothing.
+//!
+//! Knobs are compared by what one µs for each packet costs: the slopes over o, g and L are per µs already, the one over
+//! G is multiplied by 1 µs over the program's mean packet.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{curve::KnobReport, shape::Kind};
+use crate::sweep::experiment::Knob;
+
+/// Bytes of a packet where nothing was counted.
+const FULL_PACKET: f64 = 1514.0;
+/// Two slopes differ by at least so many standard errors.
+const DIFFERENT: f64 = 2.0;
+
+/// Knobs from the most to the least important.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Ranking {
+    /// `o » g > L; no response to G`.
+    pub(super) text: String,
+    pub(super) places: Vec<Place>,
+}
+
+/// A knob in the ranking.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Place {
+    pub(super) knob: Knob,
+    /// Slowdown in percent for one µs more per packet.
+    pub(super) percent_per_us: f64,
+    pub(super) stderr: f64,
+}
+
+impl Ranking {
+    pub(super) fn of(knobs: &BTreeMap<&'static str, KnobReport>, mean_size: Option<f64>) -> Self {
+        let mut places = Vec::new();
+        let mut silent = Vec::new();
+        let mut faster = Vec::new();
+        for knob in Knob::ALL {
+            let Some(report) = knobs.get(knob.key()) else {
+                continue;
+            };
+            if !report.responds() {
+                if report.speeds_up() {
+                    faster.push(knob.letter());
+                } else {
+                    silent.push(knob.letter());
+                }
+                continue;
+            }
+            let per_packet = match knob {
+                Knob::Bandwidth => 1.0 / mean_size.unwrap_or(FULL_PACKET),
+                _ => 1.0,
+            };
+            places.push(Place {
+                knob,
+                percent_per_us: 100.0 * per_packet * report.slope.unwrap_or_default(),
+                stderr: 100.0 * per_packet * report.slope_stderr.unwrap_or_default(),
+            });
+        }
+        places.sort_by(|a, b| b.percent_per_us.total_cmp(&a.percent_per_us));
+        let mut text = String::new();
+        for (index, place) in places.iter().enumerate() {
+            if let Some(before) = index.checked_sub(1).map(|before| &places[before]) {
+                let error = before.stderr.hypot(place.stderr);
+                text += if before.percent_per_us > 5.0 * place.percent_per_us {
+                    " » "
+                } else if before.percent_per_us - place.percent_per_us > DIFFERENT * error {
+                    " > "
+                } else {
+                    " ≈ "
+                };
+            }
+            text += place.knob.letter();
+        }
+        if !silent.is_empty() {
+            let silent = format!("no response to {}", silent.join(", "));
+            text = if text.is_empty() {
+                silent
+            } else {
+                format!("{text}; {silent}")
+            };
+        }
+        Self { text, places }
+    }
+}
+
+/// What a user should do.
+pub(super) fn answers(
+    knobs: &BTreeMap<&'static str, KnobReport>,
+    ranking: &Ranking,
+    base: &dyn Fn(Knob) -> f64,
+) -> Vec<String> {
+    let mut answers = Vec::new();
+    if let Some(first) = ranking.places.first() {
+        answers.push(format!(
+            "Which improvement pays most? The {} ({}): one µs more for each packet costs {:.2} % of run time.",
+            named(first.knob),
+            ranking.text,
+            first.percent_per_us
+        ));
+    } else if !knobs.is_empty() {
+        answers.push(
+            "Which improvement pays most? None of those that were turned: the program does not notice them."
+                .into(),
+        );
+    }
+    for place in &ranking.places {
+        if let Some(report) = knobs.get(place.knob.key()) {
+            answers.push(improvement(place.knob, report, base(place.knob)));
+        }
+    }
+    for knob in Knob::ALL {
+        let Some(report) = knobs.get(knob.key()) else {
+            continue;
+        };
+        if let Some((value, beyond)) = report.tolerance(5) {
+            let least = if beyond {
+                ", the largest that was tried"
+            } else {
+                ""
+            };
+            answers.push(format!(
+                "How slow may the {} become? With at most 5 % of slowdown up to {}{least}.",
+                named(knob),
+                knob.written(value)
+            ));
+        }
+        if report.speeds_up() {
+            answers.push(format!(
+                "Does a worse {} always hurt? Not here: the program becomes faster. Where the network is slow, TCP has time \
+                 to gather small writes into fewer packets; look at the packets of those runs.",
+                named(knob)
+            ));
+        }
+        for region in &report.regions {
+            let (from, to) = (knob.written(region.from_us), knob.written(region.to_us));
+            match region.kind {
+                "hyper_sensitive" => answers.push(format!(
+                    "Where does it get out of hand? Beyond a {} of {from} each further step costs more than before: \
+                     the program waits for itself (serialization, contention for locks).",
+                    named(knob)
+                )),
+                "failing" => answers.push(format!(
+                    "Where does it stop working? With a {} from {from} to {to} no run had a result.",
+                    named(knob)
+                )),
+                _ => {}
+            }
+        }
+    }
+    answers
+}
+
+fn improvement(knob: Knob, report: &KnobReport, baseline: f64) -> String {
+    let slope = report.slope.unwrap_or_default();
+    let name = named(knob);
+    if let (Some(Kind::Threshold), Some(knee)) = (report.shape, report.knee_us)
+        && knee > baseline
+    {
+        return format!(
+            "Does a better {name} pay? Not on this network: up to {} nothing changes; beyond, {}.",
+            knob.written(knee),
+            price(knob, slope)
+        );
+    }
+    if baseline == 0.0 {
+        return format!(
+            "Does a better {name} pay? The network here has none; {}.",
+            price(knob, slope)
+        );
+    }
+    let gain = 100.0 * slope * baseline / 2.0;
+    let half = match knob {
+        Knob::Bandwidth => format!("doubling it to {}", knob.written(baseline / 2.0)),
+        _ => format!("halving it to {}", knob.written(baseline / 2.0)),
+    };
+    format!(
+        "Does a better {name} pay? On this network {half} saves about {gain:.1} % of run time; {}.",
+        price(knob, slope)
+    )
+}
+
+fn price(knob: Knob, slope: f64) -> String {
+    match knob {
+        Knob::Bandwidth => format!("each ns per byte costs {:.2} %", 0.1 * slope),
+        _ => format!("each µs costs {:.3} %", 100.0 * slope),
+    }
+}
+
+/// A knob in a sentence.
+pub(super) fn named(knob: Knob) -> &'static str {
+    match knob {
+        Knob::Overhead => "overhead o",
+        Knob::Gap => "gap g",
+        Knob::Latency => "latency L",
+        Knob::Bandwidth => "bandwidth 1/G",
+    }
+}

@@ -1,0 +1,86 @@
+//! The communication balance as a picture: from host (row) to host (column), the darker the more packets, as
+//! Martin 1999, figure 3.1.
+
+use std::fmt::Write as _;
+
+/// Side of a cell.
+const CELL: usize = 44;
+/// Room for the hosts' names.
+const MARGIN: usize = 40;
+
+/// The picture as an SVG document.
+pub(super) fn svg(title: &str, matrix: &[Vec<u64>]) -> String {
+    let most = matrix.iter().flatten().copied().max().unwrap_or(0).max(1);
+    let side = MARGIN + CELL * matrix.len() + 10;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+         height=\"{height}\" role=\"img\" font-family=\"system-ui,sans-serif\" font-size=\"12\">\n\
+         <title>{title}</title>\n<style>.name{{fill:#1f2328}}.cell{{fill:#0969da;stroke:#d0d7de}}.count{{fill:#1f2328}}\
+         @media (prefers-color-scheme: dark){{.name,.count{{fill:#e6edf3}}.cell{{fill:#2f81f7;stroke:#30363d}}}}</style>\n",
+        width = side.max(220),
+        height = side,
+        title = escaped(title),
+    );
+    let middle = |index: usize| MARGIN + CELL * index + CELL / 2;
+    for (from, row) in matrix.iter().enumerate() {
+        let name = crate::lab::name(from as u32 + 1);
+        let at = middle(from);
+        let _ = writeln!(
+            svg,
+            "<text class=\"name\" x=\"{x}\" y=\"{y}\" text-anchor=\"end\">{name}</text>\
+             <text class=\"name\" x=\"{at}\" y=\"{top}\" text-anchor=\"middle\">{name}</text>",
+            x = MARGIN - 8,
+            y = at + 4,
+            top = MARGIN - 8,
+        );
+        for (to, count) in row.iter().enumerate() {
+            let opacity = 0.75 * *count as f64 / most as f64;
+            let (x, y) = (MARGIN + CELL * to, MARGIN + CELL * from);
+            let other = crate::lab::name(to as u32 + 1);
+            let _ = writeln!(
+                svg,
+                "<rect class=\"cell\" x=\"{x}\" y=\"{y}\" width=\"{CELL}\" height=\"{CELL}\" fill-opacity=\"{opacity:.3}\">\
+                 <title>{name} to {other}: {count} packets</title></rect>"
+            );
+            if from != to {
+                let _ = writeln!(
+                    svg,
+                    "<text class=\"count\" x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\">{}</text>",
+                    middle(to),
+                    at + 4,
+                    short(*count)
+                );
+            }
+        }
+    }
+    svg + "</svg>\n"
+}
+
+fn short(count: u64) -> String {
+    match count {
+        0..10_000 => count.to_string(),
+        10_000..10_000_000 => format!("{:.0}k", count as f64 / 1e3),
+        _ => format!("{:.0}M", count as f64 / 1e6),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_balanced() {
+        let svg = svg("a < b", &[vec![0, 12_345], vec![7, 0]]);
+        assert!(svg.contains(">12k</text>") && svg.contains("h2 to h1: 7 packets"));
+        for tag in ["svg", "text", "rect", "title", "style"] {
+            let opened = svg.matches(&format!("<{tag}>")).count() + svg.matches(&format!("<{tag} ")).count();
+            assert_eq!(opened, svg.matches(&format!("</{tag}>")).count(), "{tag}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What the papers' models predict for the levels of a knob, from the baseline run alone.
+//!
+//! | model | knob | run time added | from |
+//! |---|---|---|---|
+//! | `loggp` | o, L, G | 2 m Δo, 2 t ΔL, b ΔG | Martin 1999, sections 3.3 to 3.5 |
+//! | `burst` | g | m Δg | the same |
+//! | `uniform` | g | m (g - I) above I, else nothing | the same |
+//! | `serial` | all | every message of every host is on the critical path: 2 M Δo, M Δg, M ΔL, B ΔG | this program |
+//! | `queueing` | o, L | response time of a file server | Martin 1999, chapter 5 |
+//!
+//! m and b are the packets and bytes of the host that sends most, M and B those of all hosts, as the emulator's counters
+//! have them, unless the experiment declares them; t blocking round trips are known only if it does. `serial` is an
+//! upper bound for programs that exchange messages in turn.
+
+use std::collections::BTreeMap;
+
+use perturb_models::{
+    loggp::{Baseline, LoggpInput, Messages, Vary, predict},
+    quantity::{ByteSize, BytesPerSecond, Micros},
+    queueing::{NfsInput, VaryNetwork, predict_nfs},
+};
+use serde::Serialize;
+
+use super::summary::Communication;
+use crate::sweep::experiment::{Declared, Knob};
+
+/// A bandwidth that stands for none, in bytes per second.
+const UNLIMITED: f64 = 1e15;
+
+/// A model's say on a knob.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Model {
+    /// Slowdown at each level; null where the model has none.
+    pub(super) slowdown: Vec<Option<f64>>,
+    /// µs of run time for each µs of the knob (for each µs per byte of G), where that is one number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) coefficient: Option<f64>,
+    /// (predicted - measured) / measured at each level.
+    pub(super) error_percent: Vec<Option<f64>>,
+    /// Mean of their absolute values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mean_error_percent: Option<f64>,
+}
+
+/// What the models start from.
+pub(super) struct Basis<'a> {
+    pub(super) run_time_us: f64,
+    /// Baseline of each knob.
+    pub(super) baseline: &'a dyn Fn(Knob) -> f64,
+    pub(super) communication: Option<&'a Communication>,
+    pub(super) declared: Declared,
+    pub(super) queueing: Option<&'a str>,
+}
+
+/// All models of a knob.
+pub(super) fn models(
+    basis: &Basis<'_>,
+    knob: Knob,
+    levels: &[f64],
+    measured: &[Option<f64>],
+) -> BTreeMap<&'static str, Model> {
+    let mut models = BTreeMap::new();
+    let mut add = |name, coefficient, slowdown: Vec<Option<f64>>| {
+        if slowdown.iter().any(Option::is_some) {
+            models.insert(name, Model::new(slowdown, coefficient, measured));
+        }
+    };
+    if let Some(input) = loggp_input(basis, knob, levels)
+        && let Ok(prediction) = predict(&input)
+    {
+        let slope = |model: Option<&str>| {
+            let found = prediction
+                .sensitivities
+                .iter()
+                .find(|sensitivity| key(sensitivity.knob) == Some(knob) && sensitivity.model == model);
+            found.map(|sensitivity| sensitivity.run_time_s_per_us * 1e6)
+        };
+        let ratio = |seconds: &[f64]| -> Vec<Option<f64>> {
+            let over = |time: &f64| Some(time * 1e6 / basis.run_time_us);
+            seconds.iter().map(over).collect()
+        };
+        if knob == Knob::Gap {
+            add("burst", slope(Some("burst")), ratio(&prediction.run_time_s));
+            if let Some(uniform) = &prediction.uniform_s {
+                add("uniform", slope(Some("uniform")), ratio(uniform));
+            }
+        } else {
+            add("loggp", slope(None), ratio(&prediction.run_time_s));
+        }
+    }
+    if let Some(coefficient) = serial(basis, knob) {
+        let base = (basis.baseline)(knob);
+        let at = |level: &f64| Some(1.0 + coefficient * (level - base) / basis.run_time_us);
+        add("serial", Some(coefficient), levels.iter().map(at).collect());
+    }
+    if let Some(slowdown) = queueing(basis, knob, levels) {
+        add("queueing", None, slowdown);
+    }
+    models
+}
+
+impl Model {
+    fn new(slowdown: Vec<Option<f64>>, coefficient: Option<f64>, measured: &[Option<f64>]) -> Self {
+        let error = |(predicted, measured): (&Option<f64>, &Option<f64>)| {
+            let (predicted, measured) = ((*predicted)?, (*measured)?);
+            Some(100.0 * (predicted - measured) / measured)
+        };
+        let error_percent: Vec<Option<f64>> = slowdown.iter().zip(measured).map(error).collect();
+        let known: Vec<f64> = error_percent.iter().flatten().map(|error| error.abs()).collect();
+        Self {
+            slowdown,
+            coefficient,
+            mean_error_percent: (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64),
+            error_percent,
+        }
+    }
+}
+
+fn key(knob: perturb_models::loggp::Knob) -> Option<Knob> {
+    Knob::of_key(&knob.to_string())
+}
+
+fn loggp_input(basis: &Basis<'_>, knob: Knob, levels: &[f64]) -> Option<LoggpInput> {
+    let counted = basis.communication;
+    let declared = &basis.declared;
+    let messages = declared.messages.or(counted.map(|counted| counted.messages))?;
+    let bytes = declared
+        .bytes
+        .map(|bytes| bytes as f64)
+        .or(counted.map(|counted| counted.bytes as f64));
+    let base = |knob: Knob| Micros((basis.baseline)(knob));
+    let rate = |value: f64| BytesPerSecond(if value > 0.0 { 1e6 / value } else { UNLIMITED });
+    let mut vary = Vary::default();
+    let micros = || Some(levels.iter().map(|level| Micros(*level)).collect());
+    match knob {
+        Knob::Overhead => vary.overhead = micros(),
+        Knob::Gap => vary.gap = micros(),
+        Knob::Latency => vary.latency = micros(),
+        Knob::Bandwidth => vary.bandwidth = Some(levels.iter().map(|level| rate(*level)).collect()),
+    }
+    Some(LoggpInput {
+        application: None,
+        baseline: Baseline {
+            run_time: Micros(basis.run_time_us),
+            overhead: Some(base(Knob::Overhead)),
+            gap: Some(base(Knob::Gap)),
+            latency: Some(base(Knob::Latency)),
+            bandwidth: Some(rate((basis.baseline)(Knob::Bandwidth))),
+            fragment_overhead: None,
+        },
+        messages: Some(Messages {
+            maximum: messages,
+            average: None,
+            interval: declared.interval_us.map(Micros),
+            reads: None,
+            round_trips: declared.round_trips,
+            bulk: None,
+            bulk_bytes: bytes.map(ByteSize),
+            bulk_rate: None,
+            fragment: None,
+        }),
+        mpi: None,
+        vary,
+    })
+}
+
+/// µs of run time for each µs of the knob, if all messages of all hosts come one after another.
+fn serial(basis: &Basis<'_>, knob: Knob) -> Option<f64> {
+    let counted = basis.communication?;
+    let messages = counted.total_messages as f64;
+    Some(match knob {
+        Knob::Overhead => 2.0 * messages,
+        Knob::Gap | Knob::Latency => messages,
+        Knob::Bandwidth => counted.total_bytes as f64,
+    })
+}
+
+fn queueing(basis: &Basis<'_>, knob: Knob, levels: &[f64]) -> Option<Vec<Option<f64>>> {
+    // The text was checked when the experiment was read.
+    let input: NfsInput = serde_saphyr::from_str(basis.queueing?).ok()?;
+    let base = (basis.baseline)(knob);
+    let response = |level: f64| -> Option<f64> {
+        let mut input = input.clone();
+        let added = vec![Micros((level - base).max(0.0))];
+        input.vary = Some(match knob {
+            Knob::Overhead => VaryNetwork::AddedOverhead(added),
+            Knob::Latency => VaryNetwork::AddedLatency(added),
+            Knob::Gap | Knob::Bandwidth => return None,
+        });
+        predict_nfs(&input).ok()?.variations.first()?.base_ms
+    };
+    let at_base = response(base)?;
+    Some(
+        levels
+            .iter()
+            .map(|level| Some(response(*level)? / at_base))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coefficients_are_the_thesis_s() {
+        let communication = Communication {
+            messages: 1000,
+            bytes: 100_000,
+            total_messages: 1500,
+            total_bytes: 150_000,
+            ..Communication::default()
+        };
+        let basis = Basis {
+            run_time_us: 1e5,
+            baseline: &|knob| if knob == Knob::Gap { 5.0 } else { 0.0 },
+            communication: Some(&communication),
+            declared: Declared {
+                round_trips: Some(250),
+                ..Declared::default()
+            },
+            queueing: None,
+        };
+        let coefficient = |knob, name: &str| {
+            models(&basis, knob, &[10.0, 20.0], &[Some(1.2), None])[name]
+                .coefficient
+                .unwrap()
+        };
+        let about = |value: f64, expected: f64| (value / expected - 1.0).abs() < 1e-9;
+        assert!(about(coefficient(Knob::Overhead, "loggp"), 2000.0));
+        assert!(about(coefficient(Knob::Overhead, "serial"), 3000.0));
+        assert!(about(coefficient(Knob::Gap, "burst"), 1000.0));
+        assert!(about(coefficient(Knob::Latency, "loggp"), 500.0));
+        assert!(about(coefficient(Knob::Bandwidth, "loggp"), 100_000.0));
+        let overhead = &models(&basis, Knob::Overhead, &[10.0, 20.0], &[Some(1.2), None])["loggp"];
+        assert!(about(overhead.slowdown[0].unwrap(), 1.2));
+        assert_eq!(overhead.error_percent[1], None);
+        assert!(overhead.mean_error_percent.unwrap() < 1e-9);
+    }
+}

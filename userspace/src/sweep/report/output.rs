@@ -1,0 +1,344 @@
+//! The report as files: a page, its pictures, tables and JSON.
+
+use std::{fs, path::Path};
+
+use anyhow::Context as _;
+use perturb_stats::chart::{Axis, Chart, Point, Series, Stroke};
+
+use super::{
+    answers::named,
+    compare::Comparison,
+    curve::KnobReport,
+    matrix,
+    summary::{Report, WorkloadReport},
+    terminal::{figure, sensitivity},
+};
+use crate::{
+    page::{Page, Row},
+    sweep::experiment::Knob,
+};
+
+/// Writes `index.html`, `report.json`, `curves.csv` and a picture for each curve and each matrix.
+pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    let put = |name: &str, text: &str| {
+        let path = directory.join(name);
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+    };
+    let mut page = Page::new(&format!("Sensitivity to the network: {}", report.experiment));
+    if let Some(description) = &report.description {
+        page = page.paragraph(description);
+    }
+    page = page.facts(facts(report)).heading("In short").table(
+        "Slowdown in percent for one µs more per packet; G by the program's mean packet. Tolerances: the largest value \
+         with at most 5 % of slowdown.",
+        &["program", "ranking", "o", "g", "L", "1/G", "o, 5 %", "g, 5 %", "L, 5 %", "1/G, 5 %"],
+        report.workloads.iter().map(short_row),
+    );
+    let curves = |workload: &WorkloadReport, knob: Knob| -> anyhow::Result<Option<Chart>> {
+        let Some(curve) = workload.knobs.get(knob.key()) else {
+            return Ok(None);
+        };
+        Ok(curve
+            .slowdown
+            .iter()
+            .any(Option::is_some)
+            .then(|| chart(workload, knob, curve)))
+    };
+    for workload in &report.workloads {
+        page = page.heading(&workload.name).verbatim(&workload.command.join(" "));
+        for answer in &workload.answers {
+            page = page.paragraph(answer);
+        }
+        for line in Report::failures(workload) {
+            page = page.paragraph(&line);
+        }
+        page = page.facts(baseline_facts(workload));
+        if let Some(communication) = &workload.baseline.communication {
+            let title = format!("{}: packets from host (row) to host (column)", workload.name);
+            let picture = matrix::svg(&title, &communication.matrix);
+            put(&format!("{}.balance.svg", workload.name), &picture)?;
+            page = page.picture(&picture);
+        }
+        for knob in Knob::ALL {
+            if let Some(curve) = workload.knobs.get(knob.key()) {
+                page = page.paragraph(&format!("{}: {}", named(knob), sensitivity(knob, curve)));
+            }
+            if let Some(chart) = curves(workload, knob)? {
+                put(&format!("{}.{knob}.svg", workload.name), &chart.to_svg()?)?;
+                page = page.chart(&chart)?;
+            }
+            if let Some(curve) = workload.knobs.get(knob.key()) {
+                page = table(page, knob, curve);
+            }
+        }
+        if let Some(effects) = &workload.effects {
+            page = page.table(
+                &format!("Effects on the slowdown, from {} settings", effects.settings),
+                &["effect", "slowdown", "confounded with"],
+                effects.effects.iter().map(|effect| {
+                    vec![
+                        effect.of.clone(),
+                        format!("{:+.4}", effect.slowdown),
+                        effect.confounded_with.clone().unwrap_or_default(),
+                    ]
+                }),
+            );
+        }
+    }
+    put("index.html", &page.to_html())?;
+    put("report.json", &(serde_json::to_string_pretty(report)? + "\n"))?;
+    put("curves.csv", &csv(report))
+}
+
+/// Writes a comparison as JSON.
+pub(super) fn write_comparison(comparison: &Comparison, directory: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    let path = directory.join("comparison.json");
+    let text = serde_json::to_string_pretty(comparison)? + "\n";
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+fn facts(report: &Report) -> Vec<(&'static str, String)> {
+    let runs = report.runs;
+    let mut facts = vec![
+        (
+            "runs",
+            format!(
+                "{} with a value, {} failed, {} did not end, {} invalid and repeated",
+                runs.ok, runs.failed, runs.timed_out, runs.invalid
+            ),
+        ),
+        (
+            "order",
+            format!(
+                "{} design, seed {}, baselines interleaved",
+                report.design.key(),
+                report.seed
+            ),
+        ),
+    ];
+    for machine in &report.machines {
+        let jit = match machine.jit {
+            Some(true) => ", JIT",
+            Some(false) => ", eBPF interpreted",
+            None => "",
+        };
+        let resumed = match machine.resumed {
+            0 => String::new(),
+            count => format!("; resumed {count}×"),
+        };
+        facts.push((
+            "machine",
+            format!(
+                "{} × {}, Linux {}{jit}, pacer {}, perturb {}{resumed}",
+                machine.processors,
+                machine.processor,
+                machine.kernel,
+                machine.pacer.as_deref().unwrap_or("unknown"),
+                machine.perturb
+            ),
+        ));
+    }
+    facts
+}
+
+fn short_row(workload: &WorkloadReport) -> Row {
+    let mut cells = vec![workload.name.clone(), workload.ranking.text.clone()];
+    for knob in Knob::ALL {
+        let place = workload.ranking.places.iter().find(|place| place.knob == knob);
+        cells.push(match place {
+            Some(place) => format!("{:.3} ± {:.3}", place.percent_per_us, place.stderr),
+            None => "–".into(),
+        });
+    }
+    for knob in Knob::ALL {
+        let tolerance = workload
+            .knobs
+            .get(knob.key())
+            .and_then(|curve| curve.tolerance(5));
+        cells.push(match (tolerance, knob) {
+            (None, _) => "–".into(),
+            (Some((value, false)), _) => knob.written(value),
+            (Some((value, true)), Knob::Bandwidth) => format!("≤ {}", knob.written(value)),
+            (Some((value, true)), _) => format!("≥ {}", knob.written(value)),
+        });
+    }
+    let broken = workload.baseline.value.is_none() || !Report::failures(workload).is_empty();
+    Row {
+        cells,
+        flagged: broken,
+    }
+}
+
+fn baseline_facts(workload: &WorkloadReport) -> Vec<(&'static str, String)> {
+    let base = &workload.baseline;
+    let mut facts = Vec::new();
+    if let Some(value) = base.value {
+        let interval = base
+            .interval
+            .map(|[lower, upper]| format!(" [{}, {}]", figure(lower), figure(upper)))
+            .unwrap_or_default();
+        facts.push((
+            "baseline",
+            format!("{} {}{interval}, {} runs", figure(value), base.unit, base.runs),
+        ));
+    }
+    let bandwidth = base
+        .bandwidth_mb_s
+        .map_or("unlimited".to_owned(), |rate| format!("{} MB/s", figure(rate)));
+    facts.push((
+        "network",
+        format!(
+            "o {} us, g {} us, L {} us, 1/G {bandwidth}; {} hosts",
+            figure(base.overhead_us),
+            figure(base.gap_us),
+            figure(base.latency_us),
+            workload.hosts
+        ),
+    ));
+    if let Some(communication) = &base.communication {
+        facts.push((
+            "communication",
+            format!(
+                "busiest host: {} packets, {} bytes, one each {:.1} us; mean packet {:.0} bytes; imbalance {:.2}; longest \
+                 queue {:.1} us ({:.1} intervals)",
+                communication.messages,
+                communication.bytes,
+                communication.interval_us,
+                communication.mean_size,
+                communication.imbalance(),
+                communication.max_backlog_us,
+                communication.burstiness
+            ),
+        ));
+    }
+    if let Some(drift) = base.drift {
+        let significant = if drift.significant {
+            ""
+        } else {
+            ", not significant"
+        };
+        facts.push((
+            "drift",
+            format!("{:+.1} % per hour{significant}", drift.percent_per_hour),
+        ));
+    }
+    facts
+}
+
+/// Where a value of a knob is on its axis: G in ns per byte.
+fn place(knob: Knob, value: f64) -> f64 {
+    match knob {
+        Knob::Bandwidth => value * 1e3,
+        _ => value,
+    }
+}
+
+fn chart(workload: &WorkloadReport, knob: Knob, curve: &KnobReport) -> Chart {
+    let axis = match knob {
+        Knob::Bandwidth => Axis::new("gap per byte G", "ns/B"),
+        knob => Axis::new(named(knob), "us"),
+    };
+    let levels = curve.levels_us.iter().enumerate().filter_map(|(index, level)| {
+        Some(Point {
+            x: place(knob, *level),
+            y: curve.slowdown[index]?,
+            interval: curve.slowdown_lower[index].zip(curve.slowdown_upper[index]),
+        })
+    });
+    let mut points: Vec<Point> = levels.collect();
+    if !curve.levels_us.contains(&curve.baseline_us) {
+        points.push((place(knob, curve.baseline_us), 1.0).into());
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    }
+    let mut chart = Chart::new(
+        format!("{}: slowdown over the {}", workload.name, named(knob)),
+        axis,
+        Axis::new("slowdown", "").cut(),
+    )
+    .caption("band: 95 % interval; dashed: models, from the baseline run alone")
+    .series(Series::new("measured", points));
+    for (name, model) in &curve.models {
+        let mut points: Vec<(f64, f64)> = curve
+            .levels_us
+            .iter()
+            .zip(&model.slowdown)
+            .filter_map(|(level, slowdown)| Some((place(knob, *level), (*slowdown)?)))
+            .collect();
+        points.push((place(knob, curve.baseline_us), 1.0));
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // A model that is far off must not hide what was measured.
+        let highest = curve.slowdown.iter().flatten().copied().fold(1.0, f64::max);
+        points.retain(|(_, y)| *y <= 1.0 + 2.0 * (highest - 1.0).max(0.05));
+        chart = chart.series(
+            Series::new(*name, points)
+                .stroke(Stroke::Dashed)
+                .without_markers(),
+        );
+    }
+    chart
+}
+
+fn table(page: Page, knob: Knob, curve: &KnobReport) -> Page {
+    let mut header = vec!["level", "slowdown", "95 % interval", "runs", "failed", "hung"];
+    let names: Vec<String> = curve
+        .models
+        .keys()
+        .flat_map(|name| [format!("{name} predicts"), "error".to_owned()])
+        .collect();
+    header.extend(names.iter().map(String::as_str));
+    let rows = curve.levels_us.iter().enumerate().map(|(index, level)| {
+        let dash = || "–".to_owned();
+        let mut cells = vec![
+            knob.written(*level),
+            curve.slowdown[index].map_or_else(dash, |slowdown| format!("{slowdown:.3}")),
+            curve.slowdown_lower[index]
+                .zip(curve.slowdown_upper[index])
+                .map_or_else(dash, |(lower, upper)| format!("{lower:.3} … {upper:.3}")),
+            curve.runs[index].to_string(),
+            curve.failed[index].to_string(),
+            curve.timed_out[index].to_string(),
+        ];
+        for model in curve.models.values() {
+            cells.push(model.slowdown[index].map_or_else(dash, |slowdown| format!("{slowdown:.3}")));
+            cells.push(model.error_percent[index].map_or_else(dash, |error| format!("{error:+.1} %")));
+        }
+        Row {
+            cells,
+            flagged: curve.failed[index] + curve.timed_out[index] > 0,
+        }
+    });
+    page.table("Measured against predicted", &header, rows)
+}
+
+fn csv(report: &Report) -> String {
+    let mut text = String::from(
+        "workload,knob,level_us,slowdown,slowdown_lower,slowdown_upper,runs,failed,timed_out,invalid,model,predicted\n",
+    );
+    let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    for workload in &report.workloads {
+        for (key, curve) in &workload.knobs {
+            for (index, level) in curve.levels_us.iter().enumerate() {
+                let measured = format!(
+                    "{},{key},{level},{},{},{},{},{},{},{}",
+                    workload.name,
+                    optional(curve.slowdown[index]),
+                    optional(curve.slowdown_lower[index]),
+                    optional(curve.slowdown_upper[index]),
+                    curve.runs[index],
+                    curve.failed[index],
+                    curve.timed_out[index],
+                    curve.invalid[index]
+                );
+                if curve.models.is_empty() {
+                    text += &format!("{measured},,\n");
+                }
+                for (name, model) in &curve.models {
+                    text += &format!("{measured},{name},{}\n", optional(model.slowdown[index]));
+                }
+            }
+        }
+    }
+    text
+}
