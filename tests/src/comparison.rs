@@ -157,16 +157,16 @@ fn transfer(extent: Extent, flows: usize) -> Transfer {
 }
 
 fn bandwidth(extent: Extent, megabits: u32) -> Row {
+    let arithmetic = streams::goodput_of(f64::from(megabits));
     Row {
-        name: format!("bandwidth {megabits} Mbit/s: TCP goodput of the arithmetic value"),
-        unit: "%",
+        name: format!("bandwidth {megabits} Mbit/s: TCP goodput ({arithmetic:.2} by arithmetic)"),
+        unit: "Mbit/s",
         netem: Some(format!("rate {megabits}mbit")),
         perturb: format!("bandwidth: {megabits}Mbit/s\nbuffer: 20ms"),
         delay: None,
         measure: Box::new(move |bed, _| {
             let goodput = streams::goodput(&bed.left, &bed.right, &transfer(extent, 1))?;
-            let share = goodput / streams::goodput_of(f64::from(megabits) * 1e6);
-            Ok(Figure::Number(share * 100.0))
+            Ok(Figure::Number(goodput / 1e6))
         }),
     }
 }
