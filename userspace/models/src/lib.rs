@@ -4,6 +4,7 @@ pub mod locality;
 pub mod loggp;
 pub mod logpc;
 pub mod mesh;
+pub mod network;
 pub mod pipeline;
 pub mod plogpt;
 pub mod published;
