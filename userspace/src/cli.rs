@@ -36,6 +36,7 @@ Examples:
   sudo perturb apply my.yaml --iface eth0            until Ctrl-C; eth0 is left as it was found
   sudo perturb apply my.yaml --iface eth0 --detach   until `perturb clear`
   perturb status --json                              counters per class and server, drops by reason
+  perturb status --watch 500ms                       what each server carries now, its backlog, its drops
 
 Units:
   Numbers carry units: 20ms, 5.8us, 100Mbit/s, 38MB/s, 64KiB, 0.1%. Latency is one-way, always.
@@ -164,9 +165,12 @@ struct Clear {
 
 #[derive(Args, Debug)]
 struct Status {
-    /// Print a JSON array.
+    /// Print a JSON array; with --watch, one line for each look.
     #[arg(long)]
     json: bool,
+    /// Look again and again until Ctrl-C, e.g. every 500ms: what each server did since the last look.
+    #[arg(long, value_name = "TIME", value_parser = duration, num_args = 0..=1, default_missing_value = "1s")]
+    watch: Option<Duration>,
 }
 
 #[derive(Args, Debug)]
@@ -197,6 +201,10 @@ pub(crate) struct PacingArgs {
     /// What keeps the time.
     #[arg(long, value_enum, default_value_t = PacerName::Auto)]
     pacer: PacerName,
+    /// Compute a packet's whole path when it is sent, instead of holding it up to each shared server: cheaper, but
+    /// servers look busy to packets that reach them earlier.
+    #[arg(long)]
+    pub(crate) coarse: bool,
     /// User pacer: poll this long before each departure instead of sleeping; costs processor time, e.g. 100us.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     spin: Option<Duration>,

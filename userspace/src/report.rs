@@ -1,13 +1,17 @@
 //! What an emulation has done so far: counters by class and server, drops by reason, lateness.
 
 mod table;
+pub mod watch;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    time::{Duration, SystemTime},
+};
 
 use anyhow::Context as _;
 use perturb_common::{
     abi::{CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, PacerStat, ServerCounters, lateness_bound},
-    units::Ticks,
+    units::{Instant, Ticks},
 };
 use perturb_dataplane::{
     counters::Counters,
@@ -105,6 +109,13 @@ pub struct ServerReport {
     pub busy_ms: f64,
     /// Longest backlog that a packet found, as the time it waited.
     pub max_backlog_us: f64,
+    /// The time that a packet would wait if it arrived now; absent where there is one for each interface, host or flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backlog_us: Option<f64>,
+    /// Share of the time it was busy: since the emulation began, or since the last look (`--watch`). Above 1 if it has
+    /// several instances, or while packets that it is to serve later are already counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<f64>,
 }
 
 /// Intended drops.
@@ -200,7 +211,10 @@ impl Report {
                 .context("reading the pacer's figures")
         };
         let classes = record.classes.iter().zip(&counters.classes);
-        let servers = record.servers.iter().zip(&counters.servers);
+        let servers = record.servers.iter().zip(&slots).zip(&counters.servers);
+        let age = SystemTime::UNIX_EPOCH
+            .checked_add(Duration::from_secs(record.since))
+            .and_then(|since| since.elapsed().ok());
         Ok(Some(Self {
             id: record.id.clone(),
             interfaces: record
@@ -221,8 +235,11 @@ impl Report {
                 })
                 .collect(),
             servers: servers
-                .map(|(name, server)| server_report(name, server))
-                .collect(),
+                .map(|((name, &slot), server)| {
+                    let state = maps.states.get(&slot, 0).context("reading a server's state")?;
+                    Ok(server_report(name, server, Instant(state.0.free), age))
+                })
+                .collect::<anyhow::Result<_>>()?,
             drops: Drops {
                 tail_drop: count(Event::TailDrop),
                 packet_limit: count(Event::PacketLimit),
@@ -276,8 +293,16 @@ fn flow(counters: &ClassCounters) -> Flow {
     }
 }
 
-fn server_report(name: &str, counters: &ServerCounters) -> ServerReport {
+/// `free` is when the only instance is free again; 0 if it never served, or if there are several.
+fn server_report(
+    name: &str,
+    counters: &ServerCounters,
+    free: Instant,
+    age: Option<Duration>,
+) -> ServerReport {
     let micros = |ticks: u64| Ticks(ticks).nanos().0 as f64 / 1e3;
+    let wait = free.ceil_nanos().0.saturating_sub(monotonic());
+    let busy = Duration::from_nanos(Ticks(counters.busy).nanos().0);
     ServerReport {
         name: name.into(),
         packets: counters.packets,
@@ -286,6 +311,11 @@ fn server_report(name: &str, counters: &ServerCounters) -> ServerReport {
         losses: counters.losses,
         busy_ms: micros(counters.busy) / 1e3,
         max_backlog_us: micros(counters.max_backlog),
+        backlog_us: (free.0 != 0 || counters.packets == 0).then_some(wait as f64 / 1e3),
+        // The age is known to a second.
+        utilization: age
+            .filter(|age| *age >= Duration::from_secs(1))
+            .map(|age| busy.as_secs_f64() / age.as_secs_f64()),
     }
 }
 

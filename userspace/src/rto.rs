@@ -44,8 +44,9 @@ Examples:
   perturb rto configs/plogpt-today.yaml --algorithm alltoall-a --message 128KiB --rounds 50 --json
   perturb rto configs/plogpt-2007.yaml --message 1KiB,8KiB,32KiB,128KiB,512KiB --svg fig17.svg --csv rounds.csv
 
-A round is delayed by the time-out if the kernel counted time-outs in it and it took longer than the
-fastest round by a whole multiple of the time-out, within a fifth.";
+A round counts as delayed (near k RTO) if the kernel counted time-outs in it and it took a whole multiple
+of the smallest time-out longer than it would have without, from a quarter less to a half more: a time-out
+is the smallest one and a round trip, and slow start follows it.";
 
 /// Arguments of `perturb rto`.
 #[derive(Args, Debug)]
@@ -85,9 +86,6 @@ pub struct RtoArgs {
     pub svg: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) pacing: PacingArgs,
-    /// Compute a packet's whole path when it is sent, instead of holding it up to each shared server.
-    #[arg(long)]
-    pub coarse: bool,
     /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
     #[arg(long)]
     pub sandbox: bool,
@@ -139,7 +137,7 @@ pub fn run(args: &RtoArgs) -> anyhow::Result<u8> {
     if args.sandbox {
         return sandboxed(args);
     }
-    let prepared = if args.coarse { prepared.coarse() } else { prepared };
+    let prepared = prepared.coarse_if(args.pacing.coarse);
     let written = Prepared::read(&args.profile)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,6 +1,11 @@
 //! Commands that emulate.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    io::{IsTerminal as _, Write as _},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 use perturb_dataplane::programs::Pacer;
@@ -28,7 +33,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
-    let prepared = Prepared::load(&args.profile)?;
+    let prepared = Prepared::load(&args.profile)?.coarse_if(args.pacing.coarse);
     for warning in &perturb_profile::explain(&prepared.profile).warnings {
         eprintln!("perturb: warning: {warning}");
     }
@@ -88,17 +93,11 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
 }
 
 pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
-    let mut reports = Vec::new();
-    for record in registry::records()? {
-        match Report::of(&record)? {
-            Some(report) => reports.push(report),
-            None if record.has_owner()? => eprintln!("{} is being set up", record.id),
-            None => eprintln!(
-                "{} was left behind by process {}, which is gone; `perturb clear` removes what is left",
-                record.id, record.pid
-            ),
-        }
+    if let Some(period) = args.watch {
+        watch(args, period)?;
+        return Ok(DONE);
     }
+    let reports = reports()?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&reports)?);
         return Ok(DONE);
@@ -112,11 +111,64 @@ pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
+/// What is applied; what is not in force is said on standard error.
+fn reports() -> anyhow::Result<Vec<Report>> {
+    let mut reports = Vec::new();
+    for record in registry::records()? {
+        match Report::of(&record)? {
+            Some(report) => reports.push(report),
+            None if record.has_owner()? => eprintln!("{} is being set up", record.id),
+            None => eprintln!(
+                "{} was left behind by process {}, which is gone; `perturb clear` removes what is left",
+                record.id, record.pid
+            ),
+        }
+    }
+    Ok(reports)
+}
+
+/// Shows what the servers do, period by period, until this process is ended.
+fn watch(args: &Status, period: Duration) -> anyhow::Result<()> {
+    let (mut before, mut seen) = (reports()?, Instant::now());
+    let clear = if std::io::stdout().is_terminal() {
+        "\x1b[H\x1b[2J"
+    } else {
+        ""
+    };
+    loop {
+        std::thread::sleep(period);
+        let (mut now, time) = (reports()?, seen.elapsed());
+        seen = Instant::now();
+        let mut text = String::new();
+        for report in &mut now {
+            if let Some(earlier) = before.iter().find(|earlier| earlier.id == report.id) {
+                report.since(earlier, time);
+                text += &report.activity(earlier, time).to_string();
+            }
+        }
+        let text = if args.json {
+            serde_json::to_string(&now)?
+        } else if now.is_empty() {
+            "nothing is applied".into()
+        } else {
+            text
+        };
+        let mut out = std::io::stdout().lock();
+        match writeln!(out, "{clear}{}", text.trim_end()).and_then(|()| out.flush()) {
+            // Whoever read it, e.g. `head`, has seen enough.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+            done => done?,
+        }
+        before = now;
+    }
+}
+
 pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     if args.sandbox {
         return sandboxed(args);
     }
-    let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
+    let prepared =
+        Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?.coarse_if(args.pacing.coarse);
     let command = if args.mpi {
         lab::mpi::command(args.hosts, args.command)?
     } else {
@@ -152,6 +204,9 @@ fn sandboxed(args: Run) -> anyhow::Result<u8> {
     }
     if args.mpi {
         argv.push("--mpi".into());
+    }
+    if args.pacing.coarse {
+        argv.push("--coarse".into());
     }
     argv.push(args.profile.into());
     argv.push("--".into());

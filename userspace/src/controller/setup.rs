@@ -70,6 +70,8 @@ pub struct Prepared {
     pub tables: Tables,
     /// Whether its paths come from a topology: then the sender folds a packet's whole path.
     pub has_topology: bool,
+    /// Whether a packet's whole path is folded at once.
+    pub coarse: bool,
 }
 
 impl Prepared {
@@ -100,13 +102,16 @@ impl Prepared {
         Ok(perturb_profile::load(path)?.profile)
     }
 
-    /// The same without cuts: the whole path is folded when a packet is captured. It costs one hold instead of one for
-    /// each shared server, and makes servers look busy to packets that reach them earlier than those that were folded
-    /// before.
+    /// The same, if `coarse`, without cuts: the whole path is folded when a packet is captured. It costs one hold
+    /// instead of one for each shared server, and makes servers look busy to packets that reach them earlier than those
+    /// that were folded before.
     #[must_use]
-    pub fn coarse(mut self) -> Self {
-        for path in &mut self.tables.paths {
-            path.cuts = 0;
+    pub fn coarse_if(mut self, coarse: bool) -> Self {
+        self.coarse |= coarse;
+        if coarse {
+            for path in &mut self.tables.paths {
+                path.cuts = 0;
+            }
         }
         self
     }
@@ -132,6 +137,7 @@ impl Prepared {
             profile,
             tables,
             has_topology,
+            coarse: false,
         })
     }
 

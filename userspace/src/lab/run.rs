@@ -41,7 +41,7 @@ pub struct Request {
 }
 
 /// The lease inside a lab: nobody else's traffic is at stake, so it is generous.
-pub(crate) const LEASE: Lease = Lease::For(Duration::from_secs(60));
+pub const LEASE: Lease = Lease::For(Duration::from_secs(60));
 
 /// Runs the command; its exit code.
 pub async fn run(request: Request) -> anyhow::Result<u8> {
@@ -87,12 +87,7 @@ fn pass_on(pid: u32, signal: libc::c_int) {
 }
 
 /// Puts a lab under emulation.
-pub(crate) fn emulate(
-    lab: &Lab,
-    prepared: &Prepared,
-    pacing: Pacing,
-    verbose: bool,
-) -> anyhow::Result<Running> {
+pub fn emulate(lab: &Lab, prepared: &Prepared, pacing: Pacing, verbose: bool) -> anyhow::Result<Running> {
     let registry = enter()?;
     let mut targets = lab.hosts.iter().map(target).collect::<anyhow::Result<Vec<_>>>()?;
     if prepared.has_topology {

@@ -30,20 +30,21 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "  {:<20} {:<8} {:>10} {:>10} {:>14} {:>9} {:>12}",
-            "server", "", "packets", "busy", "bytes", "dropped", "max backlog"
+            "  {:<20} {:>8} {:>10} {:>10} {:>14} {:>9} {:>12} {:>12}",
+            "server", "in use", "packets", "busy", "bytes", "dropped", "max backlog", "backlog"
         )?;
         for server in &self.servers {
             writeln!(
                 f,
-                "  {:<20} {:<8} {:>10} {:>7.1} ms {:>14} {:>9} {:>9.1} us",
+                "  {:<20} {:>8} {:>10} {:>7.1} ms {:>14} {:>9} {:>9.1} us {:>12}",
                 server.name,
-                "",
+                share(server.utilization),
                 server.packets,
                 server.busy_ms,
                 server.bytes,
                 server.tail_drops + server.losses,
-                server.max_backlog_us
+                server.max_backlog_us,
+                backlog(server.backlog_us)
             )?;
         }
         let drops = &self.drops;
@@ -87,6 +88,16 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// A share, in percent.
+pub(super) fn share(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), |share| format!("{:.1} %", 100.0 * share))
+}
+
+/// A backlog.
+pub(super) fn backlog(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), |backlog| format!("{backlog:.1} us"))
 }
 
 struct FlowRow<'a>(&'a Flow);

@@ -39,14 +39,8 @@ pub(super) fn print(all: &[Series], out: &mut dyn Write) -> io::Result<()> {
     );
     for series in all {
         let rounds = series.rounds_ms.len();
-        let extreme = |pick: fn(f64, f64) -> f64| {
-            series
-                .rounds_ms
-                .iter()
-                .copied()
-                .reduce(pick)
-                .map_or(f64::NAN, |value| value)
-        };
+        let extreme =
+            |pick: fn(f64, f64) -> f64| series.rounds_ms.iter().copied().reduce(pick).unwrap_or(f64::NAN);
         table.row(vec![
             series.message_bytes.to_string(),
             rounds.to_string(),

@@ -317,8 +317,8 @@ tcp: { rto_min: 150ms }
             .predicted;
         // Ten frames and five acknowledgments.
         let gap = (14_480.0 + 66.0 * 15.0) * 8e6 / 1e8;
-        // Of the six servers behind the NIC three are twice as fast.
-        let latency = 500.0 + 1444.0 * 0.08 * (3.0 + 3.0 / 2.0);
+        // Of the six servers behind the NIC four are twice as fast.
+        let latency = 500.0 + 1444.0 * 0.08 * (2.0 + 4.0 / 2.0);
         assert!(
             (found.plogpt.unwrap() * 1e3 - (11.0 * gap + latency)).abs() < 1e-6,
             "{found:?}"

@@ -10,8 +10,9 @@ use super::{
     prediction::{Observed, Predicted, Prediction},
 };
 
-/// How near to a whole multiple of the time-out a delay must lie, as a share of the time-out.
-const NEAR: f64 = 0.2;
+/// How far below and above a whole multiple of the smallest time-out a delay may lie, as shares of it. A time-out is
+/// the smallest one and a smoothed round trip, and slow start follows it; while one transfer waits, others go on.
+const NEAR: (f64, f64) = (0.25, 0.5);
 
 /// One round.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +32,7 @@ pub(super) struct Series {
     pub(super) rounds_ms: Vec<f64>,
     /// What a round takes without time-outs: PlogPT's prediction, PlogP's where there is none.
     pub(super) ideal_ms: f64,
-    /// Rounds with time-outs that took a whole multiple of the time-out longer than the fastest.
+    /// Rounds with time-outs that took nearly a whole multiple of the time-out longer than without.
     pub(super) near_rto_multiple: usize,
     pub(super) tcp: TcpCounters,
     /// Packets dropped by the emulated network.
@@ -69,7 +70,7 @@ impl Series {
             message_bytes: observed.message,
             rounds_ms: rounds.iter().map(|round| round.ms).collect(),
             ideal_ms: predicted.plogpt_without_timeouts.unwrap_or(predicted.plogp),
-            near_rto_multiple: near_multiples(&rounds, rto),
+            near_rto_multiple: near_multiples(&rounds, predicted.plogpt_without_timeouts, rto),
             tcp: rounds.iter().map(|round| round.tcp).sum(),
             drops: drops_by_server.values().sum(),
             predicted_ms: predicted,
@@ -100,22 +101,18 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Counts the rounds that were delayed by the time-out: some TCP counted one, and the delay beyond the fastest round
-/// is nearly a multiple of it.
-fn near_multiples(rounds: &[Round], rto: f64) -> usize {
+/// Counts the rounds that were delayed by the time-out: some TCP counted one, and the round took nearly a multiple of it
+/// longer than the ideal one, or than the fastest if that is faster or there is no ideal.
+fn near_multiples(rounds: &[Round], ideal: Option<f64>, rto: f64) -> usize {
     let fastest = rounds.iter().map(|round| round.ms).fold(f64::INFINITY, f64::min);
-    // If all were delayed, so was the fastest.
-    let undelayed = rounds.iter().any(|round| round.tcp.timeouts == 0);
-    let base = if undelayed {
-        fastest
-    } else {
-        (fastest - rto).max(0.0)
-    };
+    let base = ideal.map_or(fastest, |ideal| ideal.min(fastest));
+    let (below, above) = NEAR;
     rounds
         .iter()
         .filter(|round| {
             let multiple = (round.ms - base) / rto;
-            round.tcp.timeouts > 0 && multiple.round() >= 1.0 && (multiple - multiple.round()).abs() <= NEAR
+            let whole = (multiple + below).floor();
+            round.tcp.timeouts > 0 && whole >= 1.0 && multiple - whole <= above
         })
         .count()
 }
@@ -147,14 +144,16 @@ mod tests {
             round(240.0, 0),
             round(48.0, 1),
             // Between two multiples.
-            round(140.0, 1),
+            round(160.0, 1),
+            round(370.0, 1),
         ];
-        assert_eq!(near_multiples(&rounds, 200.0), 3);
+        assert_eq!(near_multiples(&rounds, None, 200.0), 3);
+        assert_eq!(near_multiples(&rounds, Some(38.0), 200.0), 3);
     }
 
     #[test]
     fn all_may_be_delayed() {
         let rounds = [round(230.0, 1), round(235.0, 1), round(431.0, 2)];
-        assert_eq!(near_multiples(&rounds, 200.0), 3);
+        assert_eq!(near_multiples(&rounds, Some(25.0), 200.0), 3);
     }
 }

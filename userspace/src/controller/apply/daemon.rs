@@ -46,6 +46,9 @@ fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
     for interface in &request.interfaces {
         command.args(["--iface", interface]);
     }
+    if request.prepared.coarse {
+        command.arg("--coarse");
+    }
     let spin = request.conduct.pacing.spin.0;
     if !spin.is_zero() {
         command.args(["--spin", &format!("{}ns", spin.as_nanos())]);

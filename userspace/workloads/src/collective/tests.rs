@@ -33,8 +33,8 @@ fn every_algorithm_ends_on_loopback() {
                 barrier.wait();
                 let mut peers: Vec<Option<Peer>> = (0..RANKS).map(|_| None).collect();
                 // On loopback a connection comes from 127.0.0.1 unless it is bound, so each says who it is.
-                for peer in 0..rank {
-                    let mut stream = TcpStream::connect((addresses[peer], PORT)).unwrap();
+                for (peer, &address) in addresses.iter().enumerate().take(rank) {
+                    let mut stream = TcpStream::connect((address, PORT)).unwrap();
                     io::Write::write_all(&mut stream, &[rank as u8]).unwrap();
                     peers[peer] = Some(Peer::new(stream).unwrap());
                 }
