@@ -33,7 +33,7 @@ fn all_mistakes_are_reported_at_once() {
 
 #[test]
 fn explanations_show_sums_and_warnings() {
-    for name in ["nfs-over-wan", "satellite", "plogpt-2007"] {
+    for name in ["nfs-over-wan", "satellite", "plogpt-table2"] {
         let profile = load(&here(&format!("../../configs/{name}.yaml")))
             .unwrap()
             .profile;

@@ -170,7 +170,7 @@ fn named_hosts_are_expanded_by_their_prefixes() {
 /// Table II of PlogPT has 32 nodes; their paths of at most 2 x 5 edges.
 #[test]
 fn the_tree_of_plogpt_is_expanded_for_its_32_nodes() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/plogpt-2007.yaml");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/plogpt-table2.yaml");
     let profile = parse(&std::fs::read_to_string(path).unwrap()).unwrap();
     for hosts in [8, 32] {
         let expanded = expand(&profile, &addresses(hosts)).unwrap();
