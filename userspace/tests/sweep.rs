@@ -310,32 +310,58 @@ fn known_coefficients_are_recovered_by_a_sweep_that_is_killed_twice() {
     let settings: usize = report["workloads"].as_array().unwrap().iter().map(settings).sum();
     assert_eq!(settings, if full { 6 + 6 + 6 + 8 } else { 15 });
 
-    // A quiet machine is not to be had everywhere: a whole sweep, by command, is held to 5 %.
-    let tolerance = if full { 0.05 } else { 0.12 };
-    let about = |what: &str, value: &Value, expected: f64| {
+    // A whole sweep, by command and on a quiet machine, is held to 5 %. A busy one lengthens runs, those most in which
+    // processor time is burnt: there the bounds only tell 2m from m and 4m. The gap is waited for, whoever computes.
+    let between = |what: &str, value: &Value, expected: f64, (low, high): (f64, f64)| {
         let value = value.as_f64().unwrap_or(f64::NAN);
         eprintln!("{what}: {value:.1}, expected {expected}");
+        let (low, high) = if full { (0.95, 1.05) } else { (low, high) };
         assert!(
-            (value / expected - 1.0).abs() <= tolerance,
+            (low * expected..=high * expected).contains(&value),
             "{what}: {value}, expected {expected}"
         );
     };
     let knob = |workload: usize, knob: &str| &report["workloads"][workload]["knobs"][knob];
     let (messages, interval) = if full { (2000.0, 150.0) } else { (1000.0, 200.0) };
     let paced = if full { 1200.0 } else { 1000.0 };
-    about("2m, overhead", &knob(0, "overhead")["coefficient"], 800.0);
-    about("2t, latency", &knob(0, "latency")["coefficient"], 400.0);
-    about("m, gap of a burst", &knob(1, "gap")["coefficient"], messages);
-    assert_eq!(knob(2, "gap")["shape"], "threshold");
-    about(
-        "threshold of the uniform model",
-        &knob(2, "gap")["knee_us"],
-        interval,
+    between(
+        "2m, overhead",
+        &knob(0, "overhead")["coefficient"],
+        800.0,
+        (0.8, 1.8),
     );
-    about("m beyond it", &knob(2, "gap")["coefficient"], paced);
+    between(
+        "2t, latency",
+        &knob(0, "latency")["coefficient"],
+        400.0,
+        (0.8, 1.3),
+    );
+    between(
+        "m, gap of a burst",
+        &knob(1, "gap")["coefficient"],
+        messages,
+        (0.88, 1.12),
+    );
     // The packets that the program sent were counted where they went.
     let matrix = &report["workloads"][1]["baseline"]["communication"]["matrix"];
     assert!(matrix[0][1].as_f64().unwrap() >= messages, "{matrix}");
+    // The control: without a gap in its way, a program that sends one message per interval takes its time.
+    let unhindered = paced * interval / 1e6;
+    let control = report["workloads"][2]["baseline"]["value"].as_f64().unwrap() / unhindered;
+    if !full && !(0.97..1.03).contains(&control) {
+        return skip(
+            TEST,
+            &format!("this machine is busy: what takes a time of 1 took {control:.2}"),
+        );
+    }
+    assert_eq!(knob(2, "gap")["shape"], "threshold");
+    between(
+        "threshold of the uniform model",
+        &knob(2, "gap")["knee_us"],
+        interval,
+        (0.88, 1.12),
+    );
+    between("m beyond it", &knob(2, "gap")["coefficient"], paced, (0.85, 1.15));
 
     if full {
         let again = directory.path().join("again").display().to_string();
