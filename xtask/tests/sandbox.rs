@@ -44,8 +44,11 @@ impl Bench {
     }
 
     fn command<S: AsRef<OsStr>>(&self, options: &[&str], argv: &[S]) -> Command {
-        let mut command = Command::new(&self.xtask);
+        // What runs the tests may ignore SIGINT (a background job of a shell does), and what it ignores its children do.
+        let mut command = Command::new("env");
         command
+            .arg("--default-signal")
+            .arg(&self.xtask)
             .arg("sandbox")
             .args(options)
             .arg("--")
