@@ -1,7 +1,6 @@
 //! `cargo xtask test`: everything, from a machine with nothing installed by hand.
 
 use std::{
-    env,
     ffi::OsString,
     fs,
     io::{BufRead as _, BufReader},
@@ -174,9 +173,11 @@ fn cargo(stage: Stage, built: &Built) -> Result<Command> {
     Ok(cargo)
 }
 
-/// The setting that has cargo start test programs through `xtask sandbox`.
+/// The setting that has cargo start test programs through `xtask sandbox`: a copy of this executable, which cargo may
+/// have compiled anew meanwhile, with the features that the whole workspace asks for.
 fn runner() -> Result<OsString> {
-    let xtask = env::current_exe().context("cannot find xtask's own executable")?;
+    let xtask = workspace::own()?.join("runner");
+    fs::copy("/proc/self/exe", &xtask).context("cannot copy xtask's own executable")?;
     let target: PathBuf = workspace::target()?;
     let words = [
         xtask.into_os_string(),
