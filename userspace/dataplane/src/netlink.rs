@@ -8,7 +8,7 @@ use std::{
 
 use netlink_packet_core::{
     DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload, Nla as _,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
@@ -22,7 +22,7 @@ use netlink_packet_route::{
         RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
         RouteType,
     },
-    tc::{TcAttribute, TcHandle, TcMessage, TcOption},
+    tc::{TcAttribute, TcFilterBpfOption, TcHandle, TcMessage, TcOption},
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -591,8 +591,6 @@ fn clsact(index: u32) -> TcMessage {
 }
 
 fn bpf_filter(reply: RouteNetlinkMessage) -> Option<BpfFilter> {
-    /// TCA_BPF_ID of linux/pkt_cls.h.
-    const ID: u16 = 11;
     let RouteNetlinkMessage::NewTrafficFilter(filter) = reply else {
         return None;
     };
@@ -601,11 +599,7 @@ fn bpf_filter(reply: RouteNetlinkMessage) -> Option<BpfFilter> {
         _ => None,
     })?;
     let program = options.iter().find_map(|option| match option {
-        TcOption::Other(other) if other.kind() == ID => {
-            let mut id = vec![0; other.value_len()];
-            other.emit_value(&mut id);
-            id.try_into().ok().map(u32::from_ne_bytes)
-        }
+        TcOption::Bpf(TcFilterBpfOption::ProgId(id)) => Some(*id),
         _ => None,
     })?;
     Some(BpfFilter {
