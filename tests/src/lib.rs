@@ -16,8 +16,9 @@
 //! stands beside such a control. Nothing here knows how perturb works inside; only [`remains`] knows the names of
 //! what it makes.
 
+pub use perturb_clock as clock;
+
 pub mod bed;
-pub mod clock;
 pub mod comparison;
 pub mod datagrams;
 pub mod edt;

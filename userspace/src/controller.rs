@@ -11,7 +11,7 @@ pub mod setup;
 
 use std::time::Duration;
 
-use nix::time::{ClockId, clock_gettime};
+use perturb_clock::now;
 use perturb_dataplane::loader::{Loader, LoaderError};
 
 use crate::registry::Registry;
@@ -24,15 +24,6 @@ pub fn enter() -> anyhow::Result<Registry> {
     let registry = Registry::open(PATIENCE)?;
     recover::recover(&registry)?;
     Ok(registry)
-}
-
-/// CLOCK_MONOTONIC, the clock of all departures, in nanoseconds.
-#[must_use]
-pub fn monotonic() -> u64 {
-    // The clock exists on every Linux; a failure would leave a lease that has run out.
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| {
-        Duration::from(now).as_nanos().try_into().unwrap_or(u64::MAX)
-    })
 }
 
 /// A lease: how long the programs go on without a word from the controller.
@@ -48,7 +39,7 @@ impl Lease {
     /// Renews it.
     pub fn renew(self, loader: &mut Loader) -> Result<(), LoaderError> {
         let until = match self {
-            Self::For(length) => monotonic().saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX)),
+            Self::For(length) => now().saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX)),
             Self::Never => u64::MAX,
         };
         loader.set_lease(until)

@@ -4,7 +4,9 @@
 pub mod capture;
 mod output;
 
+use std::fmt::Display;
 use std::fs::File;
+use std::hash::Hash;
 use std::io::{BufReader, Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -225,17 +227,8 @@ fn captured(input: impl Read) -> Result<Requests, CaptureError> {
     let mut interner: Interner<(IpAddr, IpAddr)> = Interner::default();
     let mut requests = Vec::new();
     let skipped = capture::read(input, |from, to| requests.push(interner.index(&(from, to))))?;
-    let labels = interner
-        .into_labels()
-        .iter()
-        .map(|(from, to)| format!("{from}>{to}"))
-        .collect();
-    let document = Document {
-        sequence: Sequence::new(requests, labels),
-        ..Document::default()
-    };
     Ok(Requests {
-        document,
+        document: document(requests, interner),
         captured: Some(skipped),
     })
 }
@@ -259,19 +252,23 @@ fn json_lines(text: &str) -> Result<Requests, RequestError> {
         let pair = (address("source", "src")?, address("destination", "dst")?);
         requests.push(interner.index(&pair));
     }
+    Ok(Requests {
+        document: document(requests, interner),
+        captured: Some(Skipped::default()),
+    })
+}
+
+/// A sequence of (source, destination) pairs.
+fn document<T: Clone + Display + Eq + Hash>(requests: Vec<u32>, interner: Interner<(T, T)>) -> Document {
     let labels = interner
         .into_labels()
         .iter()
         .map(|(from, to)| format!("{from}>{to}"))
         .collect();
-    let document = Document {
+    Document {
         sequence: Sequence::new(requests, labels),
         ..Document::default()
-    };
-    Ok(Requests {
-        document,
-        captured: Some(Skipped::default()),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use perturb_clock::now;
 use perturb_common::{
     abi::{CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, PacerStat, ServerCounters, lateness_bound},
     units::{Instant, Ticks},
@@ -22,10 +23,7 @@ use serde::Serialize;
 use tokio::{io::unix::AsyncFd, task::JoinHandle};
 
 use crate::{
-    controller::{
-        monotonic,
-        setup::{Running, pacer_name},
-    },
+    controller::setup::{Running, pacer_name},
     registry::Record,
 };
 
@@ -226,7 +224,7 @@ impl Report {
             pid: record.pid,
             since: record.since,
             updates: record.updates,
-            lease_left_ms: (lease != u64::MAX).then(|| lease.saturating_sub(monotonic()) / 1_000_000),
+            lease_left_ms: (lease != u64::MAX).then(|| lease.saturating_sub(now()) / 1_000_000),
             classes: classes
                 .map(|(name, [egress, ingress])| ClassReport {
                     name: name.clone(),
@@ -301,7 +299,7 @@ fn server_report(
     age: Option<Duration>,
 ) -> ServerReport {
     let micros = |ticks: u64| Ticks(ticks).nanos().0 as f64 / 1e3;
-    let wait = free.ceil_nanos().0.saturating_sub(monotonic());
+    let wait = free.ceil_nanos().0.saturating_sub(now());
     let busy = Duration::from_nanos(Ticks(counters.busy).nanos().0);
     ServerReport {
         name: name.into(),

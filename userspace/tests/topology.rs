@@ -20,12 +20,10 @@ use std::{
 
 use nix::sys::socket::{setsockopt, sockopt};
 use perturb::{
-    controller::{
-        monotonic,
-        setup::{PacerChoice, Pacing, Prepared, Running},
-    },
+    controller::setup::{PacerChoice, Pacing, Prepared, Running},
     lab::{self, Lab},
 };
+use perturb_clock as clock;
 use perturb_common::{departure::Load, units::MonoNanos};
 use perturb_dataplane::user::SpinBudget;
 use perturb_models::network::{Fate, Order, Packet, simulate};
@@ -254,7 +252,7 @@ fn send_and_receive(network: &Network) -> Observed {
                     let Ok(_) = receiver.recv(&mut buffer) else {
                         continue;
                     };
-                    let now = monotonic();
+                    let now = clock::now();
                     let word = |from: usize| u64::from_ne_bytes(buffer[from..from + 8].try_into().unwrap());
                     received.push(((word(0), word(8)), now));
                 }
@@ -266,7 +264,7 @@ fn send_and_receive(network: &Network) -> Observed {
             for (number, (at, to)) in (0u64..).zip(plan(host)) {
                 thread::sleep((start + at).saturating_duration_since(Instant::now()));
                 payload[8..16].copy_from_slice(&number.to_ne_bytes());
-                sent.push((monotonic(), to));
+                sent.push((clock::now(), to));
                 socket.send_to(&payload, (address(to), PORT)).unwrap();
             }
             (sent, receiving.join().unwrap())

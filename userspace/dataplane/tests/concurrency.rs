@@ -19,6 +19,7 @@ use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
+use perturb_clock::now;
 use perturb_common::{
     abi::{Attachment, Direction, Event, ServerState},
     departure::{Load, Outcome, Server, departure},
@@ -26,7 +27,7 @@ use perturb_common::{
 };
 use perturb_dataplane::{jit, programs::Pacer};
 use support::{
-    LOOPBACK, Rig, now,
+    LOOPBACK, Rig,
     packet::{UDP, V4, udp},
 };
 

@@ -10,6 +10,7 @@ mod support;
 
 use std::{collections::HashMap, fmt::Write as _};
 
+use perturb_clock::now;
 use perturb_common::{
     abi::{Direction, Event, Scope, ServerCounters, ServerState},
     departure::{Load, Outcome, departure},
@@ -19,7 +20,6 @@ use perturb_dataplane::programs::Pacer;
 use support::{
     Context, REDIRECT, Rig,
     choices::Choices,
-    now,
     oracle::DIRECTIONS,
     packet::{UDP, V4, udp},
 };

@@ -8,6 +8,7 @@
 
 mod support;
 
+use perturb_clock::now;
 use perturb_common::{
     abi::{Attachment, ClassCounters, Direction, Event, ServerState},
     departure::{Load, Outcome, departure},
@@ -19,7 +20,7 @@ use perturb_dataplane::{
     programs::{Pacer, Program},
 };
 use support::{
-    Context, LOOPBACK, REDIRECT, Rig, now,
+    Context, LOOPBACK, REDIRECT, Rig,
     packet::{UDP, V4, V6, ethernet, udp},
     sink::Sink,
 };

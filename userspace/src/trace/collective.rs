@@ -235,19 +235,6 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Collective; 10] = [
-        Collective::Barrier,
-        Collective::Broadcast,
-        Collective::Reduce,
-        Collective::AllReduce,
-        Collective::Gather,
-        Collective::Scatter,
-        Collective::AllGather,
-        Collective::AllToAll,
-        Collective::ReduceScatter,
-        Collective::Scan,
-    ];
-
     /// Runs all processes until none can go on; whether all have ended and no message is left.
     fn completes(which: Collective, size: u32, root: u32, bytes: u64) -> bool {
         let mut programs: Vec<std::vec::IntoIter<Step>> = (0..size)
@@ -288,7 +275,7 @@ mod tests {
 
     #[test]
     fn every_message_that_is_sent_is_received() {
-        for which in ALL {
+        for which in Collective::ALL {
             for size in 1..=17 {
                 for root in 0..size {
                     for bytes in [0, 100, 4000, 20_000, 1 << 20] {

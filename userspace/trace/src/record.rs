@@ -181,22 +181,24 @@ pub enum Collective {
 }
 
 impl Collective {
+    /// All, by their numbers from 1.
+    pub const ALL: [Self; 10] = [
+        Self::Barrier,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::AllReduce,
+        Self::Gather,
+        Self::Scatter,
+        Self::AllGather,
+        Self::AllToAll,
+        Self::ReduceScatter,
+        Self::Scan,
+    ];
+
     /// By number.
     #[must_use]
     pub fn of(number: u16) -> Option<Self> {
-        const ALL: [Collective; 10] = [
-            Collective::Barrier,
-            Collective::Broadcast,
-            Collective::Reduce,
-            Collective::AllReduce,
-            Collective::Gather,
-            Collective::Scatter,
-            Collective::AllGather,
-            Collective::AllToAll,
-            Collective::ReduceScatter,
-            Collective::Scan,
-        ];
-        ALL.get(usize::from(number).checked_sub(1)?).copied()
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 }
 

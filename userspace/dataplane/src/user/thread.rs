@@ -26,8 +26,8 @@ use nix::{
         prctl,
         time::TimeSpec,
     },
-    time::{ClockId, clock_gettime},
 };
+use perturb_clock::now;
 use perturb_common::abi::{SLOTS, Ticket};
 
 use super::{oversleep::Oversleep, queue::DepartureQueue, tap::Tap};
@@ -388,14 +388,6 @@ fn departure(packet: &[u8]) -> Option<u64> {
         token: u32::from_ne_bytes(token.try_into().ok()?),
     };
     ticket.open().map(|_| ticket.departure)
-}
-
-/// CLOCK_MONOTONIC, as the programs read it.
-fn now() -> u64 {
-    // The clock exists on every Linux; 0 would only hold packets longer.
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
-        time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned()
-    })
 }
 
 /// Real-time priority if this process may have it, and timers without slack.

@@ -281,9 +281,3 @@ impl Rig {
         self.loader.maps_mut().states.set(slot, Wire(state), 0).unwrap();
     }
 }
-
-/// CLOCK_MONOTONIC, ns: the programs' clock.
-pub(crate) fn now() -> u64 {
-    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
-    time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned()
-}

@@ -6,13 +6,13 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
+use perturb_clock::now;
 use perturb_common::abi::{Direction, Event};
 use perturb_dataplane::programs::Pacer;
 
 use super::{
     Context, PASS, REDIRECT, Rig,
     headers::{Headers, Malformed, Reader},
-    now,
 };
 
 /// The condition of a class: as the profile says it, and as Rust.

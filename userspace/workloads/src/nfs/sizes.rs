@@ -13,86 +13,20 @@ pub(super) const APPENDING_PERCENT: usize = 70;
 
 /// Blocks of a read and whether a fragment follows, with percents.
 const READS: [(usize, Group); 5] = [
-    (
-        85,
-        Group {
-            blocks: 1,
-            fragment: false,
-        },
-    ),
-    (
-        8,
-        Group {
-            blocks: 2,
-            fragment: true,
-        },
-    ),
-    (
-        4,
-        Group {
-            blocks: 4,
-            fragment: true,
-        },
-    ),
-    (
-        2,
-        Group {
-            blocks: 8,
-            fragment: true,
-        },
-    ),
-    (
-        1,
-        Group {
-            blocks: 16,
-            fragment: true,
-        },
-    ),
+    (85, whole(1)),
+    (8, fragmented(2)),
+    (4, fragmented(4)),
+    (2, fragmented(8)),
+    (1, fragmented(16)),
 ];
 
 const WRITES: [(usize, Group); 6] = [
-    (
-        49,
-        Group {
-            blocks: 0,
-            fragment: true,
-        },
-    ),
-    (
-        36,
-        Group {
-            blocks: 1,
-            fragment: true,
-        },
-    ),
-    (
-        8,
-        Group {
-            blocks: 2,
-            fragment: true,
-        },
-    ),
-    (
-        4,
-        Group {
-            blocks: 4,
-            fragment: true,
-        },
-    ),
-    (
-        2,
-        Group {
-            blocks: 8,
-            fragment: true,
-        },
-    ),
-    (
-        1,
-        Group {
-            blocks: 16,
-            fragment: true,
-        },
-    ),
+    (49, fragmented(0)),
+    (36, fragmented(1)),
+    (8, fragmented(2)),
+    (4, fragmented(4)),
+    (2, fragmented(8)),
+    (1, fragmented(16)),
 ];
 
 /// File sizes in KiB, with percents.
@@ -116,6 +50,22 @@ pub(super) const DECK_FILES: usize = 100;
 pub(super) struct Group {
     pub(super) blocks: u32,
     pub(super) fragment: bool,
+}
+
+/// So many blocks.
+const fn whole(blocks: u32) -> Group {
+    Group {
+        blocks,
+        fragment: false,
+    }
+}
+
+/// So many blocks and a fragment.
+const fn fragmented(blocks: u32) -> Group {
+    Group {
+        blocks,
+        fragment: true,
+    }
 }
 
 /// A deck of 100 cards, shuffled anew whenever it is used up.

@@ -1,4 +1,4 @@
-//! CLOCK_MONOTONIC, which all namespaces of a machine share, and processor time.
+//! CLOCK_MONOTONIC, the clock of all departures, which all namespaces of a machine share; wall time; processor time.
 
 use std::time::Duration;
 
