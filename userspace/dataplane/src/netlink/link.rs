@@ -1,0 +1,323 @@
+//! Interfaces, their addresses, neighbors and routes.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    os::fd::{AsRawFd as _, BorrowedFd},
+};
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage,
+    address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
+    link::{
+        AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags,
+        LinkInfo, LinkLayerType, LinkMessage,
+    },
+    neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState},
+    route::{
+        RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+        RouteType,
+    },
+};
+
+use super::{Netlink, Result};
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its index in the namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its alias: perturb's devices carry the name of the emulation they belong to.
+    pub alias: Option<String>,
+    /// Largest packet above the link layer, bytes.
+    pub mtu: u32,
+    /// Whether frames have an Ethernet header (Ethernet, loopback).
+    pub ethernet: bool,
+    /// Whether it is the loopback device.
+    pub loopback: bool,
+    /// Whether it is up.
+    pub up: bool,
+    /// Its root qdisc.
+    pub qdisc: Option<String>,
+    /// Its driver's kind (`veth`, `bridge`), for virtual devices.
+    pub kind: Option<String>,
+}
+
+/// A veth pair to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct VethPair<'a> {
+    /// Name of the near end.
+    pub near: &'a str,
+    /// Name of the far end.
+    pub far: &'a str,
+    /// Namespace of the far end, if another.
+    pub far_namespace: Option<BorrowedFd<'a>>,
+    /// Interface indices; 0 lets the kernel choose.
+    pub indices: (u32, u32),
+    /// MTU of both.
+    pub mtu: u32,
+    /// Largest number of segments in a super-packet that the near end transmits whole; `None`
+    /// leaves the default.
+    pub near_gso_max_segs: Option<u32>,
+    /// Alias of both ends.
+    pub alias: Option<&'a str>,
+}
+
+impl Netlink {
+    /// The interface of a name.
+    pub fn link(&mut self, name: &str) -> Result<Option<Link>> {
+        Ok(self.links()?.into_iter().find(|link| link.name == name))
+    }
+
+    /// All interfaces.
+    pub fn links(&mut self) -> Result<Vec<Link>> {
+        let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let replies = self.request(message, NLM_F_DUMP, || "list interfaces".into())?;
+        Ok(replies
+            .into_iter()
+            .filter_map(|reply| match reply {
+                RouteNetlinkMessage::NewLink(link) => Some(describe(link)),
+                _ => None,
+            })
+            .collect())
+    }
+
+    /// Makes a veth pair; fails if a name or index is taken.
+    pub fn add_veth(&mut self, pair: &VethPair<'_>) -> Result<()> {
+        let mut peer = LinkMessage::default();
+        peer.header.index = pair.indices.1;
+        peer.attributes.push(LinkAttribute::IfName(pair.far.into()));
+        peer.attributes.push(LinkAttribute::Mtu(pair.mtu));
+        if let Some(namespace) = pair.far_namespace {
+            peer.attributes
+                .push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
+        }
+        let mut link = LinkMessage::default();
+        link.header.index = pair.indices.0;
+        link.attributes.push(LinkAttribute::IfName(pair.near.into()));
+        link.attributes.push(LinkAttribute::Mtu(pair.mtu));
+        if let Some(segments) = pair.near_gso_max_segs {
+            link.attributes.push(LinkAttribute::GsoMaxSegs(segments));
+        }
+        link.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]));
+        let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
+        self.request(RouteNetlinkMessage::NewLink(link), flags, || {
+            format!("make the veth pair {}, {}", pair.near, pair.far)
+        })?;
+        if let Some(alias) = pair.alias {
+            self.set_alias(pair.near, alias)?;
+            if pair.far_namespace.is_none() {
+                self.set_alias(pair.far, alias)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a bridge.
+    pub fn add_bridge(&mut self, name: &str, mtu: u32) -> Result<()> {
+        let mut link = LinkMessage::default();
+        link.attributes.push(LinkAttribute::IfName(name.into()));
+        link.attributes.push(LinkAttribute::Mtu(mtu));
+        link.attributes
+            .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
+        let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
+        self.request(RouteNetlinkMessage::NewLink(link), flags, || {
+            format!("make the bridge {name}")
+        })?;
+        Ok(())
+    }
+
+    /// Sets an alias.
+    pub fn set_alias(&mut self, name: &str, alias: &str) -> Result<()> {
+        self.set(name, vec![LinkAttribute::IfAlias(alias.into())], || {
+            format!("name the owner of {name}")
+        })
+    }
+
+    /// Brings an interface up.
+    pub fn set_up(&mut self, name: &str) -> Result<()> {
+        let mut link = LinkMessage::default();
+        link.attributes.push(LinkAttribute::IfName(name.into()));
+        link.header.flags = LinkFlags::Up;
+        link.header.change_mask = LinkFlags::Up;
+        self.request(RouteNetlinkMessage::SetLink(link), NLM_F_ACK, || {
+            format!("bring {name} up")
+        })?;
+        Ok(())
+    }
+
+    /// Puts an interface under a bridge.
+    pub fn set_controller(&mut self, name: &str, bridge: u32) -> Result<()> {
+        self.set(name, vec![LinkAttribute::Controller(bridge)], || {
+            format!("put {name} under a bridge")
+        })
+    }
+
+    /// Sets the length of the transmit queue, packets.
+    pub fn set_queue_len(&mut self, name: &str, packets: u32) -> Result<()> {
+        self.set(name, vec![LinkAttribute::TxQueueLen(packets)], || {
+            format!("set the queue length of {name}")
+        })
+    }
+
+    /// Sets the hardware address.
+    pub fn set_hardware_address(&mut self, name: &str, address: [u8; 6]) -> Result<()> {
+        self.set(name, vec![LinkAttribute::Address(address.to_vec())], || {
+            format!("set the hardware address of {name}")
+        })
+    }
+
+    /// Adds a permanent neighbor.
+    pub fn add_neighbor(&mut self, index: u32, address: IpAddr, hardware: [u8; 6]) -> Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = if address.is_ipv4() {
+            AddressFamily::Inet
+        } else {
+            AddressFamily::Inet6
+        };
+        message.header.ifindex = index;
+        message.header.state = NeighbourState::Permanent;
+        message.header.kind = RouteType::Unicast;
+        message
+            .attributes
+            .push(NeighbourAttribute::Destination(address.into()));
+        message
+            .attributes
+            .push(NeighbourAttribute::LinkLayerAddress(hardware.to_vec()));
+        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
+        self.request(RouteNetlinkMessage::NewNeighbour(message), flags, || {
+            format!("add the neighbor {address}")
+        })?;
+        Ok(())
+    }
+
+    /// Sets the MTU.
+    pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<()> {
+        self.set(name, vec![LinkAttribute::Mtu(mtu)], || {
+            format!("set the MTU of {name}")
+        })
+    }
+
+    /// Keeps IPv6 from giving an interface an address, so that it says nothing by itself.
+    pub fn set_quiet(&mut self, name: &str) -> Result<()> {
+        let spec = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
+        match self.set(name, vec![LinkAttribute::AfSpecUnspec(vec![spec])], || {
+            format!("keep {name} quiet")
+        }) {
+            // A kernel without IPv6 is quiet enough.
+            Err(error) if error.is(libc::EAFNOSUPPORT) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn set(
+        &mut self,
+        name: &str,
+        attributes: Vec<LinkAttribute>,
+        action: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let mut link = LinkMessage::default();
+        link.attributes.push(LinkAttribute::IfName(name.into()));
+        link.attributes.extend(attributes);
+        self.request(RouteNetlinkMessage::SetLink(link), NLM_F_ACK, action)?;
+        Ok(())
+    }
+
+    /// Deletes an interface; one that is gone already is no error.
+    pub fn delete_link(&mut self, index: u32) -> Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        let done = self.request(RouteNetlinkMessage::DelLink(link), NLM_F_ACK, || {
+            format!("delete the interface with index {index}")
+        });
+        match done {
+            Err(error) if error.is(libc::ENODEV) => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// Gives an interface an address, ready at once (no duplicate address detection).
+    pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = if address.is_ipv4() {
+            AddressFamily::Inet
+        } else {
+            AddressFamily::Inet6
+        };
+        message.header.prefix_len = prefix;
+        message.header.index = index;
+        if address.is_ipv6() {
+            message.header.flags = AddressHeaderFlags::Nodad;
+        }
+        message.attributes.push(AddressAttribute::Address(address));
+        message.attributes.push(AddressAttribute::Local(address));
+        let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
+        self.request(RouteNetlinkMessage::NewAddress(message), flags, || {
+            format!("add the address {address}")
+        })?;
+        Ok(())
+    }
+
+    /// Sets the least retransmission time-out of TCP towards an interface's own IPv4 network, ms.
+    pub fn set_rto_min(&mut self, index: u32, own: Ipv4Addr, prefix: u8, millis: u32) -> Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.destination_prefix_length = prefix;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Kernel;
+        message.header.scope = RouteScope::Link;
+        message.header.kind = RouteType::Unicast;
+        let network =
+            Ipv4Addr::from_bits(own.to_bits() & u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0));
+        message.attributes = vec![
+            RouteAttribute::Destination(RouteAddress::Inet(network)),
+            RouteAttribute::PrefSource(RouteAddress::Inet(own)),
+            RouteAttribute::Oif(index),
+            RouteAttribute::Metrics(vec![RouteMetric::RtoMin(millis)]),
+        ];
+        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
+        self.request(RouteNetlinkMessage::NewRoute(message), flags, || {
+            format!("set the least retransmission time-out of the route to {network}/{prefix}")
+        })?;
+        Ok(())
+    }
+}
+
+fn describe(message: LinkMessage) -> Link {
+    let mut link = Link {
+        index: message.header.index,
+        name: String::new(),
+        alias: None,
+        mtu: 0,
+        ethernet: matches!(
+            message.header.link_layer_type,
+            LinkLayerType::Ether | LinkLayerType::Loopback
+        ),
+        loopback: message.header.link_layer_type == LinkLayerType::Loopback,
+        up: message.header.flags.contains(LinkFlags::Up),
+        qdisc: None,
+        kind: None,
+    };
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name = name,
+            LinkAttribute::IfAlias(alias) => link.alias = Some(alias),
+            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            LinkAttribute::Qdisc(qdisc) => link.qdisc = Some(qdisc),
+            LinkAttribute::LinkInfo(infos) => {
+                for info in infos {
+                    if let LinkInfo::Kind(kind) = info {
+                        link.kind = Some(kind.to_string());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    link
+}

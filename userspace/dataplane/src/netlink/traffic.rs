@@ -1,0 +1,231 @@
+//! Qdiscs and the filters at them.
+
+use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    tc::{TcAttribute, TcFilterBpfOption, TcHandle, TcMessage, TcOption},
+};
+
+use super::{Netlink, Result};
+
+/// Options of sch_fq as a hold device wants them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FqOptions {
+    /// Packets that it holds at most.
+    pub limit: u32,
+    /// log2 of the number of hash buckets.
+    pub buckets_log: u32,
+    /// Longest time that a packet may be held, µs.
+    pub horizon_us: u32,
+}
+
+/// A place of filters at a clsact qdisc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// What the interface receives.
+    Ingress,
+    /// What it sends.
+    Egress,
+}
+
+impl Hook {
+    fn parent(self) -> TcHandle {
+        // TC_H_MIN_INGRESS and TC_H_MIN_EGRESS.
+        let minor = match self {
+            Self::Ingress => 0xfff2,
+            Self::Egress => 0xfff3,
+        };
+        TcHandle { major: 0xffff, minor }
+    }
+}
+
+/// A filter that is a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BpfFilter {
+    /// The kernel's number of the program.
+    pub program: u32,
+    handle: TcHandle,
+    info: u32,
+}
+
+/// Counters of a qdisc.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QdiscStats {
+    /// Packets it holds now.
+    pub backlog: u32,
+    /// Packets it dropped.
+    pub drops: u32,
+}
+
+impl Netlink {
+    /// Makes sch_fq the root qdisc of one of perturb's own devices, or changes its options.
+    /// ENOENT: this kernel has no sch_fq.
+    pub fn set_fq(&mut self, index: u32, options: FqOptions) -> Result<()> {
+        let word =
+            |kind: u16, value: u32| TcOption::Other(DefaultNla::new(kind, value.to_ne_bytes().to_vec()));
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = TcHandle::ROOT;
+        message.header.handle = TcHandle { major: 1, minor: 0 };
+        message.attributes.push(TcAttribute::Kind("fq".into()));
+        // TCA_FQ_* of linux/pkt_sched.h.
+        message.attributes.push(TcAttribute::Options(vec![
+            word(1, options.limit),
+            word(2, options.limit),
+            word(5, 0), // no pacing of its own
+            word(8, options.buckets_log),
+            word(10, u32::MAX), // a flow for every hash of a packet without socket
+            word(13, 0),        // no timer slack
+            word(14, options.horizon_us),
+            TcOption::Other(DefaultNla::new(15, vec![1])),
+        ]));
+        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
+        self.request(RouteNetlinkMessage::NewQueueDiscipline(message), flags, || {
+            "set up sch_fq".into()
+        })?;
+        Ok(())
+    }
+
+    /// Removes the root qdisc of one of perturb's own devices and with it what it holds.
+    pub fn delete_root_qdisc(&mut self, index: u32) -> Result<()> {
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = TcHandle::ROOT;
+        self.request(
+            RouteNetlinkMessage::DelQueueDiscipline(message),
+            NLM_F_ACK,
+            || "remove a qdisc".into(),
+        )?;
+        Ok(())
+    }
+
+    /// Adds the clsact qdisc; `false` if there was one.
+    pub fn add_clsact(&mut self, index: u32) -> Result<bool> {
+        let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
+        match self.request(
+            RouteNetlinkMessage::NewQueueDiscipline(clsact(index)),
+            flags,
+            || "add the clsact qdisc".into(),
+        ) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is(libc::EEXIST) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the clsact qdisc.
+    pub fn delete_clsact(&mut self, index: u32) -> Result<()> {
+        self.request(
+            RouteNetlinkMessage::DelQueueDiscipline(clsact(index)),
+            NLM_F_ACK,
+            || "remove the clsact qdisc".into(),
+        )?;
+        Ok(())
+    }
+
+    /// Whether an interface has a clsact qdisc.
+    pub fn has_clsact(&mut self, index: u32) -> Result<bool> {
+        let message = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index.cast_signed()));
+        let replies = self.request(message, NLM_F_DUMP, || "list qdiscs".into())?;
+        let wanted = clsact(index);
+        Ok(replies.iter().any(|reply| {
+            // The dump may be of all interfaces.
+            matches!(reply, RouteNetlinkMessage::NewQueueDiscipline(qdisc)
+                if qdisc.header.index == wanted.header.index
+                    && qdisc.header.parent == wanted.header.parent
+                    && wanted.attributes.iter().all(|kind| qdisc.attributes.contains(kind)))
+        }))
+    }
+
+    /// The bpf filters of a hook of an interface's clsact qdisc.
+    pub fn bpf_filters(&mut self, index: u32, hook: Hook) -> Result<Vec<BpfFilter>> {
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = hook.parent();
+        let replies = self.request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP, || {
+            "list filters".into()
+        })?;
+        Ok(replies.into_iter().filter_map(bpf_filter).collect())
+    }
+
+    /// Removes a bpf filter.
+    pub fn delete_filter(&mut self, index: u32, hook: Hook, filter: &BpfFilter) -> Result<()> {
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = hook.parent();
+        message.header.handle = filter.handle;
+        message.header.info = filter.info;
+        message.attributes.push(TcAttribute::Kind("bpf".into()));
+        self.request(RouteNetlinkMessage::DelTrafficFilter(message), NLM_F_ACK, || {
+            "remove a filter".into()
+        })?;
+        Ok(())
+    }
+
+    /// How many filters hang on an interface's clsact qdisc, both ways.
+    pub fn clsact_filters(&mut self, index: u32) -> Result<usize> {
+        let mut count = 0;
+        for hook in [Hook::Ingress, Hook::Egress] {
+            let mut message = TcMessage::with_index(index.cast_signed());
+            message.header.parent = hook.parent();
+            count += self
+                .request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP, || {
+                    "list filters".into()
+                })?
+                .len();
+        }
+        Ok(count)
+    }
+
+    /// Counters of an interface's root qdisc.
+    pub fn root_qdisc(&mut self, index: u32) -> Result<QdiscStats> {
+        let message = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index.cast_signed()));
+        let replies = self.request(message, NLM_F_DUMP, || "read qdisc counters".into())?;
+        for reply in replies {
+            let RouteNetlinkMessage::NewQueueDiscipline(qdisc) = reply else {
+                continue;
+            };
+            if qdisc.header.index != index.cast_signed() || qdisc.header.parent != TcHandle::ROOT {
+                continue;
+            }
+            for attribute in &qdisc.attributes {
+                if let TcAttribute::Stats(stats) = attribute {
+                    return Ok(QdiscStats {
+                        backlog: stats.qlen,
+                        drops: stats.drops,
+                    });
+                }
+            }
+        }
+        Ok(QdiscStats::default())
+    }
+}
+
+fn clsact(index: u32) -> TcMessage {
+    let mut message = TcMessage::with_index(index.cast_signed());
+    message.header.parent = TcHandle {
+        major: 0xffff,
+        minor: 0xfff1,
+    };
+    message.header.handle = TcHandle {
+        major: 0xffff,
+        minor: 0,
+    };
+    message.attributes.push(TcAttribute::Kind("clsact".into()));
+    message
+}
+
+fn bpf_filter(reply: RouteNetlinkMessage) -> Option<BpfFilter> {
+    let RouteNetlinkMessage::NewTrafficFilter(filter) = reply else {
+        return None;
+    };
+    let options = filter.attributes.iter().find_map(|attribute| match attribute {
+        TcAttribute::Options(options) => Some(options),
+        _ => None,
+    })?;
+    let program = options.iter().find_map(|option| match option {
+        TcOption::Bpf(TcFilterBpfOption::ProgId(id)) => Some(*id),
+        _ => None,
+    })?;
+    Some(BpfFilter {
+        program,
+        handle: filter.header.handle,
+        info: filter.header.info,
+    })
+}
