@@ -11,7 +11,7 @@ use perturb_common::{
 };
 
 use crate::{
-    account, classify, fold,
+    account, classify, flows, fold,
     hold::{self, PASS},
     maps::{ATTACHMENTS, CLASSES, CONTROL, NEAR, SETTINGS},
     overhead,
@@ -131,6 +131,9 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
     };
     if !attachment.emulates(remote) {
         return PASS;
+    }
+    if flows::watched(now) {
+        flows::log(now, class);
     }
     let half = profile.half();
     let Some(servers) = fold::path(half, path) else {

@@ -12,7 +12,7 @@ use perturb_common::{
 };
 
 use crate::{
-    account,
+    account, flows,
     maps::{BOUNDS, FLOW_MASK, FLOWS, RULES, SETTINGS, SPANS, VECTORS},
     scratch::Scratch,
 };
@@ -75,6 +75,9 @@ extern "C" fn learn(generation: u64) -> u32 {
         let entry = FlowEntry::new(hash, generation, class);
         // SAFETY: a map value, written with one store.
         unsafe { place.write_volatile(entry) };
+    }
+    if class != NONE {
+        flows::note(class);
     }
     class
 }

@@ -27,6 +27,7 @@ mod account;
 mod atomic;
 mod capture;
 mod classify;
+mod flows;
 mod fold;
 mod hold;
 mod maps;

@@ -4,15 +4,15 @@
 use aya_ebpf::{
     Global,
     macros::map,
-    maps::{Array, HashMap, LruHashMap, PerCpuArray},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
 use perturb_common::{
     abi::{
-        Attachment, Bound, CONTROL_LEN, Class, ClassCounters, DIMENSIONS, EVENTS, FragmentKey, FragmentPorts,
-        InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES, MAX_JITTER_TABLES, MAX_NTH,
-        MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS, NEAR_INTERFACES, NthKey,
-        PACER_STATS as PACER_STAT_COUNT, Path, RuleVector, ServerConfig, ServerCounters, ServerState,
-        Settings, Slot, Span,
+        Attachment, Bound, CONTROL_LEN, Class, ClassCounters, DIMENSIONS, EVENTS, FlowKey, FlowNote,
+        FragmentKey, FragmentPorts, InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
+        MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS,
+        NEAR_INTERFACES, NOTED_FLOWS, NthKey, PACER_STATS as PACER_STAT_COUNT, Path, REQUEST_BYTES,
+        RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Slot, Span,
     },
     flow::FlowEntry,
 };
@@ -72,6 +72,13 @@ pub(crate) static INSTANCES: LruHashMap<InstanceKey, ServerState> = LruHashMap::
 pub(crate) static FLOWS: Array<FlowEntry> = Array::with_max_entries(262_144, 0);
 #[map]
 pub(crate) static FRAGMENTS: LruHashMap<FragmentKey, FragmentPorts> = LruHashMap::with_max_entries(8192, 0);
+
+/// Written once per flow.
+#[map]
+pub(crate) static NOTED: LruHashMap<FlowKey, FlowNote> = LruHashMap::with_max_entries(NOTED_FLOWS, 0);
+/// Written while `perturb status --flows --watch` reads it.
+#[map]
+pub(crate) static REQUESTS: RingBuf = RingBuf::with_byte_size(REQUEST_BYTES, 0);
 
 /// Departures of packets that cannot carry them (fq), and what the MAC addresses were (user pacer).
 #[map]

@@ -7,6 +7,7 @@ mod buffers;
 mod classes;
 mod delay;
 mod fates;
+mod flows;
 mod harness;
 mod life;
 mod overhead;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         rates::TESTS,
         tcp::TESTS,
         fates::TESTS,
+        flows::TESTS,
         buffers::TESTS,
         scopes::TESTS,
         classes::TESTS,

@@ -168,6 +168,10 @@ struct Status {
     /// Print a JSON array; with --watch, one line for each look.
     #[arg(long)]
     json: bool,
+    /// The flows instead: all that were seen; with --watch those active since the last look, or with --json too every
+    /// packet as one line, which `perturb locality` reads.
+    #[arg(long)]
+    flows: bool,
     /// Look again and again until Ctrl-C, e.g. every 500ms: what each server did since the last look.
     #[arg(long, value_name = "TIME", value_parser = duration, num_args = 0..=1, default_missing_value = "1s")]
     watch: Option<Duration>,

@@ -14,6 +14,7 @@ pub mod calibrate;
 pub mod cli;
 pub mod controller;
 pub mod estimate;
+pub mod flows;
 pub mod lab;
 pub mod locality;
 pub mod measure;

@@ -17,6 +17,7 @@ use perturb_models::locality::cost::{Network, NetworkError};
 use perturb_models::locality::experiment;
 use perturb_models::locality::sequence::Interner;
 use perturb_models::locality::{Document, Method, PartitionError, Partitioning, Sequence, parse};
+use serde_json::Value;
 
 use crate::predict::InputError;
 use capture::{CaptureError, Skipped};
@@ -26,7 +27,7 @@ use output::{Answer, Costs};
 #[derive(Args, Debug)]
 pub struct LocalityArgs {
     /// Requests: loop notation or labels, a pcap or pcapng capture, or JSON lines with a source and a
-    /// destination; `-` for standard input.
+    /// destination, e.g. from `perturb status --flows --watch --json`; `-` for standard input.
     #[arg(required_unless_present = "experiment")]
     pub file: Option<PathBuf>,
     /// What the file holds.
@@ -63,7 +64,7 @@ pub enum Format {
     Text,
     /// pcap or pcapng.
     Capture,
-    /// One object per line with `source` (or `src`) and `destination` (or `dst`).
+    /// One object per line, or an array of them, with `source` (or `src`) and `destination` (or `dst`).
     JsonLines,
 }
 
@@ -83,6 +84,17 @@ enum RequestError {
         line: usize,
         /// Why.
         source: serde_json::Error,
+    },
+    /// The array is not JSON.
+    #[error("not an array of objects: {0}")]
+    Array(serde_json::Error),
+    /// An object has no addresses.
+    #[error("object {index}: `{key}` is missing; give `source` and `destination` in every object")]
+    NoAddressAt {
+        /// Which object, from 1.
+        index: usize,
+        /// What is missing.
+        key: &'static str,
     },
     /// A line has no addresses.
     #[error("line {line}: `{key}` is missing; give `source` and `destination` in every line")]
@@ -213,7 +225,7 @@ fn requests(path: &Path, format: Format) -> Result<Requests, InputError> {
             return Err(InputError::model(path, RequestError::NotText { offset }));
         }
     };
-    if format == Format::JsonLines || (format == Format::Auto && text.trim_start().starts_with('{')) {
+    if format == Format::JsonLines || (format == Format::Auto && text.trim_start().starts_with(['{', '['])) {
         return json_lines(&text).map_err(|error| InputError::model(path, error));
     }
     let document = parse(&text).map_err(|error| InputError::model(path, error))?;
@@ -234,28 +246,54 @@ fn captured(input: impl Read) -> Result<Requests, CaptureError> {
 }
 
 fn json_lines(text: &str) -> Result<Requests, RequestError> {
-    let mut interner: Interner<(String, String)> = Interner::default();
-    let mut requests = Vec::new();
-    for (index, text) in text
-        .lines()
-        .enumerate()
-        .filter(|(_, text)| !text.trim().is_empty())
-    {
-        let line = index + 1;
-        let value: serde_json::Value =
-            serde_json::from_str(text).map_err(|source| RequestError::Json { line, source })?;
+    let mut pairs = Pairs::default();
+    if text.trim_start().starts_with('[') {
+        let values: Vec<Value> = serde_json::from_str(text).map_err(RequestError::Array)?;
+        for (value, index) in values.iter().zip(1..) {
+            pairs
+                .add(value)
+                .map_err(|key| RequestError::NoAddressAt { index, key })?;
+        }
+        return Ok(pairs.requests());
+    }
+    for (text, line) in text.lines().zip(1..) {
+        if text.trim().is_empty() {
+            continue;
+        }
+        let value = serde_json::from_str(text).map_err(|source| RequestError::Json { line, source })?;
+        pairs
+            .add(&value)
+            .map_err(|key| RequestError::NoAddress { line, key })?;
+    }
+    Ok(pairs.requests())
+}
+
+/// Requests from objects.
+#[derive(Default)]
+struct Pairs {
+    interner: Interner<(String, String)>,
+    requests: Vec<u32>,
+}
+
+impl Pairs {
+    /// Adds an object's request; the key that it lacks.
+    fn add(&mut self, value: &Value) -> Result<(), &'static str> {
         let address = |key: &'static str, short: &str| match value.get(key).or_else(|| value.get(short)) {
-            Some(serde_json::Value::String(text)) => Ok(text.clone()),
-            Some(serde_json::Value::Number(number)) => Ok(number.to_string()),
-            _ => Err(RequestError::NoAddress { line, key }),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(Value::Number(number)) => Ok(number.to_string()),
+            _ => Err(key),
         };
         let pair = (address("source", "src")?, address("destination", "dst")?);
-        requests.push(interner.index(&pair));
+        self.requests.push(self.interner.index(&pair));
+        Ok(())
     }
-    Ok(Requests {
-        document: document(requests, interner),
-        captured: Some(Skipped::default()),
-    })
+
+    fn requests(self) -> Requests {
+        Requests {
+            document: document(self.requests, self.interner),
+            captured: Some(Skipped::default()),
+        }
+    }
 }
 
 /// A sequence of (source, destination) pairs.
@@ -294,7 +332,7 @@ mod tests {
         Ok(String::from_utf8(out)?)
     }
 
-    fn json(arguments: &[&str]) -> serde_json::Value {
+    fn json(arguments: &[&str]) -> Value {
         serde_json::from_str(&output(arguments).unwrap()).unwrap()
     }
 
@@ -359,8 +397,26 @@ mod tests {
     }
 
     #[test]
+    fn an_array_says_what_lines_say() {
+        let (_lines, lines) =
+            file(b"{\"source\": \"a\", \"destination\": 1}\n{\"src\": 2, \"dst\": \"b\"}\n");
+        let (_array, array) =
+            file(b"[{\"source\": \"a\", \"destination\": 1},\n{\"src\": 2, \"dst\": \"b\"}]");
+        assert_eq!(json(&[&lines, "--json"]), json(&[&array, "--json"]));
+        let (_empty, empty) = file(b"[]");
+        assert_eq!(json(&[&empty, "--json"])["paths"], 0);
+    }
+
+    #[test]
     fn what_is_wrong_is_said_and_is_the_input_s_fault() {
-        let cases: [(&[u8], &[&str], &str); 7] = [
+        let cases: [(&[u8], &[&str], &str); 10] = [
+            (
+                b"[{\"src\": 1, \"dst\": 2}, {\"dst\": 2}]",
+                &[],
+                "object 2: `source` is missing",
+            ),
+            (b"[1, ", &[], "not an array of objects"),
+            (b"[[]]", &[], "object 1: `source` is missing"),
             (b"1 2", &[], "no partitioning is named"),
             (b"1 2", &["--partition", "best"], "--partition: partition `best`"),
             (b"1 (2", &[], "line 1, column 3"),

@@ -5,6 +5,7 @@
 //! /run/perturb/lock            held by a command that changes the registry
 //! /run/perturb/ID/record.json  what it is
 //! /run/perturb/ID/owner        locked by the controller as long as it lives
+//! /run/perturb/ID/requests     locked by whoever reads its log of requests
 //! ```
 //!
 //! Nothing is pinned: programs and maps live as long as the controller, and other commands reach the
@@ -156,6 +157,12 @@ impl Record {
     /// Claims it for this process, as long as the lock is kept.
     pub fn own(&self) -> Result<Option<Flock<File>>> {
         let path = self.directory().join("owner");
+        lock(&path, FlockArg::LockExclusiveNonblock)
+    }
+
+    /// Claims its log of requests, which has one reader at a time; `None` if another process reads it.
+    pub fn claim_requests(&self) -> Result<Option<Flock<File>>> {
+        let path = self.directory().join("requests");
         lock(&path, FlockArg::LockExclusiveNonblock)
     }
 

@@ -174,6 +174,7 @@ pub struct Events {
     pub foreign: u64,
     pub no_instance: u64,
     pub inconsistent: u64,
+    pub unlogged: u64,
 }
 
 /// Quantiles of lateness.
@@ -265,6 +266,7 @@ impl Report {
                 foreign: count(Event::Foreign),
                 no_instance: count(Event::NoInstance),
                 inconsistent: count(Event::Inconsistent),
+                unlogged: count(Event::Unlogged),
             },
             held: if record.pacer == pacer_name(Pacer::User) {
                 Some(Held {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 1;
+pub const ABI_VERSION: u64 = 2;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -69,8 +69,11 @@ pub const CONTROL_GENERATION: u32 = 0;
 pub const CONTROL_LEASE: u32 = 1;
 /// Index of [`ABI_VERSION`] in the CONTROL map, written by the controller that made the maps.
 pub const CONTROL_VERSION: u32 = 2;
+/// Index in the CONTROL map of the time, CLOCK_MONOTONIC ns, until which the programs log requests ([`Request`]): who
+/// reads the log keeps putting it off; 0 if nobody does.
+pub const CONTROL_WATCH: u32 = 3;
 /// Elements of the CONTROL map.
-pub const CONTROL_LEN: u32 = 3;
+pub const CONTROL_LEN: u32 = 4;
 
 /// Split super-packets into wire packets before the fold ([`Settings::flags`]).
 pub const SETTING_EXACT: u32 = 1;
@@ -241,6 +244,41 @@ pub struct FlowKey {
     pub mark: u32,
     /// [`Direction`].
     pub direction: u32,
+}
+
+/// Flows in the NOTED map: the last ones that were classified.
+pub const NOTED_FLOWS: u32 = 16_384;
+
+/// What is noted of a flow when its first packet is classified: value of the NOTED map, whose key is the
+/// [`FlowKey`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct FlowNote {
+    /// When that was, CLOCK_MONOTONIC ns.
+    pub first: u64,
+    /// Its class; that of the profile in force when it was classified last.
+    pub class: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Bytes of the REQUESTS ring buffer: 26,214 requests.
+pub const REQUEST_BYTES: u32 = 1 << 21;
+
+/// A packet that enters the emulation, as logged while somebody reads the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Request {
+    /// When it came, CLOCK_MONOTONIC ns.
+    pub time: u64,
+    /// Wire bytes.
+    pub bytes: u64,
+    /// Whose it is.
+    pub key: FlowKey,
+    /// Wire packets.
+    pub segments: u32,
+    /// Its class.
+    pub class: u32,
 }
 
 /// Key of a server's instance (scope `interface`, `host` or `flow`).
@@ -439,10 +477,12 @@ pub enum Event {
     NoInstance = 19,
     /// The tables contradict themselves (an index that leads nowhere); passed.
     Inconsistent = 20,
+    /// Not logged: whoever reads the log of requests is too slow.
+    Unlogged = 21,
 }
 
 /// Number of events.
-pub const EVENTS: u32 = 21;
+pub const EVENTS: u32 = 22;
 
 /// Counters of a class in one direction, per CPU. Index: `direction * (MAX_CLASSES) + class`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, os::fd::AsFd as _};
 
 use aya::{
     Pod,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
 };
 use perturb_common::abi::{
-    Attachment, Bound, Class, ClassCounters, InstanceKey, JitterTable, NEAR_INTERFACES, NthKey, Path,
-    RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Span,
+    Attachment, Bound, Class, ClassCounters, FlowKey, FlowNote, InstanceKey, JitterTable, NEAR_INTERFACES,
+    NthKey, Path, Request, RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Span,
 };
 
 use serde::{Deserialize, Serialize};
@@ -122,15 +122,7 @@ impl Maps {
     /// Those of an emulation that another process owns, by the numbers it recorded. The kernel may have
     /// given a number to another map since its owner died; the name tells.
     pub fn by_id(ids: &MapIds) -> Result<Self, MapsError> {
-        Self::open(|name| {
-            let id = *ids.0.get(name).ok_or(MapsError::Missing(name))?;
-            let failed = |source| MapsError::Map { name, source };
-            let data = MapData::from_id(id).map_err(failed)?;
-            if data.info().map_err(failed)?.name_as_str() != Some(name) {
-                return Err(MapsError::Replaced { name, id });
-            }
-            Ok(data)
-        })
+        Self::open(|name| by_id(ids, name))
     }
 
     /// The numbers of a loaded object's maps.
@@ -143,8 +135,62 @@ impl Maps {
             let info = data.info().map_err(|source| MapsError::Map { name, source })?;
             Ok((name.to_string(), info.id()))
         };
-        Self::NAMES.iter().map(id).collect::<Result<_, _>>().map(MapIds)
+        Self::NAMES
+            .iter()
+            .chain(&[NOTED, Requests::NAME])
+            .map(id)
+            .collect::<Result<_, _>>()
+            .map(MapIds)
     }
+}
+
+const NOTED: &str = "NOTED";
+
+/// What the programs of an emulation that another process owns have noted of flows.
+pub fn noted(ids: &MapIds) -> Result<Vec<(FlowKey, FlowNote)>, MapsError> {
+    let failed = |source| MapsError::Map { name: NOTED, source };
+    let map: HashMap<MapData, Wire<FlowKey>, Wire<FlowNote>> = Map::from_map_data(by_id(ids, NOTED)?)
+        .and_then(HashMap::try_from)
+        .map_err(failed)?;
+    // A flow whose place another one takes meanwhile is missing.
+    Ok(map.iter().flatten().map(|(key, note)| (key.0, note.0)).collect())
+}
+
+/// The log of requests. It has one reader at a time: what one takes, another does not see.
+pub struct Requests(RingBuf<MapData>);
+
+impl Requests {
+    const NAME: &'static str = "REQUESTS";
+
+    /// That of an emulation that another process owns.
+    pub fn by_id(ids: &MapIds) -> Result<Self, MapsError> {
+        Map::from_map_data(by_id(ids, Self::NAME)?)
+            .and_then(RingBuf::try_from)
+            .map(Self)
+            .map_err(|source| MapsError::Map {
+                name: Self::NAME,
+                source,
+            })
+    }
+
+    /// Takes the next request, if there is one.
+    pub fn take(&mut self) -> Option<Request> {
+        let item = self.0.next()?;
+        let bytes: &[u8; size_of::<Request>()] = item.first_chunk()?;
+        // SAFETY: the programs write nothing else there, any bytes are a valid request, and the read is unaligned.
+        Some(unsafe { bytes.as_ptr().cast::<Request>().read_unaligned() })
+    }
+}
+
+/// The map that another process recorded under this name.
+fn by_id(ids: &MapIds, name: &'static str) -> Result<MapData, MapsError> {
+    let id = *ids.0.get(name).ok_or(MapsError::Missing(name))?;
+    let failed = |source| MapsError::Map { name, source };
+    let data = MapData::from_id(id).map_err(failed)?;
+    if data.info().map_err(failed)?.name_as_str() != Some(name) {
+        return Err(MapsError::Replaced { name, id });
+    }
+    Ok(data)
 }
 
 /// The kernel's numbers of the maps, by name.
@@ -153,6 +199,14 @@ impl Maps {
 pub struct MapIds(BTreeMap<String, u32>);
 
 impl MapIds {
+    /// Whether the emulation notes flows and logs requests: not if an older perturb made it.
+    #[must_use]
+    pub fn has_flows(&self) -> bool {
+        [NOTED, Requests::NAME]
+            .iter()
+            .all(|name| self.0.contains_key(*name))
+    }
+
     /// Whether a map is among them.
     #[must_use]
     pub fn contains(&self, id: u32) -> bool {
@@ -162,7 +216,11 @@ impl MapIds {
 
 fn data(map: &Map) -> Option<&MapData> {
     match map {
-        Map::Array(data) | Map::HashMap(data) | Map::LruHashMap(data) | Map::PerCpuArray(data) => Some(data),
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::LruHashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::RingBuf(data) => Some(data),
         _ => None,
     }
 }

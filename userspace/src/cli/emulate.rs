@@ -19,7 +19,7 @@ use crate::{
         clear,
         setup::{Conduct, Prepared},
     },
-    lab, registry,
+    flows, lab, registry,
     report::Report,
 };
 
@@ -93,6 +93,13 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
 }
 
 pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
+    if args.flows {
+        match args.watch {
+            Some(period) => runtime()?.block_on(flows::watch(period, args.json))?,
+            None => flows::list(args.json, &mut std::io::stdout().lock())?,
+        }
+        return Ok(DONE);
+    }
     if let Some(period) = args.watch {
         watch(args, period)?;
         return Ok(DONE);
