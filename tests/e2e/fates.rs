@@ -202,18 +202,23 @@ fn marks(setting: &Setting) -> Result<()> {
     };
     let (trace, report) = through(setting, profile, &plan)?;
     ensure!(trace.lost().is_empty(), "{} lost", trace.lost().len());
+    let over = backlogs_ms(&trace.sent, 83.36);
     for receipt in &trace.received {
-        let expected = if receipt.number % 10 >= 7 { CE } else { ECT0 };
+        let over = over[receipt.number] - 540.0;
+        // Between the reading of the clock and the program a busy machine takes its time.
+        let expected = if over > 0.0 { CE } else { ECT0 };
         ensure!(
-            receipt.tos == expected,
-            "datagram {} has ECN {}",
+            receipt.tos == expected || over.abs() < 20.0,
+            "datagram {} has ECN {}, {over:.1} ms over the threshold",
             receipt.number,
             receipt.tos
         );
     }
+    let marked = trace.received.iter().filter(|receipt| receipt.tos == CE).count();
+    ensure!(marked >= 3, "{marked} marked");
     ensure!(
-        report["events"]["marked"] == 9,
-        "counted {}",
+        report["events"]["marked"] == marked,
+        "counted {} of {marked}",
         report["events"]["marked"]
     );
     let (trace, report) = through(setting, profile, &Plan { tos: 0, ..plan })?;
@@ -221,12 +226,29 @@ fn marks(setting: &Setting) -> Result<()> {
         trace.received.iter().all(|receipt| receipt.tos == 0),
         "a datagram without ECN was marked"
     );
+    let capable = &report["events"]["not_ecn_capable"];
+    let over = backlogs_ms(&trace.sent, 83.36);
+    let count = |threshold: f64| over.iter().filter(|&&backlog| backlog > threshold).count() as u64;
     ensure!(
-        report["events"]["not_ecn_capable"] == 9,
-        "counted {}",
-        report["events"]["not_ecn_capable"]
+        capable
+            .as_u64()
+            .is_some_and(|counted| (count(560.0)..=count(520.0)).contains(&counted)),
+        "counted {capable}"
     );
     Ok(())
+}
+
+/// The backlog that each datagram finds at a server that takes so many milliseconds for one.
+fn backlogs_ms(sent: &[u64], service_ms: f64) -> Vec<f64> {
+    let mut free = 0.0_f64;
+    sent.iter()
+        .map(|&sent| {
+            let sent = sent as f64 / 1e6;
+            let start = free.max(sent);
+            free = start + service_ms;
+            start - sent
+        })
+        .collect()
 }
 
 /// A datagram every 500 µs, moved by up to 2 ms either way.
