@@ -404,7 +404,8 @@ mod tests {
             file(b"[{\"source\": \"a\", \"destination\": 1},\n{\"src\": 2, \"dst\": \"b\"}]");
         assert_eq!(json(&[&lines, "--json"]), json(&[&array, "--json"]));
         let (_empty, empty) = file(b"[]");
-        assert_eq!(json(&[&empty, "--json"])["paths"], 0);
+        let error = output(&[&empty]).unwrap_err();
+        assert!(format!("{error:#}").contains("no requests"), "{error:#}");
     }
 
     #[test]

@@ -6,17 +6,21 @@
 //!      ├──◄ rings in shared memory, one per process (spool)
 //!      ├──► assembler ──► file of JSON lines
 //!      └──► whoever connects (serve), while the program runs
+//!
+//! perturb trace --to, on each machine ──► records (wire) ──► perturb trace --merge: the assembler and what follows it
 //! ```
 
 mod assembler;
 mod collective;
 mod line;
+mod merge;
 mod overhead;
 mod ranks;
 mod run;
 mod serve;
 mod spool;
 mod streams;
+mod wire;
 
 use std::ffi::OsString;
 use std::io;
@@ -37,6 +41,9 @@ Examples:
   perturb predict whatif run.yaml --events /tmp/events.sock --follow
   perturb trace -- perturb run --mpi lan.yaml --hosts 4 -- ./solver   ranks on private hosts
   perturb run lan.yaml -- perturb trace -- sh -c './server & perturb on h2 -- ./client'
+  perturb trace --merge tcp:0.0.0.0:7000 --senders 2 --scenario run.yaml
+                                                               one trace of two machines, on each of which runs
+  perturb trace --to tcp:collector:7000 -- ./program
   perturb trace --overhead 5 -- ./program                      what tracing costs: 5 runs with and 5 without
 
 Processes are named by their ranks (MPI) or as PROGRAM.N, the N-th of its name; further threads of them that
@@ -52,6 +59,16 @@ pub struct TraceArgs {
     /// Also give the events to whoever connects here, as they happen: a Unix socket's path, or tcp:HOST:PORT.
     #[arg(long, value_name = "ADDRESS")]
     pub collect: Option<Address>,
+    /// Only send what is recorded to the `perturb trace --merge` that listens there: a Unix socket's path, or
+    /// tcp:HOST:PORT.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["collect", "scenario", "overhead", "json"])]
+    pub to: Option<Address>,
+    /// Run nothing, but make one trace of what `perturb trace --to` sends from several machines.
+    #[arg(long, value_name = "ADDRESS", requires = "senders", conflicts_with_all = ["to", "overhead", "layer", "command"])]
+    pub merge: Option<Address>,
+    /// With --merge: how many will send; the trace ends with the last of them.
+    #[arg(long, value_name = "N", requires = "merge", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub senders: Option<u32>,
     /// Write an input for `perturb predict whatif`: every process on a processor of its own, messages that take
     /// no time; edit the groups and the network.
     #[arg(long, value_name = "FILE")]
@@ -67,7 +84,7 @@ pub struct TraceArgs {
     #[arg(long)]
     pub json: bool,
     /// The command and its arguments.
-    #[arg(last = true, required = true)]
+    #[arg(last = true, required_unless_present = "merge")]
     pub command: Vec<OsString>,
 }
 
@@ -106,6 +123,17 @@ pub enum TraceError {
     /// The address of --collect.
     #[error("--collect: listening: {0}")]
     Listen(io::Error),
+    /// The address of --merge.
+    #[error("--merge: waiting for `perturb trace --to`: {0}")]
+    Merge(io::Error),
+    /// The collector.
+    #[error("--to {address}: {source}; is `perturb trace --merge` running there?")]
+    Send {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
     /// The directory for the rings and the library.
     #[error("making a directory for the traced processes in {path}: {source}")]
     Directory {
@@ -135,6 +163,15 @@ pub enum TraceError {
 /// # Errors
 /// What went wrong, but for the command itself.
 pub fn run(args: &TraceArgs, out: &mut dyn io::Write) -> anyhow::Result<u8> {
+    if let (Some(address), Some(senders)) = (&args.merge, args.senders) {
+        merge::merge(args, address, senders)?.print(args.json, out)?;
+        return Ok(0);
+    }
+    if let Some(address) = &args.to {
+        let (code, records, processes) = run::sent(args, address)?;
+        eprintln!("perturb: {records} records of {processes} processes are at {address}");
+        return Ok(code);
+    }
     match args.overhead {
         Some(runs) => overhead::measure(args, runs, out),
         None => {

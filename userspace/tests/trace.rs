@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -22,6 +22,8 @@ const PERTURB: &str = env!("CARGO_BIN_EXE_perturb");
 const ROLE: &str = "PERTURB_TRACE_TEST_ROLE";
 /// Bytes of a message.
 const SIZE: usize = 3000;
+/// How long a program waits for another one.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 // The traced programs.
 
@@ -34,7 +36,10 @@ fn echo(mut stream: TcpStream) {
 }
 
 fn ping(port: u16, rounds: u32, pause: Duration) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    pings(TcpStream::connect(("127.0.0.1", port)).unwrap(), rounds, pause);
+}
+
+fn pings(mut stream: TcpStream, rounds: u32, pause: Duration) {
     stream.set_nodelay(true).unwrap();
     let mut message = [7; SIZE];
     for _ in 0..rounds {
@@ -93,6 +98,17 @@ fn traced_program() {
             nix::sys::signal::kill(nix::unistd::getpid(), nix::sys::signal::Signal::SIGKILL).unwrap();
         }
         "threads" => threads(&listener, port),
+        "serve-hosts" => echo(TcpListener::bind("[::]:4900").unwrap().accept().unwrap().0),
+        "ping-host" => {
+            let start = Instant::now();
+            let stream = loop {
+                match TcpStream::connect((words[1], 4900)) {
+                    Err(_) if start.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
+                    connected => break connected.unwrap(),
+                }
+            };
+            pings(stream, argument(2), Duration::ZERO);
+        }
         other => panic!("{other}"),
     }
 }
@@ -294,6 +310,63 @@ fn the_prediction_runs_while_the_program_does() {
         (&Value::from(true), &Value::from(80))
     );
     assert!(!socket.exists());
+}
+
+/// Two machines, which are private hosts here: a server on one, a client on the other, a trace of both on a third.
+#[test]
+fn one_trace_of_two_machines() {
+    const TEST: &str = "one_trace_of_two_machines";
+    const SCRIPT: &str = r#"
+        "$PERTURB" trace --merge tcp:[::]:4901 --senders 2 --out "$FOLDER/trace.jsonl" \
+            --scenario "$FOLDER/scenario.yaml" --json > "$FOLDER/report" &
+        merge=$!
+        send() { exec "$PERTURB" on $1 -- env PERTURB_TRACE_TEST_ROLE="$2" "$PERTURB" trace --to tcp:h1:4901 -- \
+            "$PROGRAM" --exact traced_program > "$FOLDER/$1"; }
+        send h2 serve-hosts &
+        server=$!
+        (send h3 "ping-host h2 50") || exit 10
+        wait $server || exit 11
+        wait $merge || exit 12
+    "#;
+    if !nix::unistd::geteuid().is_root() {
+        return skip(TEST, "private hosts need root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("lan.yaml");
+    fs::write(&profile, "version: 1\nlatency: 1ms\n").unwrap();
+    let mut run = Command::new(PERTURB);
+    run.args(["run", "--hosts", "3"])
+        .arg(&profile)
+        .args(["--", "sh", "-c", SCRIPT]);
+    run.env("PERTURB", PERTURB).env("FOLDER", folder.path());
+    run.env("PROGRAM", env::current_exe().unwrap());
+    let output = finished(&mut run);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("built without its eBPF programs") {
+        return skip(TEST, "perturb was built without its eBPF programs");
+    }
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&fs::read(folder.path().join("report")).unwrap()).unwrap();
+    let mut hosts: Vec<&Value> = report["processes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|process| &process["host"])
+        .collect();
+    hosts.sort_by_key(|host| host.as_str());
+    assert_eq!(hosts, ["h2", "h3"], "{report}");
+    assert_eq!((&report["outside"], &report["lost"]), (&0.into(), &0.into()));
+    // What one machine sent is what the other received.
+    let trace = events(folder.path());
+    let names = |kind: &str| {
+        let of_kind = trace.iter().filter(|event| event["type"] == kind);
+        let mut names: Vec<u64> = of_kind.map(|event| event["message"].as_u64().unwrap()).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(names("send"), (0..100).collect::<Vec<u64>>());
+    assert_eq!(names("send"), names("end_recv"));
+    assert_eq!(predict(folder.path())["messages"]["remote"], 100);
 }
 
 #[test]

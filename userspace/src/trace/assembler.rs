@@ -76,7 +76,7 @@ pub(super) struct Assembler {
     order: Vec<ThreadId>,
     queues: BTreeMap<ThreadId, Queue>,
     streams: Streams<ThreadId>,
-    hosts: Vec<String>,
+    hosts: Vec<(u32, String)>,
     programs: HashMap<String, u32>,
     /// Members of communicators, numbered; and sends less receives per channel.
     labels: HashMap<Vec<u32>, u32>,
@@ -85,7 +85,8 @@ pub(super) struct Assembler {
     lines: Lines,
     /// Sends and receives whose other end is not traced.
     pub(super) outside: u64,
-    pub(super) span_ns: Option<(u64, u64)>,
+    /// First and last time, by machine: their clocks differ.
+    spans: HashMap<u32, (u64, u64)>,
 }
 
 /// A record, and the end of a connection that its descriptor meant when it was written.
@@ -117,28 +118,24 @@ impl Assembler {
             ranks: HashMap::new(),
             lines: Lines::default(),
             outside: 0,
-            span_ns: None,
+            spans: HashMap::new(),
         }
     }
 
     /// A new process; its number is that of the call. An earlier one of the same number has run another
     /// program (exec) or has ended.
     pub(super) fn source(&mut self, writer: Writer) {
-        let host = match self.hosts.iter().position(|host| *host == writer.host) {
+        let name = (writer.machine, writer.host.clone());
+        let host = match self.hosts.iter().position(|host| *host == name) {
             Some(known) => known,
             None => {
-                self.hosts.push(writer.host.clone());
+                self.hosts.push(name);
                 self.hosts.len() - 1
             }
         } as u64;
-        let id = (writer.pid, writer.pid_namespace);
+        let id = |writer: &Writer| (writer.machine, writer.pid, writer.pid_namespace);
         let earlier: Vec<usize> = (0..self.sources.len())
-            .filter(|&index| {
-                (
-                    self.sources[index].writer.pid,
-                    self.sources[index].writer.pid_namespace,
-                ) == id
-            })
+            .filter(|&index| id(&self.sources[index].writer) == id(&writer))
             .collect();
         self.sources.push(Source {
             writer,
@@ -164,7 +161,10 @@ impl Assembler {
 
     /// A record of the source of this number.
     pub(super) fn record(&mut self, source: usize, record: Record, now_ns: u64) {
-        let (first, last) = self.span_ns.get_or_insert((record.time_ns, record.time_ns));
+        let (first, last) = self
+            .spans
+            .entry(self.sources[source].writer.machine)
+            .or_insert((record.time_ns, record.time_ns));
         (*first, *last) = ((*first).min(record.time_ns), (*last).max(record.time_ns));
         let id = (source, record.thread);
         // What descriptors mean changes in the order of the process's records, whichever thread waits.
@@ -227,7 +227,11 @@ impl Assembler {
     fn descriptors(&mut self, id: ThreadId, record: &Record) -> bool {
         let source = &mut self.sources[id.0];
         let [descriptor, high, low, cookie] = record.words;
-        let place = Place::new([high, low], record.small, source.writer.net_namespace);
+        let place = Place::new(
+            [high, low],
+            record.small,
+            (source.writer.machine, source.writer.net_namespace),
+        );
         match Kind::of(record.kind) {
             Some(Kind::Local) => {
                 source.opening.insert(id.1, place);

@@ -14,8 +14,9 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use super::assembler::{Assembler, ProcessReport};
-use super::serve::Server;
+use super::serve::{Address, Server};
 use super::spool::Spool;
+use super::wire::Sender;
 use super::{TraceArgs, TraceError};
 
 /// The interposition library, which the build script compiles.
@@ -52,6 +53,31 @@ fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok
 }
 
 impl Report {
+    /// Of what was assembled; by ring, what recording an event costs and how many there were.
+    pub(super) fn of(
+        args: &TraceArgs,
+        assembler: &Assembler,
+        elapsed: Duration,
+        costs: &[(u64, u64)],
+        lost: u64,
+    ) -> Self {
+        // The time that recording took is that of the process with the most of it.
+        let recording = costs
+            .iter()
+            .map(|(cost_ns, count)| (cost_ns * count) as f64 / 1e9)
+            .fold(0.0, f64::max);
+        Self {
+            elapsed,
+            traced_us: assembler.span_ns() as f64 / 1e3,
+            events: assembler.events(),
+            recording_percent: 100.0 * recording / elapsed.as_secs_f64().max(f64::MIN_POSITIVE),
+            outside: assembler.outside,
+            lost,
+            processes: assembler.processes(),
+            out: args.out.clone(),
+        }
+    }
+
     /// For people on standard error, for machines on standard output.
     pub(super) fn print(&self, json: bool, out: &mut dyn io::Write) -> anyhow::Result<()> {
         if json {
@@ -104,40 +130,16 @@ pub(super) fn untraced(args: &TraceArgs) -> Result<(u8, Duration), TraceError> {
 pub(super) fn traced(args: &TraceArgs) -> Result<(u8, Report), TraceError> {
     let place = Place::make()?;
     let mut trace = Trace::create(args)?;
-    let preload = preload(&place.library);
-    let environment = [
-        ("LD_PRELOAD", preload.as_os_str()),
-        (perturb_trace::DIRECTORY_VARIABLE, place.rings.path().as_os_str()),
-        (perturb_trace::LAYER_VARIABLE, OsStr::new(args.layer.name())),
-    ];
     let start = Instant::now();
-    let mut child = start_command(args, &environment)?;
-    let signals = Signals::install();
     let mut collector = Collector::new(place.rings.path(), start);
-    let mut ended: Option<(std::process::ExitStatus, Duration)> = None;
-    loop {
-        signals.pass_on(&child);
-        if ended.is_none()
-            && let Some(status) = child.try_wait().map_err(TraceError::Wait)?
-        {
-            ended = Some((status, start.elapsed()));
-        }
+    let (status, elapsed) = follow(args, &place, start, || {
         let taken = collector.pass()?;
         trace.append(&collector.assembler.take_lines())?;
-        match ended {
-            Some((_, time)) if taken == 0 || start.elapsed() > time + AFTERWARDS => break,
-            _ if taken < perturb_trace::record::CAPACITY / 8 => std::thread::sleep(PAUSE),
-            _ => {}
-        }
-    }
+        Ok(taken)
+    })?;
     let lost = collector.finish()?;
     trace.append(&collector.assembler.take_lines())?;
     trace.finish()?;
-    // The loop ends only once the command has.
-    let (status, elapsed) = match ended {
-        Some(ended) => ended,
-        None => (child.wait().map_err(TraceError::Wait)?, start.elapsed()),
-    };
     let report = collector.report(args, elapsed, lost);
     if let Some(path) = &args.scenario {
         std::fs::write(path, scenario(&report, args)).map_err(|source| TraceError::Write {
@@ -146,6 +148,75 @@ pub(super) fn traced(args: &TraceArgs) -> Result<(u8, Report), TraceError> {
         })?;
     }
     Ok((perturb_sandbox::exit_code(status), report))
+}
+
+/// Runs the command and sends its records to a collector: exit code, and how many records of how many processes.
+pub(super) fn sent(args: &TraceArgs, address: &Address) -> Result<(u8, u64, usize), TraceError> {
+    let failed = |source| TraceError::Send {
+        address: address.to_string(),
+        source,
+    };
+    let mut sender = Sender::connect(address).map_err(failed)?;
+    let place = Place::make()?;
+    let mut spool = Spool::new(place.rings.path());
+    let mut total = 0;
+    let mut pass = |spool: &mut Spool| -> Result<u64, TraceError> {
+        let known = spool.rings.len();
+        spool.scan()?;
+        for ring in &spool.rings[known..] {
+            sender.process(&ring.writer);
+        }
+        let mut most = 0;
+        for (ring, number) in spool.rings.iter_mut().zip(0..) {
+            let mut records = Vec::new();
+            most = most.max(ring.drain(|record| records.push(record)));
+            total += records.len() as u64;
+            for records in records.chunks(perturb_trace::record::CAPACITY as usize) {
+                sender.records(number, records);
+            }
+        }
+        Ok(most)
+    };
+    let (status, _) = follow(args, &place, Instant::now(), || pass(&mut spool))?;
+    let lost = spool.rings.iter().map(super::spool::Ring::close).sum();
+    pass(&mut spool)?;
+    sender.end(lost).map_err(failed)?;
+    Ok((perturb_sandbox::exit_code(status), total, spool.rings.len()))
+}
+
+/// Runs the command with the library preloaded and looks at the rings (`pass`, which says how many records one had at
+/// most) until it has ended and they are quiet: how it ended, and when.
+fn follow(
+    args: &TraceArgs,
+    place: &Place,
+    start: Instant,
+    mut pass: impl FnMut() -> Result<u64, TraceError>,
+) -> Result<(std::process::ExitStatus, Duration), TraceError> {
+    let preload = preload(&place.library);
+    let environment = [
+        ("LD_PRELOAD", preload.as_os_str()),
+        (perturb_trace::DIRECTORY_VARIABLE, place.rings.path().as_os_str()),
+        (perturb_trace::LAYER_VARIABLE, OsStr::new(args.layer.name())),
+    ];
+    let mut child = start_command(args, &environment)?;
+    let signals = Signals::install();
+    let mut ended: Option<(std::process::ExitStatus, Duration)> = None;
+    loop {
+        signals.pass_on(&child);
+        if ended.is_none()
+            && let Some(status) = child.try_wait().map_err(TraceError::Wait)?
+        {
+            ended = Some((status, start.elapsed()));
+        }
+        let taken = pass()?;
+        match ended {
+            Some((status, time)) if taken == 0 || start.elapsed() > time + AFTERWARDS => {
+                return Ok((status, time));
+            }
+            _ if taken < perturb_trace::record::CAPACITY / 8 => std::thread::sleep(PAUSE),
+            _ => {}
+        }
+    }
 }
 
 /// Directories that the traced processes need.
@@ -262,7 +333,7 @@ impl Drop for Signals {
 }
 
 /// The file, and those who follow it.
-struct Trace {
+pub(super) struct Trace {
     /// What readers are served from; the output itself if it is a file.
     file: Option<File>,
     is_output: bool,
@@ -272,7 +343,7 @@ struct Trace {
 }
 
 impl Trace {
-    fn create(args: &TraceArgs) -> Result<Self, TraceError> {
+    pub(super) fn create(args: &TraceArgs) -> Result<Self, TraceError> {
         let failed = |source| TraceError::Write {
             path: args.out.clone(),
             source,
@@ -303,7 +374,7 @@ impl Trace {
         })
     }
 
-    fn append(&mut self, lines: &[u8]) -> Result<(), TraceError> {
+    pub(super) fn append(&mut self, lines: &[u8]) -> Result<(), TraceError> {
         if lines.is_empty() {
             return Ok(());
         }
@@ -325,7 +396,7 @@ impl Trace {
         Ok(())
     }
 
-    fn finish(self) -> Result<(), TraceError> {
+    pub(super) fn finish(self) -> Result<(), TraceError> {
         if let Some(server) = self.server {
             server.finish();
         }
@@ -384,30 +455,14 @@ impl Collector {
     }
 
     fn report(&self, args: &TraceArgs, elapsed: Duration, lost: u64) -> Report {
-        // The time that recording took is that of the process with the most of it.
-        let recording = self
-            .spool
-            .rings
-            .iter()
-            .zip(&self.records)
-            .map(|(ring, count)| (ring.writer.cost_ns * count) as f64 / 1e9)
-            .fold(0.0, f64::max);
-        let traced = self.assembler.span_ns.map_or(0, |(first, last)| last - first);
-        Report {
-            elapsed,
-            traced_us: traced as f64 / 1e3,
-            events: self.assembler.events(),
-            recording_percent: 100.0 * recording / elapsed.as_secs_f64(),
-            outside: self.assembler.outside,
-            lost,
-            processes: self.assembler.processes(),
-            out: args.out.clone(),
-        }
+        let rings = self.spool.rings.iter().zip(&self.records);
+        let costs: Vec<(u64, u64)> = rings.map(|(ring, count)| (ring.writer.cost_ns, *count)).collect();
+        Report::of(args, &self.assembler, elapsed, &costs, lost)
     }
 }
 
 /// An input for the what-if model, to be edited.
-fn scenario(report: &Report, args: &TraceArgs) -> String {
+pub(super) fn scenario(report: &Report, args: &TraceArgs) -> String {
     let mut text = String::from("# Which processes share a processor. Here every one has its own.\ngroups:");
     text.push_str(if report.processes.is_empty() {
         " []\n"

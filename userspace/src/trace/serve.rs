@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -24,6 +24,15 @@ pub enum Address {
     Unix(PathBuf),
     /// `tcp:HOST:PORT`.
     Tcp(String),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => path.display().fmt(out),
+            Self::Tcp(address) => write!(out, "tcp:{address}"),
+        }
+    }
 }
 
 /// Not an address.
@@ -60,6 +69,16 @@ enum Listener {
     Tcp(TcpListener),
 }
 
+/// Listens at a path, also where a socket was left behind; a file is not removed.
+pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
+    if path.metadata().is_ok_and(|found| found.file_type().is_socket())
+        && std::os::unix::net::UnixStream::connect(path).is_err()
+    {
+        std::fs::remove_file(path)?;
+    }
+    UnixListener::bind(path)
+}
+
 /// How far the trace has come.
 #[derive(Debug, Default)]
 struct Progress {
@@ -79,15 +98,7 @@ impl Server {
     /// Listens; `trace` is the file that is being written.
     pub(super) fn start(address: &Address, trace: File) -> io::Result<Self> {
         let (listener, path) = match address {
-            Address::Unix(path) => {
-                // One that was left behind; a file is not removed.
-                if path.metadata().is_ok_and(|found| found.file_type().is_socket())
-                    && std::os::unix::net::UnixStream::connect(path).is_err()
-                {
-                    std::fs::remove_file(path)?;
-                }
-                (Listener::Unix(UnixListener::bind(path)?), Some(path.clone()))
-            }
+            Address::Unix(path) => (Listener::Unix(listen(path)?), Some(path.clone())),
             Address::Tcp(address) => (Listener::Tcp(TcpListener::bind(address.as_str())?), None),
         };
         let progress = Arc::new((Mutex::new(Progress::default()), Condvar::new()));

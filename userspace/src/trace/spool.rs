@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use perturb_trace::record::{CAPACITY, Header, MAGIC, RECORDS, Record, SIZE, Slot, VERSION};
+use serde::{Deserialize, Serialize};
 
 /// Why rings cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +41,11 @@ pub enum SpoolError {
 }
 
 /// Who writes a ring.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Writer {
+    /// Which machine it runs on; 0 unless traces are merged.
+    #[serde(skip)]
+    pub(super) machine: u32,
     /// In its own PID namespace.
     pub(super) pid: u32,
     pub(super) pid_namespace: u64,
@@ -135,6 +139,7 @@ impl Ring {
             address,
             taken: 0,
             writer: Writer {
+                machine: 0,
                 pid: 0,
                 pid_namespace: 0,
                 net_namespace: 0,
@@ -158,6 +163,7 @@ impl Ring {
             String::from_utf8_lossy(&bytes[..end]).into_owned()
         };
         ring.writer = Writer {
+            machine: 0,
             pid: header.pid,
             pid_namespace: header.pid_namespace,
             net_namespace: header.net_namespace,

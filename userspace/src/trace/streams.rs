@@ -20,18 +20,21 @@ pub(super) type Cookie = (u64, u64);
 pub(super) struct Place {
     pub(super) address: [u64; 2],
     pub(super) port: u16,
-    pub(super) namespace: u64,
+    pub(super) namespace: Namespace,
 }
+
+/// A network namespace: its machine and its number there.
+pub(super) type Namespace = (u32, u64);
 
 impl Place {
     /// Of an address in a namespace.
-    pub(super) fn new(address: [u64; 2], port: u16, namespace: u64) -> Self {
+    pub(super) fn new(address: [u64; 2], port: u16, namespace: Namespace) -> Self {
         // ::1, and 127.0.0.0/8 as IPv6 writes it.
         let local = address == [0, 1] || (address[0] == 0 && address[1] >> 24 == 0x00ff_ff7f);
         Self {
             address,
             port,
-            namespace: if local { namespace } else { 0 },
+            namespace: if local { namespace } else { (0, 0) },
         }
     }
 }
@@ -152,7 +155,7 @@ mod tests {
     use super::*;
 
     fn place(port: u16) -> Place {
-        Place::new([0, 0xffff_0a4d_0001], port, 7)
+        Place::new([0, 0xffff_0a4d_0001], port, (0, 7))
     }
 
     fn connection() -> (Streams<&'static str>, EndId, EndId) {
@@ -203,8 +206,9 @@ mod tests {
     #[test]
     fn loopback_is_private_to_its_namespace() {
         let lo = [0, 0x0000_ffff_7f00_0001];
-        assert_ne!(Place::new(lo, 80, 1), Place::new(lo, 80, 2));
-        assert_ne!(Place::new([0, 1], 80, 1), Place::new([0, 1], 80, 2));
-        assert_eq!(Place::new([1, 1], 80, 1), Place::new([1, 1], 80, 2));
+        assert_ne!(Place::new(lo, 80, (0, 1)), Place::new(lo, 80, (0, 2)));
+        assert_ne!(Place::new([0, 1], 80, (0, 1)), Place::new([0, 1], 80, (0, 2)));
+        assert_ne!(Place::new(lo, 80, (0, 1)), Place::new(lo, 80, (1, 1)));
+        assert_eq!(Place::new([1, 1], 80, (0, 1)), Place::new([1, 1], 80, (1, 2)));
     }
 }

@@ -21,6 +21,12 @@ pub struct ProcessReport {
 }
 
 impl Assembler {
+    /// From the first to the last event of a machine, in ns; the longest.
+    pub(in crate::trace) fn span_ns(&self) -> u64 {
+        let lengths = self.spans.values().map(|(first, last)| last - first);
+        lengths.max().unwrap_or(0)
+    }
+
     /// Events written.
     pub(in crate::trace) fn events(&self) -> u64 {
         self.threads.values().map(|thread| thread.events).sum()

@@ -8,6 +8,7 @@ const MILLI: u64 = 1_000_000;
 
 fn writer(name: &str, pid: u32) -> Writer {
     Writer {
+        machine: 0,
         pid,
         pid_namespace: 1,
         net_namespace: 1,

@@ -1,0 +1,166 @@
+//! `perturb trace --merge`: one trace of the processes of several machines.
+//!
+//! Each machine's `perturb trace --to` sends the records of its processes, and they are assembled here as if they were
+//! one machine's, except that process numbers, loopback addresses and sockets' cookies are those of a machine.
+//! A message is recognized by what both ends know of it: ranks and tags (MPI), or both addresses of its connection.
+//!
+//! Clocks need not agree: what the model needs is each thread's own CPU time and the order of each thread's own events.
+//! Nothing here compares times of two machines.
+//!
+//! What it lacks: connections whose addresses are translated on the way (NAT), for their ends do not find each other.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+use super::run::{Report, Trace, scenario};
+use super::serve::Address;
+use super::wire::{self, Frame, FrameError, Listener};
+use super::{TraceArgs, TraceError, assembler::Assembler};
+
+/// How often records that wait for others are looked at again.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Frames that wait to be assembled.
+const WAITING: usize = 64;
+
+/// What a connection brings.
+enum Event {
+    Frame(Frame),
+    Ended(Result<(), FrameError>),
+}
+
+/// Merges the traces of so many senders.
+pub(super) fn merge(args: &TraceArgs, address: &Address, senders: u32) -> Result<Report, TraceError> {
+    let listener = Listener::bind(address).map_err(TraceError::Merge)?;
+    let mut trace = Trace::create(args)?;
+    let (to, events) = mpsc::sync_channel(WAITING);
+    std::thread::spawn(move || accept(&listener, senders, &to));
+    let mut merger = Merger::new();
+    let mut left = senders;
+    while left > 0 {
+        left -= merger.next(&events)?;
+        trace.append(&merger.assembler.take_lines())?;
+    }
+    let now = merger.now();
+    merger.assembler.finish(now);
+    trace.append(&merger.assembler.take_lines())?;
+    trace.finish()?;
+    let report = merger.report(args);
+    if let Some(path) = &args.scenario {
+        std::fs::write(path, scenario(&report, args)).map_err(|source| TraceError::Write {
+            path: path.clone(),
+            source,
+        })?;
+    }
+    Ok(report)
+}
+
+/// Takes as many connections as there are senders, and reads each.
+fn accept(listener: &Listener, senders: u32, to: &SyncSender<(u32, Event)>) {
+    for machine in 0..senders {
+        let stream = match listener.accept() {
+            Ok(stream) => stream,
+            Err(error) => {
+                let _ = to.send((machine, Event::Ended(Err(error.into()))));
+                continue;
+            }
+        };
+        let to = to.clone();
+        std::thread::spawn(move || {
+            // Nobody listens any more only when the merger has failed.
+            let end = wire::receive(io::BufReader::new(stream), |frame| {
+                let _ = to.send((machine, Event::Frame(frame)));
+            });
+            let _ = to.send((machine, Event::Ended(end)));
+        });
+    }
+}
+
+struct Merger {
+    assembler: Assembler,
+    /// The assembler's number of a machine's ring.
+    sources: HashMap<(u32, u32), usize>,
+    /// Rings of a machine so far.
+    rings: HashMap<u32, u32>,
+    /// By source: what recording an event costs there, and how many there were.
+    costs: Vec<(u64, u64)>,
+    lost: u64,
+    /// From the first frame on.
+    start: Option<Instant>,
+}
+
+impl Merger {
+    fn new() -> Self {
+        Self {
+            assembler: Assembler::new(),
+            sources: HashMap::new(),
+            rings: HashMap::new(),
+            costs: Vec::new(),
+            lost: 0,
+            start: None,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        let elapsed = self.start.map_or(Duration::ZERO, |start| start.elapsed());
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Handles what comes next, if anything does; how many senders ended by it.
+    fn next(&mut self, events: &Receiver<(u32, Event)>) -> Result<u32, TraceError> {
+        let mut ended = 0;
+        match events.recv_timeout(PAUSE) {
+            Ok((machine, Event::Frame(frame))) => {
+                self.start.get_or_insert_with(Instant::now);
+                self.frame(machine, frame);
+            }
+            Ok((_, Event::Ended(result))) => {
+                ended = 1;
+                if let Err(error) = result {
+                    eprintln!("perturb: warning: a sender's trace is incomplete: {error}");
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(TraceError::Merge(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        self.assembler.settle(self.now());
+        Ok(ended)
+    }
+
+    fn frame(&mut self, machine: u32, frame: Frame) {
+        match frame {
+            Frame::Process(writer) => {
+                let ring = self.rings.entry(machine).or_default();
+                self.sources.insert((machine, *ring), self.costs.len());
+                *ring += 1;
+                self.costs.push((writer.cost_ns, 0));
+                self.assembler.source(super::spool::Writer { machine, ..writer });
+            }
+            Frame::Records(ring, records) => {
+                // Records of a process that was not introduced are no sender's of ours.
+                let Some(&source) = self.sources.get(&(machine, ring)) else {
+                    return;
+                };
+                self.costs[source].1 += records.len() as u64;
+                let now = self.now();
+                for record in records {
+                    self.assembler.record(source, record, now);
+                }
+            }
+            Frame::End { lost } => self.lost += lost,
+        }
+    }
+
+    fn report(&self, args: &TraceArgs) -> Report {
+        Report::of(
+            args,
+            &self.assembler,
+            Duration::from_nanos(self.now()),
+            &self.costs,
+            self.lost,
+        )
+    }
+}
