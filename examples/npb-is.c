@@ -1,66 +1,28 @@
-/* IS of the NAS Parallel Benchmarks: integer sort, written from its specification (Bailey et al., "The NAS Parallel
- * Benchmarks", RNR-94-007, section 2.3.6) with its verification values; classes S, W and A. Not the benchmark's own code.
+/* IS, NPB-derived: integer sort (RNR-94-007, section 2.3.6); classes S, W and A.
  *
- *     mpicc -O2 -o npb-is npb-is.c
+ *     mpicc -O2 -o npb-is npb-is.c -lm
  *     perturb run --mpi --hosts 4 PROFILE -- ./npb-is S
  *
  * Each of 10 iterations ranks all keys: a histogram of buckets is summed over all processes, the keys go all to all to
- * whom their bucket belongs, and five ranks are compared with the published ones. Prints one JSON object; exits with 1 if
- * a rank is wrong or a key is lost.
- */
-#include <mpi.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+ * whom their bucket belongs, and five ranks are compared with the published ones; no key may be lost. */
+#include "npb.h"
 
 enum { ITERATIONS = 10, TESTS = 5, BUCKETS = 1024 };
 
-struct problem {
-    char name;
+static const struct problem {
     int keys_log, range_log;
     int index[TESTS];
     long rank[TESTS];
+} PROBLEMS[] = {
+    {16, 11, {48427, 17148, 23627, 62548, 4431}, {0, 18, 346, 64917, 65463}},                        /* S */
+    {20, 16, {357773, 934767, 875723, 898999, 404505}, {1249, 11698, 1039987, 1043896, 1048018}},    /* W */
+    {23, 19, {2112377, 662041, 5336171, 3642833, 4250760}, {104, 17523, 123928, 8288932, 8388264}}, /* A */
 };
-
-static const struct problem PROBLEMS[] = {
-    {'S', 16, 11, {48427, 17148, 23627, 62548, 4431}, {0, 18, 346, 64917, 65463}},
-    {'W', 20, 16, {357773, 934767, 875723, 898999, 404505}, {1249, 11698, 1039987, 1043896, 1048018}},
-    {'A', 23, 19, {2112377, 662041, 5336171, 3642833, 4250760}, {104, 17523, 123928, 8288932, 8388264}},
-};
-
-/* x[k+1] = a x[k] mod 2^46, the generator of the specification. */
-static const uint64_t MASK = (UINT64_C(1) << 46) - 1;
-
-static uint64_t times(uint64_t a, uint64_t b)
-{
-    return (uint64_t)((unsigned __int128)a * b & MASK);
-}
-
-static uint64_t power(uint64_t a, uint64_t n)
-{
-    uint64_t result = 1;
-    for (; n; n >>= 1, a = times(a, a))
-        if (n & 1)
-            result = times(result, a);
-    return result;
-}
-
-static void *room(size_t count, size_t size)
-{
-    void *memory = calloc(count ? count : 1, size);
-    if (!memory) {
-        fprintf(stderr, "npb-is: no memory for %zu times %zu bytes\n", count, size);
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-    return memory;
-}
 
 /* What the published rank is expected to be in an iteration. */
-static long expected(const struct problem *problem, int test, int iteration)
+static long expected(char class, long rank, int test, int iteration)
 {
-    long rank = problem->rank[test];
-    switch (problem->name) {
+    switch (class) {
     case 'S':
         return test <= 2 ? rank + iteration : rank - iteration;
     case 'W':
@@ -72,52 +34,36 @@ static long expected(const struct problem *problem, int test, int iteration)
 
 int main(int argc, char **argv)
 {
-    int self, size;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &self);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-
-    const struct problem *problem = NULL;
-    for (size_t i = 0; i < sizeof PROBLEMS / sizeof *PROBLEMS; i++)
-        if (argc == 2 && strlen(argv[1]) == 1 && argv[1][0] == PROBLEMS[i].name)
-            problem = &PROBLEMS[i];
-    if (!problem || (1 << problem->keys_log) % size) {
-        if (self == 0)
-            fprintf(stderr, "usage: npb-is S|W|A, with a number of processes that divides the keys\n");
-        MPI_Finalize();
-        return 2;
-    }
+    struct npb run = npb_begin(&argc, &argv, "IS", "SWA");
+    const struct problem *problem = &PROBLEMS[run.index];
+    const int self = run.self, size = run.size;
+    npb_demand(&run, (1 << problem->keys_log) % size == 0, "divide that of the keys");
     const int own = (1 << problem->keys_log) / size, range = 1 << problem->range_log;
     int shift = 0;
     while (range >> shift > BUCKETS)
         shift++;
     const int buckets = range >> shift;
 
-    int *keys = room(own, sizeof *keys), *sorted = room(own, sizeof *sorted), *received = NULL;
-    uint64_t a = 1220703125, x = times(314159265, power(a, (uint64_t)4 * own * self));
+    int *keys = npb_room(own, sizeof *keys), *sorted = npb_room(own, sizeof *sorted), *received = NULL;
+    uint64_t seed = npb_skip(NPB_SEED, (uint64_t)4 * own * self);
     for (int i = 0; i < own; i++) {
         double sum = 0;
-        for (int part = 0; part < 4; part++) {
-            x = times(a, x);
-            sum += x * 0x1p-46;
-        }
+        for (int part = 0; part < 4; part++)
+            sum += npb_random(&seed);
         keys[i] = (int)(range / 4 * sum);
     }
 
-    int *count = room(buckets, sizeof *count), *total = room(buckets, sizeof *total);
-    int *owner = room(buckets, sizeof *owner), *place = room(buckets, sizeof *place);
-    int *sends = room(size, sizeof *sends), *receives = room(size, sizeof *receives);
-    int *send_at = room(size, sizeof *send_at), *receive_at = room(size, sizeof *receive_at);
+    int *count = npb_room(buckets, sizeof *count), *total = npb_room(buckets, sizeof *total);
+    int *owner = npb_room(buckets, sizeof *owner), *place = npb_room(buckets, sizeof *place);
+    int *sends = npb_room(size, sizeof *sends), *receives = npb_room(size, sizeof *receives);
+    int *send_at = npb_room(size, sizeof *send_at), *receive_at = npb_room(size, sizeof *receive_at);
     long wrong = 0;
     int held = 0;
-    double seconds = 0;
     /* Iteration 0 is not timed, as in the benchmark. */
     for (int iteration = 0; iteration <= ITERATIONS; iteration++) {
         const int round = iteration ? iteration : 1;
-        if (iteration <= 1) {
-            MPI_Barrier(MPI_COMM_WORLD);
-            seconds = MPI_Wtime();
-        }
+        if (iteration == 1)
+            npb_start(&run);
         if (self == 0) {
             keys[round] = round;
             keys[round + ITERATIONS] = range - round;
@@ -158,10 +104,10 @@ int main(int argc, char **argv)
             held += receives[process];
         }
         free(received);
-        received = room(held, sizeof *received);
+        received = npb_room(held, sizeof *received);
         MPI_Alltoallv(sorted, sends, send_at, MPI_INT, received, receives, receive_at, MPI_INT, MPI_COMM_WORLD);
 
-        long *rank = room(range, sizeof *rank);
+        long *rank = npb_room(range, sizeof *rank);
         for (int i = 0; i < held; i++)
             rank[received[i]]++;
         long below = first;
@@ -171,19 +117,16 @@ int main(int argc, char **argv)
             below += here;
         }
         for (int test = 0; test < TESTS; test++)
-            if (owner[tested[test] >> shift] == self && rank[tested[test]] != expected(problem, test, round))
-                wrong++;
+            if (owner[tested[test] >> shift] == self)
+                wrong += rank[tested[test]] != expected(run.class, problem->rank[test], test, round);
         free(rank);
     }
-    seconds = MPI_Wtime() - seconds;
+    npb_stop(&run);
 
     long all_wrong, all_held, mine_held = held;
     MPI_Allreduce(&wrong, &all_wrong, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     MPI_Allreduce(&mine_held, &all_held, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
-    const int verified = all_wrong == 0 && all_held == 1L << problem->keys_log;
-    if (self == 0)
-        printf("{\"kernel\": \"IS\", \"class\": \"%c\", \"run_time_s\": %.6f, \"verified\": %s}\n", problem->name, seconds,
-               verified ? "true" : "false");
-    MPI_Finalize();
-    return verified ? 0 : 1;
+    npb_check(&run, all_wrong == 0, "ranks are not the published ones");
+    npb_check(&run, all_held == 1L << problem->keys_log, "keys are lost");
+    return npb_end(&run);
 }

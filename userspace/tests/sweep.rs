@@ -231,7 +231,7 @@ fn npb_kernels_verify_over_private_hosts() {
     let directory = tempfile::tempdir().unwrap();
     let profile = directory.path().join("p.yaml");
     fs::write(&profile, "version: 1\nlatency: 50us\n").unwrap();
-    for kernel in ["is", "ep"] {
+    for kernel in ["is", "ep", "cg", "mg", "ft"] {
         let binary = directory.path().join(kernel);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../examples/npb-{kernel}.c"));
         let compiled = Command::new("mpicc")
@@ -241,7 +241,7 @@ fn npb_kernels_verify_over_private_hosts() {
             .arg("-lm")
             .status();
         assert!(compiled.unwrap().success());
-        let arguments = ["run", "--mpi", "--hosts", "2", profile.to_str().unwrap(), "--"];
+        let arguments = ["run", "--mpi", "--hosts", "4", profile.to_str().unwrap(), "--"];
         let output = perturb(&[&arguments[..], &[binary.to_str().unwrap(), "S"]].concat());
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
