@@ -9,8 +9,8 @@
 
 pub mod execute;
 pub mod experiment;
-mod fields;
 pub mod metric;
+pub mod needs;
 pub mod network;
 pub mod plan;
 mod progress;
@@ -20,8 +20,8 @@ pub mod split;
 pub mod store;
 
 use std::{
-    fs,
-    path::PathBuf,
+    env, fs,
+    path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -44,6 +44,7 @@ Examples:
   sudo perturb sweep configs/experiments/synthetic.yaml --out s   measure; then: perturb report s
   sudo perturb sweep configs/experiments/synthetic.yaml --out s --resume   go on after an interruption
   perturb sweep big.yaml --out s --tasks 8 --slurm | sbatch       as a job array on a cluster
+  perturb sweep configs/experiments/knfsd.yaml --sandbox          on a user-mode kernel, without root
   parallel perturb sweep big.yaml --out s --tasks 8 --array-index auto ::: 0 1 2 3 4 5 6 7
 
 Exit codes:
@@ -81,6 +82,9 @@ pub struct SweepArgs {
     /// Print a job script for Slurm, and measure nothing.
     #[arg(long, requires = "tasks", conflicts_with_all = ["array_index", "dry_run"])]
     slurm: bool,
+    /// Measure on a user-mode kernel: without root, and with what this kernel lacks.
+    #[arg(long, conflicts_with_all = ["slurm", "dry_run"])]
+    sandbox: bool,
     /// Say nothing about each run.
     #[arg(long, short)]
     quiet: bool,
@@ -114,7 +118,7 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
         .clone()
         .unwrap_or_else(|| PathBuf::from(experiment.name.as_str()));
     if let (true, Some(tasks)) = (args.slurm, tasks) {
-        let program = std::env::current_exe()?;
+        let program = env::current_exe()?;
         let longest = (0..tasks)
             .map(|index| seconds(&experiment, &runs(&experiment, Some(Task { index, tasks }))))
             .fold(0.0, f64::max);
@@ -124,16 +128,20 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
         );
         return Ok(DONE);
     }
+    let missing = needs::check(&experiment);
     if args.dry_run {
         dry_run(&experiment, task, args.json)?;
+        if let Err(missing) = missing {
+            eprintln!("perturb: warning: {missing}");
+        }
         return Ok(DONE);
     }
+    missing?;
+    if args.sandbox {
+        return sandboxed(&out);
+    }
     let directory = split::directory(&out, task);
-    fs::create_dir_all(&directory).map_err(|source| StoreError::File {
-        action: "making",
-        path: directory.clone(),
-        source,
-    })?;
+    store::make_directory(&directory)?;
     let store = Store::open(
         &directory,
         &stored_text(&experiment),
@@ -169,6 +177,16 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
             Ok(FAILED)
         }
     }
+}
+
+/// The same sweep inside a user-mode kernel, which may write where the runs go.
+fn sandboxed(out: &Path) -> anyhow::Result<u8> {
+    store::make_directory(out)?;
+    let without = env::args_os()
+        .skip(1)
+        .filter(|word| word != "--sandbox")
+        .collect();
+    crate::cli::in_sandbox(without, vec![std::path::absolute(out)?], false)
 }
 
 /// The experiment's text, with the seed that was asked for instead of its own.

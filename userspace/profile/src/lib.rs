@@ -23,16 +23,18 @@ mod model;
 mod print;
 mod quantity;
 mod read;
+mod reader;
 mod schema;
 mod suggest;
 mod topology;
 mod yaml;
 
-/// A YAML text as a tree with places, and problems found in it, for other files that are read as a profile is.
+/// A YAML text as a tree with places, what takes it apart, and the problems found in it: for other files that are read
+/// as a profile is.
 pub mod document {
     pub use crate::findings::{Findings, KeyPath};
-    pub use crate::suggest::closest;
-    pub use crate::yaml::{Entry, Kind, Node, Place, parse};
+    pub use crate::reader::{At, Bounds, Fields, flag, name};
+    pub use crate::yaml::{Kind, parse};
 }
 
 pub use compile::{CompileError, JitterFiles, compile};

@@ -2,7 +2,7 @@
 //! substitution or exchange of neighbors costs 1), compared without regard to case.
 
 /// The nearest of `candidates`, if it is near enough to be a plausible slip: a third of the letters, at least one.
-pub fn closest<'c>(written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+pub(crate) fn closest<'c>(written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     // A long text is no slip of a keyword, and the distance is quadratic.
     if written.chars().count() > 40 {
         return None;

@@ -29,6 +29,8 @@ use crate::{
 
 /// Names this executable to the command.
 pub const EXECUTABLE_VARIABLE: &str = "PERTURB";
+/// Names the directory of the files beside the experiment to the command.
+pub const DIRECTORY_VARIABLE: &str = "EXPERIMENT";
 
 /// What is to be run.
 pub struct Request {
@@ -50,6 +52,8 @@ pub struct Request {
     pub pin: Vec<usize>,
     /// Named to the command in [`EXECUTABLE_VARIABLE`].
     pub executable: PathBuf,
+    /// Named to the command in [`DIRECTORY_VARIABLE`].
+    pub directory: PathBuf,
 }
 
 /// How the command ended.
@@ -114,7 +118,8 @@ pub async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::R
             .stdin(Stdio::null())
             .stdout(request.stdout)
             .stderr(request.stderr)
-            .env(EXECUTABLE_VARIABLE, &request.executable);
+            .env(EXECUTABLE_VARIABLE, &request.executable)
+            .env(DIRECTORY_VARIABLE, &request.directory);
         if pinned {
             let pin = move || Ok(sched_setaffinity(Pid::from_raw(0), &affinity)?);
             // SAFETY: the closure makes one system call; it neither allocates nor locks.

@@ -17,7 +17,9 @@ use std::{
 use super::{INTERFACE, name};
 
 /// The program that starts ranks.
-const LAUNCHER: &str = "mpirun";
+pub const LAUNCHER: &str = "mpirun";
+/// Where it comes from.
+pub const PACKAGE: &str = "apt-get install openmpi-bin (Open MPI, on Debian)";
 
 /// What mpirun is told about the private hosts.
 const SETTINGS: [(&str, &str); 7] = [

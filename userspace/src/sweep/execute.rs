@@ -18,7 +18,7 @@ use perturb_dataplane::user::SpinBudget;
 use perturb_stats::Sample;
 
 use super::{
-    experiment::{Experiment, Workload},
+    experiment::{Experiment, Stop, Workload},
     network,
     plan::{self, Cell, Run, Task},
     progress::Progress,
@@ -117,16 +117,8 @@ impl Sweep<'_> {
         }
         let wide = |cell: &&Cell| {
             let name = self.experiment.workloads[cell.workload].name.as_str();
-            let Some(values) = values.get(&(name, key(&setting_map(cell)))) else {
-                return false;
-            };
-            match Sample::new(values.clone()).map(|sample| sample.mean_interval(CONFIDENCE)) {
-                Ok(Ok(interval)) => interval
-                    .relative_half_width()
-                    .is_some_and(|width| width > stop.interval),
-                // One value has no interval yet; none at all is a program that does not work there.
-                _ => !values.is_empty(),
-            }
+            let values = values.get(&(name, key(&setting_map(cell))));
+            values.is_some_and(|values| is_wide(values, stop))
         };
         cells.iter().filter(wide).cloned().collect()
     }
@@ -180,6 +172,8 @@ impl Sweep<'_> {
             limit: workload.time_limit,
             pin: workload.pin.clone(),
             executable: std::env::current_exe().context("finding this executable")?,
+            directory: std::path::absolute(&experiment.directory)
+                .context("finding the experiment's directory")?,
         };
         let measured = measure(request, interrupts)
             .await
@@ -220,6 +214,17 @@ impl Sweep<'_> {
             lateness_p99_us: measured.report.lateness.as_ref().map(|lateness| lateness.p99_us),
             counters: serde_json::to_value(&measured.report)?,
         }))
+    }
+}
+
+/// Whether a setting with these values is to be measured again.
+fn is_wide(values: &[f64], stop: Stop) -> bool {
+    match Sample::new(values.to_vec()).map(|sample| sample.mean_interval(CONFIDENCE)) {
+        Ok(Ok(interval)) => interval
+            .relative_half_width()
+            .is_some_and(|width| width > stop.interval),
+        // One value has no interval yet; none at all is a program that does not work there.
+        _ => !values.is_empty(),
     }
 }
 
@@ -330,4 +335,24 @@ fn setting_map(cell: &Cell) -> BTreeMap<String, f64> {
 
 fn key(setting: &BTreeMap<String, f64>) -> String {
     format!("{setting:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_repeated_until_its_interval_is_narrow() {
+        let stop = Stop {
+            interval: 0.1,
+            at_most: 10,
+        };
+        assert!(!is_wide(&[], stop));
+        assert!(is_wide(&[1.0], stop));
+        assert!(!is_wide(&[2.0, 2.0], stop));
+        // Student's 95 % intervals: ±60 %, ±13 % and ±7.4 % of the mean.
+        assert!(is_wide(&[1.0, 1.1], stop));
+        assert!(is_wide(&[1.0, 1.1, 1.1], stop));
+        assert!(!is_wide(&[1.0, 1.1, 1.1, 1.1], stop));
+    }
 }

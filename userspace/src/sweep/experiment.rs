@@ -5,7 +5,7 @@
 //! value is a time in µs (for G in µs per byte, so that 1/value is MB/s). The baseline is the base's own values.
 //! What it lacks: different values for different hosts, and knobs of loss or buffers (put those into the base).
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use perturb_profile::{Name, Overhead, Server, Tcp};
 use serde::{Deserialize, Serialize};
@@ -125,7 +125,7 @@ pub struct Stop {
 }
 
 /// The network on which nothing is turned.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Base {
     /// A host's server; its gap, bandwidth and latency are the baseline.
     pub server: Server,
@@ -192,6 +192,15 @@ pub struct Workload {
     pub queueing: Option<String>,
 }
 
+/// A program without which the workloads do not work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Need {
+    /// Its name, or its path.
+    pub program: String,
+    /// How to get it.
+    pub from: String,
+}
+
 /// An experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
@@ -219,8 +228,12 @@ pub struct Experiment {
     pub statistic: Statistic,
     /// The network.
     pub base: Base,
+    /// What must be installed or built.
+    pub needs: Vec<Need>,
     /// The programs.
     pub workloads: Vec<Workload>,
+    /// Where its file is.
+    pub directory: PathBuf,
     /// Its text.
     pub text: String,
 }

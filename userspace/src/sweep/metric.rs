@@ -3,11 +3,9 @@
 //! Model: a run has samples x of one quantity, and their mean is its value. Where less is better (times) its cost is
 //! the value, where more is better (rates) the reciprocal; slowdowns are ratios of costs.
 
-use perturb_profile::document::{Findings, Kind};
+use perturb_profile::document::{At, Fields, Findings, Kind};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
-
-use super::fields::{At, Fields};
 
 /// How to find the value.
 #[derive(Clone, Debug)]
@@ -131,11 +129,11 @@ fn json_samples(output: &str, path: &[String]) -> Result<Vec<f64>, MetricError> 
 pub(super) fn read(at: At<'_>, findings: &mut Findings<'_>) -> Option<Metric> {
     if let Kind::Scalar(_) = at.node.kind {
         return at
-            .choice(&[("wall_time", ())], findings)
+            .choice(&["wall_time"], &[()], findings)
             .map(|()| Metric::wall_time());
     }
-    let keys = ["regex", "json", "unit", "better"];
-    let fields = Fields::open(at, "a metric", &keys, findings)?;
+    let keys = vec!["regex", "json", "unit", "better"];
+    let fields = Fields::open(at, "a metric", keys, findings)?;
     let regex = fields.read("regex", findings, |at, f| {
         let regex = Regex::new(at.text("a regular expression", f)?);
         if regex.is_err() {
@@ -162,7 +160,7 @@ pub(super) fn read(at: At<'_>, findings: &mut Findings<'_>) -> Option<Metric> {
     let seconds = [("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)];
     let time = seconds.iter().find(|(name, _)| *name == unit);
     let better = fields.read("better", findings, |at, f| {
-        at.choice(&[("lower", Better::Lower), ("higher", Better::Higher)], f)
+        at.choice(&["lower", "higher"], &[Better::Lower, Better::Higher], f)
     });
     let better = match better {
         Some(better) => better,

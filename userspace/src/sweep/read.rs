@@ -1,26 +1,22 @@
 //! Reads an experiment: every problem of the text is reported, each with line, column and what to do.
 
+mod network;
+mod workload;
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use perturb_models::{
-    quantity::{self, TIME},
-    queueing::NfsInput,
-};
+use perturb_dataplane::programs::Pacer;
 use perturb_profile::{
-    Diagnostics, LoadError, Overhead, Problem, Rate, Server, Size, Tcp,
-    document::{Findings, KeyPath, Kind, parse},
+    Diagnostics, LoadError, Probability, Problem,
+    document::{At, Bounds, Fields, Findings, KeyPath, Kind, name, parse},
 };
 
-use super::{
-    experiment::{Base, Declared, Design, Experiment, Knob, Statistic, Stop, Workload},
-    fields::{self, At, Fields},
-    metric, network,
-};
-use crate::{controller::setup::PacerChoice, lab::MAX_HOSTS};
-use perturb_dataplane::programs::Pacer;
+use self::workload::Common;
+use super::experiment::{Design, Experiment, Need, Statistic, Stop, Workload};
+use crate::controller::setup::PacerChoice;
 
 const KEYS: &[&str] = &[
     "version",
@@ -37,26 +33,26 @@ const KEYS: &[&str] = &[
     "pacer",
     "statistic",
     "pin",
+    "needs",
     "base",
     "profile",
     "knobs",
     "workloads",
 ];
-const KNOBS: &[&str] = &["overhead", "gap", "latency", "bandwidth", "gap_per_byte"];
-const WORKLOAD: &[&str] = &[
-    "name",
-    "command",
-    "hosts",
-    "mpi",
-    "metric",
-    "time_limit",
-    "expected",
-    "pin",
-    "knobs",
-    "communication",
-    "queueing",
-];
-const COMMUNICATION: &[&str] = &["messages", "round_trips", "interval", "bytes"];
+const DESIGNS: (&[&str], [Design; 3]) = (
+    &["simple", "full", "fractional"],
+    [Design::Simple, Design::Full, Design::Fractional],
+);
+const TIMES: Bounds<perturb_profile::Duration> = Bounds {
+    min: perturb_profile::Duration::from_nanos(1_000),
+    max: perturb_profile::Duration::from_nanos(86_400_000_000_000),
+};
+const INTERVALS: Bounds<Probability> = Bounds {
+    min: Probability::from_billionths(100_000),
+    max: Probability::ONE,
+};
+/// Longest description, in characters.
+const MAX_TEXT: usize = 4096;
 
 /// Why an experiment could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -137,12 +133,14 @@ fn document(
     if matches!(at.node.kind, Kind::Nothing) {
         return None;
     }
-    let fields = Fields::open(at, "an experiment", KEYS, findings)?;
-    fields.require("version", "version: 1", findings, |at, f| at.integer((1, 1), f));
-    let name = fields.require("name", "name: mine", findings, fields::name);
-    let count = |key: &str, default: u32, bounds, findings: &mut Findings<'_>| {
+    let fields = Fields::open(at, "an experiment", KEYS.to_vec(), findings)?;
+    fields.require("version", "version: 1", findings, |at, f| {
+        at.integer(between(1, 1), f)
+    });
+    let title = fields.require("name", "name: mine", findings, name);
+    let count = |key: &'static str, default: u32, (min, max), findings: &mut Findings<'_>| {
         fields
-            .read(key, findings, |at, f| at.integer(bounds, f))
+            .read(key, findings, |at, f| at.integer(between(min, max), f))
             .and_then(|value| u32::try_from(value).ok())
             .unwrap_or(default)
     };
@@ -152,15 +150,13 @@ fn document(
     let time_limit = fields
         .read("time_limit", findings, time)
         .unwrap_or(Duration::from_secs(60));
-    let base = base(&fields, directory, profile, findings);
+    let base = network::base(&fields, directory, profile, findings);
     // Without a base nothing can be said of factors; the others are still read.
-    let known = base.clone().unwrap_or_else(|| Base {
-        server: Server::default(),
-        overhead: Overhead::default(),
-        tcp: Tcp::default(),
-    });
-    let knobs = fields.read("knobs", findings, |at, f| knobs(at, &known, f));
-    let pin = fields.read("pin", findings, processors).unwrap_or_default();
+    let known = base.clone().unwrap_or_default();
+    let knobs = fields.read("knobs", findings, |at, f| network::knobs(at, &known, f));
+    let pin = fields
+        .read("pin", findings, workload::processors)
+        .unwrap_or_default();
     let common = Common {
         base: &known,
         directory,
@@ -173,21 +169,18 @@ fn document(
         "workloads",
         "workloads: [{ name: ping, command: ping -c 3 h2 }]",
         findings,
-        |at, f| at.list((1, 100), f, |at, f| workload(at, &common, f)),
+        |at, f| at.list((1, 100), f, |at, f| workload::workload(at, &common, f)),
     );
     let workloads = distinct(workloads.unwrap_or_default(), &fields, findings);
-    let design = [Design::Simple, Design::Full, Design::Fractional].map(|design| (design.key(), design));
     let design = fields
-        .read("design", findings, |at, f| at.choice(&design, f))
+        .read("design", findings, |at, f| at.choice(DESIGNS.0, &DESIGNS.1, f))
         .unwrap_or(Design::Simple);
     check_design(design, &workloads, &fields, findings);
     Some(Experiment {
-        name: name?,
-        description: fields.read("description", findings, |at, f| {
-            at.text("a text", f).map(Into::into)
-        }),
+        name: title?,
+        description: fields.read("description", findings, |at, f| at.prose(MAX_TEXT, f)),
         seed: fields
-            .read("seed", findings, |at, f| at.integer((0, u64::MAX), f))
+            .read("seed", findings, |at, f| at.integer(between(0, u64::MAX), f))
             .unwrap_or(1),
         repetitions,
         stop: fields.read("stop", findings, |at, f| stop(at, repetitions, f)),
@@ -200,38 +193,46 @@ fn document(
         pacer: fields
             .read("pacer", findings, |at, f| {
                 let pacers = [
-                    ("auto", PacerChoice::Auto),
-                    ("fq", PacerChoice::Only(Pacer::Fq)),
-                    ("user", PacerChoice::Only(Pacer::User)),
+                    PacerChoice::Auto,
+                    PacerChoice::Only(Pacer::Fq),
+                    PacerChoice::Only(Pacer::User),
                 ];
-                at.choice(&pacers, f)
+                at.choice(&["auto", "fq", "user"], &pacers, f)
             })
             .unwrap_or(PacerChoice::Auto),
         statistic: fields
             .read("statistic", findings, |at, f| {
-                at.choice(&[("mean", Statistic::Mean), ("median", Statistic::Median)], f)
+                at.choice(&["mean", "median"], &[Statistic::Mean, Statistic::Median], f)
             })
             .unwrap_or(Statistic::Mean),
         base: base?,
+        needs: fields
+            .read("needs", findings, |at, f| at.list((0, 100), f, needed))
+            .unwrap_or_default(),
         workloads,
+        directory: directory.to_owned(),
         text: text.to_owned(),
     })
 }
 
-fn time(at: At<'_>, findings: &mut Findings<'_>) -> Option<Duration> {
-    let time: perturb_profile::Duration = at.quantity(("1us", "86400s"), findings)?;
+fn between(min: u64, max: u64) -> Bounds<u64> {
+    Bounds { min, max }
+}
+
+pub(super) fn time(at: At<'_>, findings: &mut Findings<'_>) -> Option<Duration> {
+    let time: perturb_profile::Duration = at.quantity(TIMES, findings)?;
     Some(Duration::from_nanos(time.nanos()))
 }
 
 /// `2%`, as a fraction.
 fn stop(at: At<'_>, repetitions: u32, findings: &mut Findings<'_>) -> Option<Stop> {
-    let fields = Fields::open(at, "a stop rule", &["interval", "at_most"], findings)?;
+    let fields = Fields::open(at, "a stop rule", vec!["interval", "at_most"], findings)?;
     let interval = fields.require("interval", "interval: 2%", findings, |at, f| {
-        let share: perturb_profile::Probability = at.quantity(("0.01%", "100%"), f)?;
+        let share: Probability = at.quantity(INTERVALS, f)?;
         Some(share.billionths() as f64 / 1e9)
     });
     let at_most = fields.require("at_most", "at_most: 10", findings, |at, f| {
-        at.integer((repetitions.into(), 1000), f)
+        at.integer(between(repetitions.into(), 1000), f)
     });
     Some(Stop {
         interval: interval?,
@@ -239,283 +240,17 @@ fn stop(at: At<'_>, repetitions: u32, findings: &mut Findings<'_>) -> Option<Sto
     })
 }
 
-fn base(
-    fields: &Fields<'_>,
-    directory: &Path,
-    profile: &mut Option<Result<(), ExperimentError>>,
-    findings: &mut Findings<'_>,
-) -> Option<Base> {
-    if fields.has("base") && fields.has("profile") {
-        let why = "both say what the network is";
-        let problem = Problem::Excludes {
-            other: "profile",
-            why,
-        };
-        fields.report("base", problem, findings);
-        return None;
-    }
-    if fields.has("profile") {
-        let file = fields.read("profile", findings, |at, f| {
-            at.text("a file", f).map(PathBuf::from)
-        })?;
-        return match from_profile(&directory.join(file)) {
-            Ok(base) => Some(base),
-            Err(error) => {
-                *profile = Some(Err(error));
-                // The error is reported instead of the experiment.
-                Some(Base {
-                    server: Server::default(),
-                    overhead: Overhead::default(),
-                    tcp: Tcp::default(),
-                })
-            }
-        };
-    }
-    fields.require("base", "base: { latency: 20us }", findings, |at, f| {
-        let fields = Fields::open(at, "the base", KNOBS, f)?;
-        let mut server = Server::default();
-        let mut overhead = Overhead::default();
-        for knob in Knob::ALL {
-            let Some(value) = fields.read(knob.key(), f, |at, f| value(at, knob, f)) else {
-                continue;
-            };
-            network::turn(&mut server, &mut overhead, knob, value);
-        }
-        if let Some(value) = fields.read("gap_per_byte", f, gap_per_byte) {
-            network::turn(&mut server, &mut overhead, Knob::Bandwidth, value);
-        }
-        Some(Base {
-            server,
-            overhead,
-            tcp: Tcp::default(),
+/// A program that must be there, and where it comes from.
+fn needed(at: At<'_>, findings: &mut Findings<'_>) -> Option<Need> {
+    let fields = Fields::open(at, "a need", vec!["program", "from"], findings)?;
+    let mut text = |key, example| {
+        fields.require(key, example, findings, |at, f| {
+            at.text("a text", f).map(str::to_owned)
         })
-    })
-}
-
-/// The one server of a profile.
-fn from_profile(path: &Path) -> Result<Base, ExperimentError> {
-    let profile = perturb_profile::load(path)?.profile;
-    let [(_, server), rest @ ..] = profile.servers.as_slice() else {
-        return Err(ExperimentError::SeveralServers { path: path.into() });
     };
-    let alike = rest.iter().all(|(_, other)| other == server);
-    if !alike || profile.topology.is_some() || profile.overhead.send != profile.overhead.receive {
-        return Err(ExperimentError::SeveralServers { path: path.into() });
-    }
-    Ok(Base {
-        server: server.clone(),
-        overhead: profile.overhead,
-        tcp: profile.tcp,
-    })
-}
-
-/// An absolute value of a knob.
-fn value(at: At<'_>, knob: Knob, findings: &mut Findings<'_>) -> Option<f64> {
-    let micros = |duration: perturb_profile::Duration| duration.nanos() as f64 / 1e3;
-    match knob {
-        Knob::Overhead => at.quantity(("0s", "1ms"), findings).map(micros),
-        Knob::Gap | Knob::Latency => at.quantity(("0s", "10s"), findings).map(micros),
-        Knob::Bandwidth => {
-            let rate: Rate = at.quantity(("1kbit/s", "1Tbit/s"), findings)?;
-            Some(8e6 / rate.bits_per_second() as f64)
-        }
-    }
-}
-
-/// G as a time per byte, in µs.
-fn gap_per_byte(at: At<'_>, findings: &mut Findings<'_>) -> Option<f64> {
-    match quantity::parse(at.text("a time per byte", findings)?, &TIME) {
-        Ok(micros) if (8e-6..=8e3).contains(&micros) => Some(micros),
-        _ => {
-            at.unfit(
-                "a gap per byte is a time of 8 ps to 8 ms",
-                "write for example 26.3ns",
-                findings,
-            );
-            None
-        }
-    }
-}
-
-/// Knobs with their values, ascending.
-fn knobs(at: At<'_>, base: &Base, findings: &mut Findings<'_>) -> Option<Vec<(Knob, Vec<f64>)>> {
-    let fields = Fields::open(at, "knobs", KNOBS, findings)?;
-    let mut knobs = Vec::new();
-    for key in KNOBS {
-        let knob = Knob::of_key(key).unwrap_or(Knob::Bandwidth);
-        let read = |at: At<'_>, findings: &mut Findings<'_>| {
-            at.list((1, 100), findings, |at, f| level(at, key, knob, base, f))
-        };
-        let Some(mut values) = fields.read(key, findings, read) else {
-            continue;
-        };
-        values.sort_by(f64::total_cmp);
-        if values.windows(2).any(|pair| pair[0] == pair[1]) {
-            fields.report(key, Problem::Repeated, findings);
-        }
-        if knobs.iter().any(|(other, _)| *other == knob) {
-            let why = "both are G";
-            let other = "bandwidth";
-            fields.report(key, Problem::Excludes { other, why }, findings);
-        }
-        knobs.push((knob, values));
-    }
-    Some(knobs)
-}
-
-/// A value, or `x2` for a factor of the baseline.
-fn level(at: At<'_>, key: &str, knob: Knob, base: &Base, findings: &mut Findings<'_>) -> Option<f64> {
-    let text = at.text("a value or a factor", findings)?.trim();
-    let Some(factor) = text.strip_prefix('x').or_else(|| text.strip_suffix('x')) else {
-        return if key == "gap_per_byte" {
-            gap_per_byte(at, findings)
-        } else {
-            value(at, knob, findings)
-        };
-    };
-    let Some(factor) = factor
-        .trim()
-        .parse::<f64>()
-        .ok()
-        .filter(|f| f.is_finite() && *f > 0.0)
-    else {
-        at.unfit("a factor is a number above 0", "write for example x2", findings);
-        return None;
-    };
-    let baseline = base.value(knob);
-    if baseline == 0.0 {
-        at.unfit(
-            "the base does not have this parameter, so a factor of it is nothing",
-            "give the base a value, or write the level with its unit",
-            findings,
-        );
-        return None;
-    }
-    let value = if key == "bandwidth" {
-        baseline / factor
-    } else {
-        baseline * factor
-    };
-    if knob == Knob::Overhead && value > 1e3 {
-        let (min, max) = ("0s".to_owned(), "1ms".to_owned());
-        at.report(Problem::OutOfRange { min, max }, findings);
-        return None;
-    }
-    Some(value)
-}
-
-/// `0-1,3`, or a list of numbers.
-fn processors(at: At<'_>, findings: &mut Findings<'_>) -> Option<Vec<usize>> {
-    let text = at.text("processors, such as 0-1,3", findings)?;
-    let range = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
-        let (low, high) = part.split_once('-').unwrap_or((part, part));
-        let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
-        (low <= high && high < 4096).then_some(low..=high)
-    };
-    let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
-    if ranges.is_none() {
-        at.unfit("these are no processors", "write for example 0-1,3", findings);
-    }
-    Some(ranges?.into_iter().flatten().collect())
-}
-
-/// What workloads inherit.
-struct Common<'a> {
-    base: &'a Base,
-    directory: &'a Path,
-    time_limit: Duration,
-    pin: &'a [usize],
-    knobs: Option<&'a [(Knob, Vec<f64>)]>,
-    has_knobs: bool,
-}
-
-fn workload(at: At<'_>, common: &Common<'_>, findings: &mut Findings<'_>) -> Option<Workload> {
-    let fields = Fields::open(at, "a workload", WORKLOAD, findings)?;
-    let name = fields.require("name", "name: ping", findings, fields::name);
-    let command = fields.require("command", "command: ping -c 3 h2", findings, command);
-    let hosts = fields
-        .read("hosts", findings, |at, f| at.integer((2, MAX_HOSTS.into()), f))
-        .and_then(|hosts| u32::try_from(hosts).ok())
-        .unwrap_or(2);
-    let metric = if fields.has("metric") {
-        fields.read("metric", findings, metric::read)
-    } else {
-        Some(metric::Metric::wall_time())
-    };
-    let own = fields.read("knobs", findings, |at, f| knobs(at, common.base, f));
-    if own.is_none() && !common.has_knobs && !fields.has("knobs") {
-        fields.require("knobs", "knobs: { latency: [100us, 1ms] }", findings, |_, _| {
-            Some(())
-        });
-    }
-    let communication = fields
-        .read("communication", findings, declared)
-        .unwrap_or_default();
-    let queueing = fields.read("queueing", findings, |at, f| {
-        let path = common.directory.join(at.text("a file", f)?);
-        let text = std::fs::read_to_string(path).ok();
-        let is_input = |text: &String| serde_saphyr::from_str::<NfsInput>(text).is_ok();
-        if let Some(text) = text.filter(is_input) {
-            return Some(text);
-        }
-        at.unfit(
-            "there is no such file beside the experiment, or it is no input of the queueing model",
-            "name an input of `perturb predict nfs`",
-            f,
-        );
-        None
-    });
-    Some(Workload {
-        name: name?,
-        command: command?,
-        hosts,
-        mpi: fields
-            .read("mpi", findings, |at, f| {
-                at.choice(&[("true", true), ("false", false)], f)
-            })
-            .unwrap_or(false),
-        metric: metric?,
-        time_limit: fields
-            .read("time_limit", findings, time)
-            .unwrap_or(common.time_limit),
-        expected: fields.read("expected", findings, time),
-        pin: fields
-            .read("pin", findings, processors)
-            .unwrap_or_else(|| common.pin.to_vec()),
-        knobs: own
-            .or_else(|| common.knobs.map(<[_]>::to_vec))
-            .unwrap_or_default(),
-        communication,
-        queueing,
-    })
-}
-
-/// A list of words, or a text for the shell.
-fn command(at: At<'_>, findings: &mut Findings<'_>) -> Option<Vec<String>> {
-    match &at.node.kind {
-        Kind::List(_) => at.list((1, 1000), findings, |at, f| {
-            at.text("a word of the command", f).map(Into::into)
-        }),
-        _ => {
-            let text = at.text("a command", findings)?;
-            Some(["sh", "-c", text].map(Into::into).to_vec())
-        }
-    }
-}
-
-fn declared(at: At<'_>, findings: &mut Findings<'_>) -> Option<Declared> {
-    let fields = Fields::open(at, "communication", COMMUNICATION, findings)?;
-    let mut count = |key| fields.read(key, findings, |at, f| at.integer((0, u64::MAX), f));
-    Some(Declared {
-        messages: count("messages"),
-        round_trips: count("round_trips"),
-        interval_us: fields
-            .read("interval", findings, time)
-            .map(|interval| interval.as_secs_f64() * 1e6),
-        bytes: fields.read("bytes", findings, |at, f| {
-            let size: Size = at.quantity(("0B", "1000GiB"), f)?;
-            Some(size.bytes())
-        }),
+    Some(Need {
+        program: text("program", "program: hpcc")?,
+        from: text("from", "from: apt-get install hpcc")?,
     })
 }
 
@@ -566,9 +301,9 @@ fn check_settings(experiment: &Experiment) -> Result<(), ExperimentError> {
         for (knob, values) in &workload.knobs {
             for value in values {
                 let setting = [(*knob, *value)];
-                let text = network::profile(&experiment.base, &setting, workload.hosts).to_string();
+                let text = super::network::profile(&experiment.base, &setting, workload.hosts).to_string();
                 perturb_profile::parse(&text).map_err(|reason| ExperimentError::Setting {
-                    setting: network::written(&setting),
+                    setting: super::network::written(&setting),
                     hosts: workload.hosts,
                     reason,
                 })?;
@@ -581,6 +316,7 @@ fn check_settings(experiment: &Experiment) -> Result<(), ExperimentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sweep::experiment::Knob;
 
     const GOOD: &str = "
 version: 1

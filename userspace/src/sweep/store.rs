@@ -214,7 +214,7 @@ impl Store {
         }
         for part in ["profiles", "output"] {
             let part = directory.join(part);
-            file("making", &part, fs::create_dir_all(&part))?;
+            make_directory(&part)?;
         }
         let mut provenance = provenance.clone();
         if resume {
@@ -287,6 +287,11 @@ impl Store {
         self.records.push(record);
         Ok(())
     }
+}
+
+/// Makes a directory, and those above it.
+pub(super) fn make_directory(path: &Path) -> Result<()> {
+    file("making", path, fs::create_dir_all(path))
 }
 
 /// Writes a file whole or not at all.

@@ -7,14 +7,8 @@ use perturb_common::abi;
 
 use crate::matching::Words;
 use crate::quantity::{Duration, Probability, Rate, Size};
+pub(crate) use crate::reader::Bounds;
 use crate::topology::MAX_HOSTS;
-
-/// A smallest and a largest value.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds<T> {
-    pub(crate) min: T,
-    pub(crate) max: T,
-}
 
 const fn bounds<T: Copy>(min: T, max: T) -> Bounds<T> {
     Bounds { min, max }

@@ -76,7 +76,7 @@ pub(crate) fn classes(
         (0, perturb_common::abi::MAX_CLASSES as usize),
         findings,
         |at, findings| {
-            let fields = Fields::open(at, &keys::CLASS, &[], findings)?;
+            let fields = Fields::of(at, &keys::CLASS, &[], findings)?;
             let name = fields.require("name", "name: nfs", findings, |at, findings| {
                 let name = read::name(at, findings)?;
                 if let Some(&first_line) = lines.get(&name) {
@@ -130,7 +130,7 @@ fn treatment(fields: &Fields<'_>, servers: &ServerNames<'_>, findings: &mut Find
 }
 
 fn conditions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Match> {
-    let fields = Fields::open(at, &keys::MATCH, &[], findings)?;
+    let fields = Fields::of(at, &keys::MATCH, &[], findings)?;
     let prefixes = |key, findings: &mut Findings<'_>| -> Vec<Prefix> {
         fields
             .read(key, findings, |at, f| {

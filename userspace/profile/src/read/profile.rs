@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<Profile, Diagnostics> {
 }
 
 fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
-    let fields = Fields::open(at, &keys::PROFILE, keys::shorthand(), findings)?;
+    let fields = Fields::of(at, &keys::PROFILE, keys::shorthand(), findings)?;
     let version = keys::Bounds {
         min: keys::VERSION,
         max: keys::VERSION,
@@ -77,7 +77,7 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
 }
 
 fn overhead(at: At<'_>, findings: &mut Findings<'_>) -> Option<Overhead> {
-    let fields = Fields::open(at, &keys::OVERHEAD_SECTION, &[], findings)?;
+    let fields = Fields::of(at, &keys::OVERHEAD_SECTION, &[], findings)?;
     let mut side = |key| {
         fields
             .read(key, findings, |at, f| at.quantity(keys::OVERHEAD, f))
@@ -95,7 +95,7 @@ fn segmentation(at: At<'_>, findings: &mut Findings<'_>) -> Option<Segmentation>
 }
 
 fn limits(at: At<'_>, findings: &mut Findings<'_>) -> Option<Limits> {
-    let fields = Fields::open(at, &keys::LIMITS, &[], findings)?;
+    let fields = Fields::of(at, &keys::LIMITS, &[], findings)?;
     let flows = fields.read("flows", findings, |at, f| at.integer(keys::FLOWS, f));
     Some(Limits {
         flows: flows

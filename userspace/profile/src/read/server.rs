@@ -11,7 +11,7 @@ use crate::yaml::Kind;
 /// A server with a scope of its own choice.
 pub(crate) fn server(at: At<'_>, findings: &mut Findings<'_>) -> Option<Server> {
     Some(knobs(
-        &Fields::open(at, &keys::SERVER, &[], findings)?,
+        &Fields::of(at, &keys::SERVER, &[], findings)?,
         true,
         findings,
     ))
@@ -20,7 +20,7 @@ pub(crate) fn server(at: At<'_>, findings: &mut Findings<'_>) -> Option<Server> 
 /// A link of a topology, which is always shared.
 pub(crate) fn link(at: At<'_>, findings: &mut Findings<'_>) -> Option<Server> {
     Some(knobs(
-        &Fields::open(at, &keys::LINK, &[], findings)?,
+        &Fields::of(at, &keys::LINK, &[], findings)?,
         false,
         findings,
     ))
@@ -28,7 +28,7 @@ pub(crate) fn link(at: At<'_>, findings: &mut Findings<'_>) -> Option<Server> {
 
 /// A level of a tree: a link whose buffer may also be given as `buffer_delay`.
 pub(crate) fn level(at: At<'_>, findings: &mut Findings<'_>) -> Option<Server> {
-    let fields = Fields::open(at, &keys::LEVEL, &[], findings)?;
+    let fields = Fields::of(at, &keys::LEVEL, &[], findings)?;
     let mut server = knobs(&fields, false, findings);
     let delay = fields.read("buffer_delay", findings, |at, f| {
         at.quantity(keys::BUFFER_DELAY, f)
@@ -118,7 +118,7 @@ fn volume(
 
 fn buffer(at: At<'_>, findings: &mut Findings<'_>) -> Option<Buffer> {
     if let Kind::Map(_) = at.node.kind {
-        let fields = Fields::open(at, &keys::BUFFER, &[], findings)?;
+        let fields = Fields::of(at, &keys::BUFFER, &[], findings)?;
         let bytes = fields.read("bytes", findings, |at, f| at.quantity(keys::BUFFER_BYTES, f));
         let delay = fields.read("delay", findings, |at, f| at.quantity(keys::BUFFER_DELAY, f));
         let packets = fields.read("packets", findings, |at, f| at.integer(keys::BUFFER_PACKETS, f));
@@ -174,7 +174,7 @@ fn jitter(at: At<'_>, findings: &mut Findings<'_>) -> Option<Jitter> {
             reorder: false,
         });
     }
-    let fields = Fields::open(at, &keys::JITTER, &[], findings)?;
+    let fields = Fields::of(at, &keys::JITTER, &[], findings)?;
     let kind = match fields.node("distribution") {
         None => Some("uniform"),
         Some(_) => fields.read("distribution", findings, |at, f| {
@@ -247,7 +247,7 @@ fn loss(at: At<'_>, findings: &mut Findings<'_>) -> Option<Loss> {
             ..Loss::default()
         });
     }
-    let fields = Fields::open(at, &keys::LOSS, &[], findings)?;
+    let fields = Fields::of(at, &keys::LOSS, &[], findings)?;
     let nth = fields.read("nth", findings, |at, findings| {
         let limit = perturb_common::abi::MAX_NTH as usize;
         let mut nth = at.one_or_more(limit, findings, |at, f| at.integer(keys::NTH, f))?;
@@ -264,7 +264,7 @@ fn loss(at: At<'_>, findings: &mut Findings<'_>) -> Option<Loss> {
 }
 
 fn gilbert_elliott(at: At<'_>, findings: &mut Findings<'_>) -> Option<GilbertElliott> {
-    let fields = Fields::open(at, &keys::GILBERT_ELLIOTT, &[], findings)?;
+    let fields = Fields::of(at, &keys::GILBERT_ELLIOTT, &[], findings)?;
     let share = |at: At<'_>, f: &mut Findings<'_>| at.quantity(keys::SHARE, f);
     let to_bad = fields.require("p", "p: 1%", findings, share);
     let to_good = fields.require("r", "r: 10%", findings, share);

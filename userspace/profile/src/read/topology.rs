@@ -30,7 +30,7 @@ pub(crate) fn topology(
     hosts: usize,
     findings: &mut Findings<'_>,
 ) -> Option<Topology> {
-    let fields = Fields::open(at, &keys::TOPOLOGY, &[], findings)?;
+    let fields = Fields::of(at, &keys::TOPOLOGY, &[], findings)?;
     let kind = fields.require("kind", "kind: tree", findings, |at, f| {
         at.choice(keys::LAYOUTS, keys::LAYOUTS, f)
     });
@@ -116,7 +116,7 @@ fn layout(fields: &Fields<'_>, kind: &str, findings: &mut Findings<'_>) -> Optio
 }
 
 fn collisions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Collisions> {
-    let fields = Fields::open(at, &keys::COLLISIONS, &[], findings)?;
+    let fields = Fields::of(at, &keys::COLLISIONS, &[], findings)?;
     let slot = fields.require("slot", "slot: 51.2us", findings, |at, f| {
         at.quantity(keys::SLOT, f)
     });
@@ -150,7 +150,7 @@ fn dimensions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Vec<u16>> {
 
 /// TCP settings.
 pub(crate) fn tcp(at: At<'_>, findings: &mut Findings<'_>) -> Option<Tcp> {
-    let fields = Fields::open(at, &keys::TCP, &[], findings)?;
+    let fields = Fields::of(at, &keys::TCP, &[], findings)?;
     let flag = |key, findings: &mut Findings<'_>| fields.read(key, findings, read::flag);
     let small = |key, bounds, findings: &mut Findings<'_>| {
         fields.read(key, findings, |at, f| u8::try_from(at.integer(bounds, f)?).ok())

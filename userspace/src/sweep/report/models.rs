@@ -10,7 +10,8 @@
 //!
 //! m and b are the packets and bytes of the host that sends most, M and B those of all hosts, as the emulator's counters
 //! have them, unless the experiment declares them; t blocking round trips are known only if it does. `serial` is an
-//! upper bound for programs that exchange messages in turn.
+//! upper bound for programs that exchange messages in turn. A server of the queueing model without a fixed delay is given
+//! the one that the measured baseline has beyond its stations.
 
 use std::collections::BTreeMap;
 
@@ -177,25 +178,28 @@ fn serial(basis: &Basis<'_>, knob: Knob) -> Option<f64> {
 
 fn queueing(basis: &Basis<'_>, knob: Knob, levels: &[f64]) -> Option<Vec<Option<f64>>> {
     // The text was checked when the experiment was read.
-    let input: NfsInput = serde_saphyr::from_str(basis.queueing?).ok()?;
+    let mut input: NfsInput = serde_saphyr::from_str(basis.queueing?).ok()?;
     let base = (basis.baseline)(knob);
-    let response = |level: f64| -> Option<f64> {
-        let mut input = input.clone();
-        let added = vec![Micros((level - base).max(0.0))];
-        input.vary = Some(match knob {
-            Knob::Overhead => VaryNetwork::AddedOverhead(added),
-            Knob::Latency => VaryNetwork::AddedLatency(added),
-            Knob::Gap | Knob::Bandwidth => return None,
-        });
-        predict_nfs(&input).ok()?.variations.first()?.base_ms
-    };
-    let at_base = response(base)?;
-    Some(
-        levels
-            .iter()
-            .map(|level| Some(response(*level)? / at_base))
-            .collect(),
-    )
+    if input.server.fixed_delay.0 == 0.0 {
+        let stations = response_us(&input, knob, 0.0)?;
+        input.server.fixed_delay = Micros((basis.run_time_us - stations).max(0.0));
+    }
+    let at_base = response_us(&input, knob, 0.0)?;
+    let slowdown = |level: &f64| Some(response_us(&input, knob, (level - base).max(0.0))? / at_base);
+    Some(levels.iter().map(slowdown).collect())
+}
+
+/// Response time at the base rate with so much added to a knob.
+fn response_us(input: &NfsInput, knob: Knob, added: f64) -> Option<f64> {
+    let mut input = input.clone();
+    let added = vec![Micros(added)];
+    input.vary = Some(match knob {
+        Knob::Overhead => VaryNetwork::AddedOverhead(added),
+        Knob::Latency => VaryNetwork::AddedLatency(added),
+        Knob::Gap | Knob::Bandwidth => return None,
+    });
+    let base_ms = predict_nfs(&input).ok()?.variations.first()?.base_ms?;
+    Some(base_ms * 1e3)
 }
 
 #[cfg(test)]
@@ -236,5 +240,28 @@ mod tests {
         assert!(about(overhead.slowdown[0].unwrap(), 1.2));
         assert_eq!(overhead.error_percent[1], None);
         assert!(overhead.mean_error_percent.unwrap() < 1e-9);
+    }
+
+    #[test]
+    fn the_queueing_model_starts_from_the_measured_baseline() {
+        // Nearly idle, 500 us at the processor: the other 1.5 ms of the baseline are a delay that no knob changes.
+        let server =
+            "server: { cpu_service: 500us, hit: 100%, disks: 1, disk_service: 1ms }\nrates: [1op/s]\n";
+        let basis = Basis {
+            run_time_us: 2000.0,
+            baseline: &|_| 10.0,
+            communication: None,
+            declared: Declared::default(),
+            queueing: Some(server),
+        };
+        let slowdown = |knob| {
+            let models = models(&basis, knob, &[10.0, 510.0], &[None, None]);
+            models["queueing"].slowdown.clone()
+        };
+        let added = perturb_models::queueing::LATENCIES_PER_OPERATION * 500.0;
+        let at = slowdown(Knob::Latency);
+        assert_eq!(at[0], Some(1.0));
+        assert!((at[1].unwrap() - (1.0 + added / 2000.0)).abs() < 1e-3, "{at:?}");
+        assert!(slowdown(Knob::Overhead)[1] > Some(1.4));
     }
 }

@@ -1,0 +1,193 @@
+//! The network of an experiment, and the levels of its knobs.
+
+use std::path::{Path, PathBuf};
+
+use perturb_models::quantity::{self, TIME};
+use perturb_profile::{
+    Duration, Overhead, Problem, Rate, Server, Tcp,
+    document::{At, Bounds, Fields, Findings},
+};
+
+use super::ExperimentError;
+use crate::sweep::{
+    experiment::{Base, Knob},
+    network::turn,
+};
+
+const KNOBS: &[&str] = &["overhead", "gap", "latency", "bandwidth", "gap_per_byte"];
+const OVERHEADS: Bounds<Duration> = Bounds {
+    min: Duration::ZERO,
+    max: Duration::from_millis(1),
+};
+const DELAYS: Bounds<Duration> = Bounds {
+    min: Duration::ZERO,
+    max: Duration::from_millis(10_000),
+};
+const RATES: Bounds<Rate> = Bounds {
+    min: Rate::from_bits_per_second(1_000),
+    max: Rate::from_bits_per_second(1_000_000_000_000),
+};
+
+pub(super) fn base(
+    fields: &Fields<'_>,
+    directory: &Path,
+    profile: &mut Option<Result<(), ExperimentError>>,
+    findings: &mut Findings<'_>,
+) -> Option<Base> {
+    if fields.has("base") && fields.has("profile") {
+        let why = "both say what the network is";
+        let problem = Problem::Excludes {
+            other: "profile",
+            why,
+        };
+        fields.report("base", problem, findings);
+        return None;
+    }
+    if fields.has("profile") {
+        let file = fields.read("profile", findings, |at, f| {
+            at.text("a file", f).map(PathBuf::from)
+        })?;
+        return match from_profile(&directory.join(file)) {
+            Ok(base) => Some(base),
+            Err(error) => {
+                *profile = Some(Err(error));
+                // The error is reported instead of the experiment.
+                Some(Base::default())
+            }
+        };
+    }
+    fields.require("base", "base: { latency: 20us }", findings, |at, f| {
+        let fields = Fields::open(at, "the base", KNOBS.to_vec(), f)?;
+        let mut server = Server::default();
+        let mut overhead = Overhead::default();
+        for knob in Knob::ALL {
+            let Some(value) = fields.read(knob.key(), f, |at, f| value(at, knob, f)) else {
+                continue;
+            };
+            turn(&mut server, &mut overhead, knob, value);
+        }
+        if let Some(value) = fields.read("gap_per_byte", f, gap_per_byte) {
+            turn(&mut server, &mut overhead, Knob::Bandwidth, value);
+        }
+        Some(Base {
+            server,
+            overhead,
+            tcp: Tcp::default(),
+        })
+    })
+}
+
+/// The one server of a profile.
+fn from_profile(path: &Path) -> Result<Base, ExperimentError> {
+    let profile = perturb_profile::load(path)?.profile;
+    let [(_, server), rest @ ..] = profile.servers.as_slice() else {
+        return Err(ExperimentError::SeveralServers { path: path.into() });
+    };
+    let alike = rest.iter().all(|(_, other)| other == server);
+    if !alike || profile.topology.is_some() || profile.overhead.send != profile.overhead.receive {
+        return Err(ExperimentError::SeveralServers { path: path.into() });
+    }
+    Ok(Base {
+        server: server.clone(),
+        overhead: profile.overhead,
+        tcp: profile.tcp,
+    })
+}
+
+/// An absolute value of a knob.
+fn value(at: At<'_>, knob: Knob, findings: &mut Findings<'_>) -> Option<f64> {
+    match knob {
+        Knob::Overhead => at.quantity(OVERHEADS, findings).map(micros),
+        Knob::Gap | Knob::Latency => at.quantity(DELAYS, findings).map(micros),
+        Knob::Bandwidth => {
+            let rate: Rate = at.quantity(RATES, findings)?;
+            Some(8e6 / rate.bits_per_second() as f64)
+        }
+    }
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.nanos() as f64 / 1e3
+}
+
+/// G as a time per byte, in µs.
+fn gap_per_byte(at: At<'_>, findings: &mut Findings<'_>) -> Option<f64> {
+    match quantity::parse(at.text("a time per byte", findings)?, &TIME) {
+        Ok(micros) if (8e-6..=8e3).contains(&micros) => Some(micros),
+        _ => {
+            at.unfit(
+                "a gap per byte is a time of 8 ps to 8 ms",
+                "write for example 26.3ns",
+                findings,
+            );
+            None
+        }
+    }
+}
+
+/// Knobs with their values, ascending.
+pub(super) fn knobs(at: At<'_>, base: &Base, findings: &mut Findings<'_>) -> Option<Vec<(Knob, Vec<f64>)>> {
+    let fields = Fields::open(at, "knobs", KNOBS.to_vec(), findings)?;
+    let mut knobs = Vec::new();
+    for key in KNOBS {
+        let knob = Knob::of_key(key).unwrap_or(Knob::Bandwidth);
+        let read = |at: At<'_>, findings: &mut Findings<'_>| {
+            at.list((1, 100), findings, |at, f| level(at, key, knob, base, f))
+        };
+        let Some(mut values) = fields.read(key, findings, read) else {
+            continue;
+        };
+        values.sort_by(f64::total_cmp);
+        if values.windows(2).any(|pair| pair[0] == pair[1]) {
+            fields.report(key, Problem::Repeated, findings);
+        }
+        if knobs.iter().any(|(other, _)| *other == knob) {
+            let why = "both are G";
+            let other = "bandwidth";
+            fields.report(key, Problem::Excludes { other, why }, findings);
+        }
+        knobs.push((knob, values));
+    }
+    Some(knobs)
+}
+
+/// A value, or `x2` for a factor of the baseline.
+fn level(at: At<'_>, key: &str, knob: Knob, base: &Base, findings: &mut Findings<'_>) -> Option<f64> {
+    let text = at.text("a value or a factor", findings)?.trim();
+    let Some(factor) = text.strip_prefix('x').or_else(|| text.strip_suffix('x')) else {
+        return if key == "gap_per_byte" {
+            gap_per_byte(at, findings)
+        } else {
+            value(at, knob, findings)
+        };
+    };
+    let Some(factor) = factor
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|f| f.is_finite() && *f > 0.0)
+    else {
+        at.unfit("a factor is a number above 0", "write for example x2", findings);
+        return None;
+    };
+    let baseline = base.value(knob);
+    if baseline == 0.0 {
+        at.unfit(
+            "the base does not have this parameter, so a factor of it is nothing",
+            "give the base a value, or write the level with its unit",
+            findings,
+        );
+        return None;
+    }
+    let value = if key == "bandwidth" {
+        baseline / factor
+    } else {
+        baseline * factor
+    };
+    if knob == Knob::Overhead && value > micros(OVERHEADS.max) {
+        let (min, max) = (OVERHEADS.min.to_string(), OVERHEADS.max.to_string());
+        at.report(Problem::OutOfRange { min, max }, findings);
+        return None;
+    }
+    Some(value)
+}

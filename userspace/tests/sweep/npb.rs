@@ -1,0 +1,42 @@
+//! The NPB-derived kernels.
+
+use std::{fs, path::Path, process::Command};
+
+use super::{alone, obstacle, perturb, skip};
+
+/// The kernels check themselves against the published values.
+#[test]
+fn npb_kernels_verify_over_private_hosts() {
+    const TEST: &str = "npb_kernels_verify_over_private_hosts";
+    let _alone = alone();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for program in ["mpirun", "mpicc"] {
+        if !std::env::split_paths(&path).any(|place| place.join(program).is_file()) {
+            return skip(TEST, &format!("{program} is not installed"));
+        }
+    }
+    if let Some(reason) = obstacle() {
+        return skip(TEST, &reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let profile = directory.path().join("p.yaml");
+    fs::write(&profile, "version: 1\nlatency: 50us\n").unwrap();
+    for kernel in ["is", "ep", "cg", "mg", "ft"] {
+        let binary = directory.path().join(kernel);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../examples/npb-{kernel}.c"));
+        let compiled = Command::new("mpicc")
+            .args(["-O2", "-Wall", "-Werror", "-o"])
+            .arg(&binary)
+            .arg(source)
+            .arg("-lm")
+            .status();
+        assert!(compiled.unwrap().success());
+        let arguments = ["run", "--mpi", "--hosts", "4", profile.to_str().unwrap(), "--"];
+        let output = perturb(&[&arguments[..], &[binary.to_str().unwrap(), "S"]].concat());
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && said.contains("\"verified\": true"),
+            "{kernel}: {said}"
+        );
+    }
+}
