@@ -120,7 +120,7 @@ fn moved(kind: Kind, descriptor: c_int, call: impl FnOnce() -> isize) -> isize {
     if !is_traced(descriptor) {
         return call();
     }
-    let before = writer::counted_cpu();
+    let before = writer::counted(writer::cpu_at_start());
     let result = call();
     if result > 0 {
         record(kind, descriptor, result as u64, before);
@@ -130,7 +130,7 @@ fn moved(kind: Kind, descriptor: c_int, call: impl FnOnce() -> isize) -> isize {
 
 fn record(kind: Kind, descriptor: c_int, bytes: u64, before: u64) {
     let _errno = Errno::save();
-    let after = writer::counted_cpu();
+    let after = writer::counted(writer::cpu_at_end());
     writer::write(kind, after, [descriptor as u64, bytes, before, 0]);
 }
 
@@ -154,7 +154,7 @@ fn batch(kind: Kind, descriptor: c_int, messages: *const Batch, call: impl FnOnc
     if !is_traced(descriptor) {
         return call();
     }
-    let before = writer::counted_cpu();
+    let before = writer::counted(writer::cpu_at_start());
     let count = call();
     if count > 0 {
         // SAFETY: the call has filled in `count` messages of the caller's array.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::abi::{self, Abi, Address, Handle, STATUS};
 use crate::process::{self, Layer};
 use crate::record::{Collective, Kind, pair};
-use crate::sys::{self, Errno};
+use crate::sys::Errno;
 use crate::writer;
 
 /// Between MPI_Init and MPI_Finalize.
@@ -47,7 +47,7 @@ impl Call {
         let depth = DEPTH.get();
         DEPTH.set(depth + 1);
         let outermost = depth == 0;
-        let start = if outermost { sys::thread_cpu() } else { 0 };
+        let start = if outermost { writer::cpu_at_start() } else { 0 };
         Self {
             abi: Abi::of_process(),
             outermost,
@@ -291,7 +291,7 @@ impl Drop for Call {
         DEPTH.set(DEPTH.get().saturating_sub(1));
         if self.outermost {
             let _errno = Errno::save();
-            writer::leave_out(sys::thread_cpu().saturating_sub(self.start));
+            writer::leave_out(writer::cpu_at_end().saturating_sub(self.start));
         }
     }
 }
