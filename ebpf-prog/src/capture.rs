@@ -5,7 +5,7 @@ use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
 use perturb_common::{
     abi::{
         Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NEAR_INTERFACES,
-        NONE, SETTING_CHECKSUM, SETTING_EXACT, Settings, Tag,
+        NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, Settings, Tag,
     },
     units::{MonoNanos, Nanos},
 };
@@ -14,7 +14,7 @@ use crate::{
     account, classify, flows, fold,
     hold::{self, PASS},
     maps::{ATTACHMENTS, CLASSES, CONTROL, NEAR, SETTINGS},
-    overhead,
+    network, overhead,
     packet::{self, skb},
     scratch::{Job, Scratch},
 };
@@ -59,7 +59,13 @@ impl Profile {
             return (NONE, NONE);
         }
         match CLASSES.get(self.half() * MAX_CLASSES + class) {
-            Some(Class { path }) => (class, path[direction as usize]),
+            Some(Class { path }) => {
+                let path = path[direction as usize];
+                if path == NETWORK && network::join(self.half()) == 0 {
+                    return (NONE, NONE);
+                }
+                (class, path)
+            }
             None => (NONE, NONE),
         }
     }

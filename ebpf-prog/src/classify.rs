@@ -148,7 +148,7 @@ fn vector(table: u32, dimension: Dimension, (high, low): (u64, u64)) -> Option<&
 /// dimension that does not matter, [`NONE`] if the tables contradict themselves.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn locate(span: u32, high: u64, low: u64, all: u32) -> u32 {
+pub(crate) extern "C" fn locate(span: u32, high: u64, low: u64, all: u32) -> u32 {
     let Some(span) = SPANS.get(span) else { return NONE };
     if span.len == 0 {
         return all;
@@ -172,8 +172,9 @@ extern "C" fn locate(span: u32, high: u64, low: u64, all: u32) -> u32 {
     BOUNDS.get(first).map_or(NONE, |bound| bound.vector)
 }
 
+/// An address as the halves of a number.
 #[inline(always)]
-fn address(bytes: &[u8; 16]) -> (u64, u64) {
+pub(crate) fn address(bytes: &[u8; 16]) -> (u64, u64) {
     // SAFETY: 16 bytes hold two words; the key is 8-byte aligned on the stack, and unaligned reads are asked for.
     let [high, low] = unsafe { bytes.as_ptr().cast::<[u64; 2]>().read_unaligned() };
     (u64::from_be(high), u64::from_be(low))

@@ -6,9 +6,9 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Attachment, Direction, Event, InstanceKey, MAX_PATH_SERVERS, MAX_PATHS, MAX_SERVERS, NONE, NthKey,
-        Path, SERVER_BURST, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, Scope, ServerConfig, ServerState,
-        Tag,
+        Attachment, Direction, Event, InstanceKey, MAX_PATH_SERVERS, MAX_PATHS, MAX_SERVERS, NETWORK, NONE,
+        NthKey, Path, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, Scope,
+        ServerConfig, ServerState, Tag,
     },
     departure::{Load, Outcome, Service, departure},
     fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
@@ -17,9 +17,10 @@ use perturb_common::{
 
 use crate::{
     account::{self, Served},
-    atomic,
+    atomic, collide,
     hold::{self, Order},
     maps::{INSTANCES, JITTER, NTH, ORDINALS, PATHS, RING, SERVERS, STATES},
+    network,
     scratch::{Job, Scratch, Walk},
 };
 
@@ -40,9 +41,12 @@ pub(crate) fn direction(number: u32) -> Direction {
     }
 }
 
-/// A path of the profile.
+/// A path of the profile, or the one that was joined for this packet.
 #[inline(always)]
 pub(crate) fn path(half: u32, index: u32) -> Option<&'static Path> {
+    if index == NETWORK {
+        return network::joined();
+    }
     PATHS.get(half * MAX_PATHS + index)
 }
 
@@ -147,6 +151,7 @@ fn drop_event(number: u32) -> Event {
         6 => Event::Loss,
         7 => Event::BurstLoss,
         8 => Event::NthLoss,
+        22 => Event::Collided,
         _ => Event::Horizon,
     }
 }
@@ -157,13 +162,20 @@ fn drop_event(number: u32) -> Event {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
-    // SAFETY: this CPU's scratch; the caller holds no reference to it, and no call from here comes to it.
-    let Some(scratch) = Scratch::here().map(|scratch| unsafe { &mut *scratch }) else {
-        return PASSED;
-    };
     let index = half * MAX_SERVERS + server;
     let Some(config) = SERVERS.get(index) else {
         account::count(Event::Inconsistent);
+        return PASSED;
+    };
+    let mut lost = 0;
+    if config.flags & SERVER_COLLISIONS != 0 {
+        lost = collide::lost(index);
+        if lost == collide::GIVEN_UP {
+            return Event::Collided as u32;
+        }
+    }
+    // SAFETY: this CPU's scratch; the caller holds no reference to it, and no call from here on comes to it.
+    let Some(scratch) = Scratch::here().map(|scratch| unsafe { &mut *scratch }) else {
         return PASSED;
     };
     let Some(state) = state(scratch, config, interface) else {
@@ -171,7 +183,7 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
         return PASSED;
     };
     // SAFETY: `state` points to a value of a map, all of whose words are u64.
-    match unsafe { cross(&mut scratch.walk, state, config, index) } {
+    match unsafe { cross(&mut scratch.walk, state, config, index, Ticks(lost)) } {
         Ok(()) => PASSED,
         Err(Dropped(event)) => event as u32,
     }
@@ -187,13 +199,14 @@ unsafe fn cross(
     state: *mut ServerState,
     config: &ServerConfig,
     index: u32,
+    lost: Ticks,
 ) -> Result<(), Dropped> {
     // SAFETY: the caller's.
     let service = unsafe {
         if config.ring_len != 0 {
             admit(state, config, walk.time)?;
         }
-        serve(state, config, walk.time, walk.load)?
+        serve(state, config, walk.time, walk.load, lost)?
     };
     if service.backlog.0 > config.ecn.0 {
         walk.flags |= Walk::MARK;
@@ -265,6 +278,7 @@ unsafe fn serve(
     config: &ServerConfig,
     arrival: Instant,
     load: Load,
+    lost: Ticks,
 ) -> Result<Service, Dropped> {
     let server = &config.server;
     // SAFETY: the caller's.
@@ -281,6 +295,7 @@ unsafe fn serve(
         };
         match departure(server, free, arrival, load) {
             Outcome::Served(service) => {
+                let service = service.delayed(lost, server.latency);
                 // SAFETY: as above.
                 if !costs || unsafe { atomic::compare_exchange(place, free.0, service.free.0) } == free.0 {
                     break service;

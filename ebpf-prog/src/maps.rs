@@ -8,13 +8,16 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Attachment, Bound, CONTROL_LEN, Class, ClassCounters, DIMENSIONS, EVENTS, FlowKey, FlowNote,
-        FragmentKey, FragmentPorts, InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
-        MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS,
-        NEAR_INTERFACES, NOTED_FLOWS, NthKey, PACER_STATS as PACER_STAT_COUNT, Path, REQUEST_BYTES,
-        RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Slot, Span,
+        Attachment, Bound, CONTROL_LEN, Class, ClassCounters, EVENTS, FlowKey, FlowNote, FragmentKey,
+        FragmentPorts, InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
+        MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS,
+        MAX_VECTORS, NEAR_INTERFACES, NOTED_FLOWS, NthKey, PACER_STATS as PACER_STAT_COUNT, PAIR_PLACES,
+        Path, REQUEST_BYTES, RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings,
+        Slot, Span,
     },
+    collisions::{CollisionTable, Contention},
     flow::FlowEntry,
+    network::PairEntry,
 };
 
 /// 1 if the kernel compiles programs: callbacks (`bpf_loop`) need it, the interpreter refuses them.
@@ -46,11 +49,13 @@ pub(crate) static CLASSES: Array<Class> = Array::with_max_entries(2 * MAX_CLASSE
 #[map]
 pub(crate) static JITTER: Array<JitterTable> = Array::with_max_entries(2 * MAX_JITTER_TABLES, 0);
 #[map]
+pub(crate) static COLLISIONS: Array<CollisionTable> = Array::with_max_entries(2 * MAX_COLLISION_TABLES, 0);
+#[map]
 pub(crate) static NTH: HashMap<NthKey, u32> =
     HashMap::with_max_entries(2 * MAX_NTH, 1 /* BPF_F_NO_PREALLOC */);
 
 #[map]
-pub(crate) static SPANS: Array<Span> = Array::with_max_entries(4 * DIMENSIONS, 0);
+pub(crate) static SPANS: Array<Span> = Array::with_max_entries(SPANS_LEN, 0);
 #[map]
 pub(crate) static BOUNDS: Array<Bound> = Array::with_max_entries(2 * MAX_BOUNDS, 0);
 #[map]
@@ -60,6 +65,9 @@ pub(crate) static RULES: Array<u32> = Array::with_max_entries(4 * MAX_RULES, 0);
 
 #[map]
 pub(crate) static STATES: Array<ServerState> = Array::with_max_entries(MAX_SERVERS, 0);
+/// By slot, of servers with collisions.
+#[map]
+pub(crate) static CONTENTION: Array<Contention> = Array::with_max_entries(MAX_SERVERS, 0);
 #[map]
 pub(crate) static ORDINALS: Array<u64> = Array::with_max_entries(MAX_SERVERS, 0);
 #[map]
@@ -70,6 +78,12 @@ pub(crate) static INSTANCES: LruHashMap<InstanceKey, ServerState> = LruHashMap::
 /// Resized by the controller to [`perturb_common::flow::places`] of the profile's `limits.flows`.
 #[map]
 pub(crate) static FLOWS: Array<FlowEntry> = Array::with_max_entries(262_144, 0);
+/// Which hosts of a network a flow goes between.
+#[map]
+pub(crate) static PAIRS: Array<PairEntry> = Array::with_max_entries(PAIR_PLACES, 0);
+/// The path that a packet takes through a network.
+#[map]
+pub(crate) static JOINED: PerCpuArray<Path> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 pub(crate) static FRAGMENTS: LruHashMap<FragmentKey, FragmentPorts> = LruHashMap::with_max_entries(8192, 0);
 

@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("life::clear_ends_it", clear),
     each("life::detach_lives_on", detach),
     each("life::held_packets_are_released_at_the_end", drain),
+    each("life::a_thousand_hosts_by_address", thousand),
     each("life::live_update_loses_nothing", update),
     each("life::lease_of_a_stopped_process", stopped),
     each("life::a_killed_process", killed),
@@ -118,6 +119,36 @@ fn detach(setting: &Setting) -> Result<()> {
     ensure!(cleared.code() == 0, "{cleared:?}");
     before.must_be_that_of(&bed.left)?;
     ensure!(!is_delayed(&bed, Duration::from_millis(20))?, "still emulated");
+    Ok(())
+}
+
+/// The two hosts are two of 1024, whose paths are held at the switch or not.
+fn thousand(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let mut text = String::from("topology: { kind: star, link: { latency: 10ms } }\nhosts:\n");
+    for host in 1..=1024 {
+        text += &format!("  n{host}: 10.78.{}.{}\n", host >> 8, host & 255);
+    }
+    let profile = setting.product.profile(&text)?;
+    let profile = profile.to_string_lossy();
+    for way in [&[][..], &["--coarse"]] {
+        let pacer = setting.pacer.name();
+        let arguments = [
+            "apply", &*profile, "--iface", INTERFACE, "--pacer", pacer, "--detach",
+        ];
+        let arguments = [&arguments, way].concat();
+        let applied = setting.product.call(&bed.left, &arguments)?;
+        ensure!(applied.code() == 0, "{applied:?}");
+        ensure!(
+            is_delayed(&bed, Duration::from_millis(20))?,
+            "{way:?}: nothing is emulated"
+        );
+        let cleared = setting
+            .product
+            .call(&bed.left, &["clear", "--iface", INTERFACE])?;
+        ensure!(cleared.code() == 0, "{cleared:?}");
+        before.must_be_that_of(&bed.left)?;
+    }
     Ok(())
 }
 

@@ -125,6 +125,8 @@ pub struct Drops {
     pub loss: u64,
     pub burst_loss: u64,
     pub nth_loss: u64,
+    /// Given up after too many collisions.
+    pub collided: u64,
 }
 
 /// Unintended drops.
@@ -245,6 +247,7 @@ impl Report {
                 loss: count(Event::Loss),
                 burst_loss: count(Event::BurstLoss),
                 nth_loss: count(Event::NthLoss),
+                collided: count(Event::Collided),
             },
             unintended: Unintended {
                 horizon: count(Event::Horizon),

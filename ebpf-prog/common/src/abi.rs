@@ -11,11 +11,12 @@
 use crate::{
     departure::Server,
     fate::{Chance, GilbertElliott, JITTER_ENTRIES},
+    network::Network,
     units::{Nanos, Ticks},
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 2;
+pub const ABI_VERSION: u64 = 3;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -23,10 +24,14 @@ pub const MAX_SERVERS: u32 = 16_384;
 pub const MAX_CLASSES: u32 = 4096;
 /// Distinct paths of a profile.
 pub const MAX_PATHS: u32 = 8192;
-/// Servers on a path.
-pub const MAX_PATH_SERVERS: usize = 16;
+/// Servers on a path: up and down a tree of 1024 hosts, and two of each host's own.
+pub const MAX_PATH_SERVERS: usize = 24;
+/// Places of a path: the power of two above, so that indices can be masked.
+pub const PATH_PLACES: usize = 32;
 /// Jitter tables of a profile.
 pub const MAX_JITTER_TABLES: u32 = 64;
+/// Tables of collisions of a profile.
+pub const MAX_COLLISION_TABLES: u32 = 4;
 /// Slots for packet-limited buffers, over all servers: the sum of their `packets`.
 pub const MAX_RING_SLOTS: u32 = 1 << 18;
 /// Entries of all `nth` lists of a profile.
@@ -51,6 +56,11 @@ pub const NEAR_INTERFACES: u32 = 4096;
 
 /// Names a path, class, table or slot that is not there.
 pub const NONE: u32 = u32::MAX;
+
+/// The path of a class that stands for all pairs of hosts of the network: see [`Network`].
+pub const NETWORK: u32 = u32::MAX - 1;
+/// Places of the cache of pairs, a power of two.
+pub const PAIR_PLACES: u32 = 1 << 16;
 
 /// Which way a packet goes, seen from the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +105,8 @@ pub struct Settings {
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
+    /// The network whose paths are joined from lists.
+    pub network: Network,
 }
 
 /// Whose packets queue together at a server.
@@ -119,6 +131,8 @@ pub const SERVER_NTH: u32 = 2;
 pub const SERVER_BURST: u32 = 4;
 /// [`ServerConfig::flags`]: any pseudo-random or counted choice at all (index and draws are needed).
 pub const SERVER_FATE: u32 = 8;
+/// [`ServerConfig::flags`]: frames that meet others' collide ([`crate::collisions`]); scope shared only.
+pub const SERVER_COLLISIONS: u32 = 16;
 
 /// A server's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +146,8 @@ pub struct ServerConfig {
     pub jitter_scale: u64,
     /// See [`crate::fate::salt`].
     pub salt: u64,
+    /// The slot of collisions, ticks.
+    pub collision_slot: u64,
     /// Burst loss.
     pub burst: GilbertElliott,
     /// Independent loss.
@@ -152,8 +168,8 @@ pub struct ServerConfig {
     pub slot: u32,
     /// `SERVER_*`.
     pub flags: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Index of the table in the whole COLLISIONS map (half included), or [`NONE`].
+    pub collision_table: u32,
 }
 
 impl ServerConfig {
@@ -163,6 +179,7 @@ impl ServerConfig {
         ecn: Ticks::MAX,
         jitter_scale: 0,
         salt: 0,
+        collision_slot: 0,
         burst: GilbertElliott {
             to_bad: Chance::NEVER,
             to_good: Chance::NEVER,
@@ -178,7 +195,7 @@ impl ServerConfig {
         scope: Scope::Shared as u32,
         slot: 0,
         flags: 0,
-        reserved: 0,
+        collision_table: NONE,
     };
 }
 
@@ -200,7 +217,7 @@ pub struct ServerState {
     pub ordinal: u64,
 }
 
-/// A list of servers.
+/// A list of servers: a path, or a part of those of a network ([`Network`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Path {
@@ -210,14 +227,14 @@ pub struct Path {
     /// leg ends before every shared server but the first).
     pub cuts: u32,
     /// Indices of the servers within the half.
-    pub servers: [u32; MAX_PATH_SERVERS],
+    pub servers: [u32; PATH_PLACES],
 }
 
-/// A class: its path by [`Direction`], or [`NONE`] to pass untouched.
+/// A class: its path by [`Direction`], or [`NONE`] to pass untouched, or [`NETWORK`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Class {
-    /// Index of the path within the half, by direction.
+    /// Index of the path within the half, by direction; for [`NETWORK`] the hosts at its ends say which.
     pub path: [u32; 2],
 }
 
@@ -350,6 +367,16 @@ pub enum Dimension {
 /// Number of dimensions.
 pub const DIMENSIONS: u32 = 8;
 
+/// Index in the SPANS map of the hosts of a half's network: the boundaries between their addresses, whose `vector` is
+/// the host's number from 0, or [`NONE`] between hosts.
+#[inline(always)]
+#[must_use]
+pub const fn hosts_span(half: u32) -> u32 {
+    4 * DIMENSIONS + half
+}
+/// Elements of the SPANS map.
+pub const SPANS_LEN: u32 = 4 * DIMENSIONS + 2;
+
 /// The boundaries of one dimension: `BOUNDS[start..start + len]`. Index in the DIMENSIONS map:
 /// `(half * 2 + direction) * 8 + dimension`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -479,10 +506,12 @@ pub enum Event {
     Inconsistent = 20,
     /// Not logged: whoever reads the log of requests is too slow.
     Unlogged = 21,
+    /// Dropped by emulation: given up after too many collisions.
+    Collided = 22,
 }
 
 /// Number of events.
-pub const EVENTS: u32 = 22;
+pub const EVENTS: u32 = 23;
 
 /// Counters of a class in one direction, per CPU. Index: `direction * (MAX_CLASSES) + class`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -511,7 +540,7 @@ pub struct ServerCounters {
     pub bytes: u64,
     /// Dropped here because a buffer was full.
     pub tail_drops: u64,
-    /// Dropped here by a loss model.
+    /// Dropped here by a loss model, or given up after collisions.
     pub losses: u64,
     /// Time it was busy, ticks.
     pub busy: u64,

@@ -72,6 +72,20 @@ pub struct Service {
     pub next: Instant,
 }
 
+impl Service {
+    /// The same at a server of this latency, occupied for longer before.
+    #[inline(always)]
+    #[must_use]
+    pub const fn delayed(self, lost: Ticks, latency: Ticks) -> Self {
+        let free = self.free.after(lost);
+        Self {
+            backlog: self.backlog,
+            free,
+            next: free.after(latency),
+        }
+    }
+}
+
 /// One step of the recursion. Saturates instead of overflowing, for any input; never panics.
 #[inline(always)]
 #[must_use]

@@ -50,6 +50,8 @@ pub enum Purpose {
     Damage = 4,
     /// Which bit is corrupted.
     Bit = 5,
+    /// Time lost to collisions (low half), and whether the frame is given up (high half).
+    Collision = 6,
 }
 
 /// 64 random bits for the `index`-th packet of the `ordinal`-th instance of the server that `salt`

@@ -7,9 +7,11 @@
 #![no_std]
 
 pub mod abi;
+pub mod collisions;
 pub mod departure;
 pub mod fate;
 pub mod flow;
+pub mod network;
 #[cfg(feature = "alloc")]
 pub mod tables;
 pub mod units;

@@ -9,6 +9,7 @@ use crate::{
     abi::{
         Bound, Class, DIMENSIONS, JitterTable, NONE, NthKey, Path, RuleVector, ServerConfig, Settings, Span,
     },
+    collisions::CollisionTable,
     units::Ticks,
 };
 
@@ -22,14 +23,18 @@ pub struct Tables {
     pub servers: Vec<ServerConfig>,
     /// Their names.
     pub server_names: Vec<String>,
-    /// Distinct paths.
+    /// Distinct paths, and the lists of a network.
     pub paths: Vec<Path>,
+    /// Boundaries between the addresses of a network's hosts: see [`crate::abi::hosts_span`].
+    pub hosts: Vec<Bound>,
     /// Classes in the profile's order.
     pub classes: Vec<Class>,
     /// Their names.
     pub class_names: Vec<String>,
     /// Jitter distributions, referred to by [`ServerConfig::jitter_table`].
     pub jitter: Vec<JitterTable>,
+    /// Tables of collisions, referred to by [`ServerConfig::collision_table`].
+    pub collisions: Vec<CollisionTable>,
     /// Listed losses; `server` is an index into `servers`.
     pub nth: Vec<NthKey>,
     /// The classifier, by [`crate::abi::Direction`].

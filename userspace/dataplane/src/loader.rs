@@ -11,10 +11,10 @@ use aya::maps::MapError;
 use perturb_common::{
     abi::{
         ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_LEASE, CONTROL_VERSION, Class, DIMENSIONS,
-        MAX_BOUNDS, MAX_CLASSES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS,
-        MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, Span,
+        MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS,
+        MAX_RULES, MAX_SERVERS, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, Span, hosts_span,
     },
-    tables::{Classifier, Tables},
+    tables::Tables,
 };
 use serde::{Deserialize, Serialize};
 
@@ -70,15 +70,19 @@ impl Slots {
         self.servers.get(server).copied()
     }
 
-    /// The lowest slot that no server has, for a new name.
-    fn assign(&mut self, server: &str) -> Option<u32> {
-        if let Some(slot) = self.of(server) {
-            return Some(slot);
-        }
+    /// The lowest slots that no server has, for new names; `false` if there are not enough.
+    fn assign(&mut self, servers: &[String]) -> bool {
         let taken: BTreeSet<u32> = self.servers.values().copied().collect();
-        let slot = (0..MAX_SERVERS).find(|slot| !taken.contains(slot))?;
-        self.servers.insert(server.into(), slot);
-        Some(slot)
+        let mut vacant = (0..MAX_SERVERS).filter(|slot| !taken.contains(slot));
+        for server in servers {
+            if self.of(server).is_none() {
+                let Some(slot) = vacant.next() else {
+                    return false;
+                };
+                self.servers.insert(server.clone(), slot);
+            }
+        }
+        true
     }
 
     /// Names that the profile no longer has give their places back.
@@ -185,10 +189,22 @@ impl Loader {
         fits("classes", tables.classes.len(), MAX_CLASSES)?;
         fits("paths", tables.paths.len(), MAX_PATHS)?;
         fits("jitter tables", tables.jitter.len(), MAX_JITTER_TABLES)?;
+        fits(
+            "tables of collisions",
+            tables.collisions.len(),
+            MAX_COLLISION_TABLES,
+        )?;
         let generation = self.generation + 1;
         let half = (generation & 1) as u32;
         let mut slots = self.slots.clone();
         slots.retain(&tables.server_names);
+        if !slots.assign(&tables.server_names) {
+            return Err(LoaderError::TooLarge {
+                what: "servers",
+                count: tables.servers.len(),
+                limit: MAX_SERVERS,
+            });
+        }
         self.load_servers(tables, half, &mut slots)?;
         for (path, index) in tables.paths.iter().zip(half * MAX_PATHS..) {
             write("PATHS", self.maps.paths.set(index, Wire(*path), 0))?;
@@ -199,8 +215,11 @@ impl Loader {
         for (table, index) in tables.jitter.iter().zip(half * MAX_JITTER_TABLES..) {
             write("JITTER", self.maps.jitter.set(index, Wire(*table), 0))?;
         }
+        for (table, index) in tables.collisions.iter().zip(half * MAX_COLLISION_TABLES..) {
+            write("COLLISIONS", self.maps.collisions.set(index, Wire(*table), 0))?;
+        }
         self.load_nth(tables, half)?;
-        self.load_classifier(&tables.classifier, half)?;
+        self.load_classifier(tables, half)?;
         let mut settings = tables.settings;
         for (words, classifier) in settings.rule_words.iter_mut().zip(&tables.classifier) {
             *words = classifier.rules.len().div_ceil(64) as u32;
@@ -219,14 +238,12 @@ impl Loader {
         let named = tables.servers.iter().zip(&tables.server_names);
         for ((server, name), index) in named.zip(half * MAX_SERVERS..) {
             let mut server = *server;
-            let full = || LoaderError::TooLarge {
-                what: "servers, those of the previous profile included",
-                count: tables.servers.len(),
-                limit: MAX_SERVERS,
-            };
-            server.slot = slots.assign(name).ok_or_else(full)?;
+            server.slot = slots.of(name).unwrap_or_default();
             if server.jitter_table != NONE {
                 server.jitter_table += half * MAX_JITTER_TABLES;
+            }
+            if server.collision_table != NONE {
+                server.collision_table += half * MAX_COLLISION_TABLES;
             }
             if server.ring_len != 0 {
                 let total: u64 = tables
@@ -289,7 +306,8 @@ impl Loader {
         }
     }
 
-    fn load_classifier(&mut self, classifiers: &[Classifier; 2], half: u32) -> Result<(), LoaderError> {
+    fn load_classifier(&mut self, tables: &Tables, half: u32) -> Result<(), LoaderError> {
+        let classifiers = &tables.classifier;
         let mut bound = half * MAX_BOUNDS;
         let mut vector = half * MAX_VECTORS;
         // The half's first vector matches every rule.
@@ -299,7 +317,11 @@ impl Loader {
         write("VECTORS", self.maps.vectors.set(vector, Wire(all), 0))?;
         vector += 1;
         let bounds: usize = classifiers.iter().map(|classifier| classifier.bounds.len()).sum();
-        fits("boundaries in its matches", bounds, MAX_BOUNDS)?;
+        fits(
+            "boundaries in its matches",
+            bounds + tables.hosts.len(),
+            MAX_BOUNDS,
+        )?;
         let vectors: usize = classifiers
             .iter()
             .map(|classifier| classifier.vectors.len())
@@ -329,6 +351,14 @@ impl Loader {
             }
             bound += classifier.bounds.len() as u32;
             vector += classifier.vectors.len() as u32;
+        }
+        let hosts = Span {
+            start: bound,
+            len: tables.hosts.len() as u32,
+        };
+        write("SPANS", self.maps.spans.set(hosts_span(half), Wire(hosts), 0))?;
+        for (place, index) in tables.hosts.iter().zip(bound..) {
+            write("BOUNDS", self.maps.bounds.set(index, Wire(*place), 0))?;
         }
         Ok(())
     }

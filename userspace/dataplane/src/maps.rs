@@ -10,6 +10,7 @@ use perturb_common::abi::{
     Attachment, Bound, Class, ClassCounters, FlowKey, FlowNote, InstanceKey, JitterTable, NEAR_INTERFACES,
     NthKey, Path, Request, RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Span,
 };
+use perturb_common::collisions::{CollisionTable, Contention};
 
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +80,8 @@ maps! {
     paths: "PATHS" => Array<Wire<Path>>,
     classes: "CLASSES" => Array<Wire<Class>>,
     jitter: "JITTER" => Array<Wire<JitterTable>>,
+    collisions: "COLLISIONS" => Array<Wire<CollisionTable>>,
+    contention: "CONTENTION" => Array<Wire<Contention>>,
     nth: "NTH" => HashMap<Wire<NthKey>, u32>,
     spans: "SPANS" => Array<Wire<Span>>,
     bounds: "BOUNDS" => Array<Wire<Bound>>,

@@ -73,6 +73,17 @@ fn classes(count: u32) -> String {
     text
 }
 
+/// A star of so many hosts, between two of which the test's packet goes.
+fn hosts(count: u32) -> String {
+    let mut text =
+        format!("version: 1\ntopology: {{ kind: star, link: {{ {ONE} }} }}\nhosts:\n  a: 192.0.2.1\n");
+    for host in 2..count {
+        writeln!(text, "  n{host}: 10.0.{}.{}", host >> 8, host & 255).unwrap();
+    }
+    text.push_str("  z: 192.0.2.2\n");
+    text
+}
+
 fn frame() -> Vec<u8> {
     V4::new([192, 0, 2, 1], [192, 0, 2, 2], TCP, tcp(40_000, 2049, 1460)).frame()
 }
@@ -269,6 +280,10 @@ fn table() {
     let egress = Some(Direction::Egress);
     let ingress = Some(Direction::Ingress);
     let v6 = V6::new([1; 8], [2; 8], UDP, udp(9, 2049, 1400)).frame();
+    let few_hosts = bench.rig(&hosts(8), Pacer::Fq, 131_072).unwrap();
+    let many_hosts = bench.rig(&hosts(1024), Pacer::Fq, 131_072).unwrap();
+    let collisions = format!("{ONE}, collisions: {{ slot: 51.2us }}");
+    let bus = bench.rig(&servers(1, &collisions), Pacer::Fq, 131_072).unwrap();
     let held = bench.rigs[untouched].hold; // Of the namespace that this thread is in.
     bench.case("idle", one, None, frame(), NOWHERE);
     let passes = bench.case("no class matches", untouched, egress, frame(), NOWHERE);
@@ -289,6 +304,13 @@ fn table() {
         ("4096 classes, fq, egress, alone", many_classes, egress),
         ("1 flow known, fq, egress, alone", few_flows, egress),
         ("100 000 flows known, fq, egress, alone", many_flows, egress),
+        (
+            "a leg of 8 hosts pair by pair, fq, egress, alone",
+            few_hosts,
+            egress,
+        ),
+        ("a leg of 1024 hosts, fq, egress, alone", many_hosts, egress),
+        ("1 server with collisions, fq, egress, alone", bus, egress),
     ] {
         bench.case(name, rig, direction, frame(), NOWHERE);
     }
@@ -443,21 +465,56 @@ fn stays_cheap() {
     let many_classes = bench.rig(&classes(4096), Pacer::Fq, 131_072).unwrap();
     let one_class = bench.rig(&classes(1), Pacer::Fq, 131_072).unwrap();
     let many_flows = bench.rig(&servers(1, ONE), Pacer::Fq, 131_072).unwrap();
+    let few_hosts = bench.rig(&hosts(80), Pacer::Fq, 131_072).unwrap();
+    let many_hosts = bench.rig(&hosts(1024), Pacer::Fq, 131_072).unwrap();
     know_flows(&mut bench.rigs[many_flows], FLOWS);
     let mut case = |name, rig, direction| bench.case(name, rig, direction, frame(), NOWHERE);
     case("idle", one, None);
     let egress = Some(Direction::Egress);
-    let [one, ten, many_classes, one_class, many_flows] =
-        [one, ten, many_classes, one_class, many_flows].map(|rig| case("", rig, egress));
+    let rigs = [
+        one,
+        ten,
+        many_classes,
+        one_class,
+        many_flows,
+        few_hosts,
+        many_hosts,
+    ];
+    let [
+        one,
+        ten,
+        many_classes,
+        one_class,
+        many_flows,
+        few_hosts,
+        many_hosts,
+    ] = rigs.map(|rig| case("", rig, egress));
     bench.measure(100);
     let idle = quartiles(&bench.cases[0].batches)[1];
-    let [one, ten, many_classes, one_class, many_flows] =
-        [one, ten, many_classes, one_class, many_flows].map(|case| bench.median(case));
+    let [
+        one,
+        ten,
+        many_classes,
+        one_class,
+        many_flows,
+        few_hosts,
+        many_hosts,
+    ] = [
+        one,
+        ten,
+        many_classes,
+        one_class,
+        many_flows,
+        few_hosts,
+        many_hosts,
+    ]
+    .map(|case| bench.median(case));
     eprintln!(
-        "idle {idle:.0} ns; over it: one server {one:.0}, ten {ten:.0}, 4096 classes {many_classes:.0}, one {one_class:.0}, 100 000 flows {many_flows:.0}"
+        "idle {idle:.0} ns; over it: one server {one:.0}, ten {ten:.0}, 4096 classes {many_classes:.0}, one {one_class:.0}, 100 000 flows {many_flows:.0}, 80 hosts {few_hosts:.0}, 1024 {many_hosts:.0}"
     );
     // In units of the idle program, so that a slow machine does not matter.
     assert!(one < 10.0 * idle && ten < 20.0 * idle);
     assert!(many_classes + idle < 1.2 * (one_class + idle));
+    assert!(many_hosts + idle < 1.2 * (few_hosts + idle));
     assert!(many_flows + idle < 1.3 * (one + idle));
 }

@@ -12,10 +12,12 @@
 //! host 3 has a copy `h3-nic` of server `nic`, one queue even if `nic` stands at both ends; scope `interface` means
 //! the host, hence becomes shared. A template that no hand-written class crosses is left out.
 //!
-//! What it lacks: CSMA/CD back-off, and more hosts than there are classes for their pairs (n (n - 1) ≤ 4096: 64). A
-//! path is part of a class, so paths longer than a class can hold are refused rather than shortened.
+//! A profile written so has no more hosts than there are classes for their pairs (n (n - 1) ≤ 4096: 64); for more, in
+//! a bus, a star or a tree, there is [`network`]. A path is part of a class, so paths longer than a class can hold are
+//! refused rather than shortened.
 
 mod error;
+mod network;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ use std::net::IpAddr;
 use perturb_common::abi::{MAX_CLASSES, MAX_NTH, MAX_PATH_SERVERS, MAX_SERVERS};
 
 pub use error::ExpandError;
+pub use network::{Network, network};
 use routes::{Link, route};
 
 use crate::delay::bounded_delay;
@@ -113,12 +116,21 @@ fn generate(profile: &Profile, topology: &Topology, hosts: &[Vec<Prefix>]) -> Re
 }
 
 fn check_hosts(profile: &Profile, layout: &Layout, hosts: usize) -> Result<(), ExpandError> {
-    if let Layout::Bus {
-        collisions: Some(_), ..
-    } = layout
-    {
-        return Err(ExpandError::Collisions);
+    check_fit(layout, hosts)?;
+    let written = profile.classes.len();
+    let pairs = hosts.saturating_mul(hosts - 1);
+    if pairs.saturating_add(written) > MAX_CLASSES as usize {
+        return Err(ExpandError::TooManyPairs {
+            hosts,
+            pairs,
+            written,
+            max: MAX_CLASSES,
+        });
     }
+    Ok(())
+}
+
+fn check_fit(layout: &Layout, hosts: usize) -> Result<(), ExpandError> {
     if hosts < 2 {
         return Err(ExpandError::TooFewHosts { hosts });
     }
@@ -128,16 +140,6 @@ fn check_hosts(profile: &Profile, layout: &Layout, hosts: usize) -> Result<(), E
             kind: layout.kind(),
             hosts,
             capacity,
-        });
-    }
-    let written = profile.classes.len();
-    let pairs = hosts.saturating_mul(hosts - 1);
-    if pairs.saturating_add(written) > MAX_CLASSES as usize {
-        return Err(ExpandError::TooManyPairs {
-            hosts,
-            pairs,
-            written,
-            max: MAX_CLASSES,
         });
     }
     Ok(())
@@ -269,9 +271,9 @@ fn add_servers(
     let mut ids = BTreeMap::new();
     for &one in crossed {
         let (text, server) = match one {
-            Crossed::Link(link) => (link.to_string(), link.of(layout)),
+            Crossed::Link(link) => (link.to_string(), link.of(layout).cloned()),
             Crossed::Own { host, template } => match profile.server(template) {
-                Some((name, server)) => (format!("h{}-{name}", host + 1), Some(server)),
+                Some((name, server)) => (format!("h{}-{name}", host + 1), Some(server.clone())),
                 None => continue,
             },
         };
@@ -284,9 +286,13 @@ fn add_servers(
         if !taken.insert(name.clone()) {
             return Err(ExpandError::NameTaken { what: "server", name });
         }
-        if let (Some(server), Some(id)) = (server, ServerId::new(expanded.servers.len())) {
+        if let (Some(mut server), Some(id)) = (server, ServerId::new(expanded.servers.len())) {
+            // It belongs to one place of the network, whatever interface its packets come from.
+            if server.scope == Scope::Interface {
+                server.scope = Scope::Shared;
+            }
             ids.insert(one, id);
-            expanded.servers.push((name, of_topology(server)));
+            expanded.servers.push((name, server));
         }
     }
     let sum = |of: fn(&Server) -> u64| expanded.servers.iter().map(|(_, server)| of(server)).sum();
@@ -295,17 +301,6 @@ fn add_servers(
     let listed = sum(|server| server.loss.nth.len() as u64);
     limit("entries in all `nth` lists together", listed, MAX_NTH.into())?;
     Ok(ids)
-}
-
-/// `template` as a server that belongs to one place of the network, whatever interface its packets come from.
-fn of_topology(template: &Server) -> Server {
-    Server {
-        scope: match template.scope {
-            Scope::Interface => Scope::Shared,
-            other => other,
-        },
-        ..template.clone()
-    }
 }
 
 fn limit(what: &'static str, count: u64, max: u64) -> Result<(), ExpandError> {
@@ -323,7 +318,6 @@ fn class(
     (from, to): (usize, usize),
     egress: Vec<ServerId>,
 ) -> Option<Class> {
-    let burns = profile.overhead.receive > Duration::ZERO;
     Some(Class {
         name: Name::new(&format!("h{}-h{}", from + 1, to + 1))?,
         matching: Match {
@@ -333,9 +327,14 @@ fn class(
         },
         treatment: Treatment::Emulate {
             egress: Some(egress),
-            ingress: burns.then(Vec::new),
+            ingress: receive_path(profile),
         },
     })
+}
+
+/// The receiver crosses nothing, but burns its overhead.
+fn receive_path(profile: &Profile) -> Option<Vec<ServerId>> {
+    (profile.overhead.receive > Duration::ZERO).then(Vec::new)
 }
 
 fn check_delay(expanded: &Profile, class: &Class, (from, to): (usize, usize)) -> Result<(), ExpandError> {

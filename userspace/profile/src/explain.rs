@@ -168,7 +168,7 @@ impl Serialize for Warning {
 /// Without a `horizon` in the profile: at least this, so that a queue without a buffer is not cut short.
 const LEAST_HORIZON: Duration = Duration::from_millis(10_000);
 /// Without a `held` in the profile: at least and at most this.
-const HELD: (u64, u64) = (64 << 20, 4 << 30);
+pub(crate) const HELD: (u64, u64) = (64 << 20, 4 << 30);
 /// A super-packet, at most.
 const SUPER_PACKET: u64 = 64 << 10;
 

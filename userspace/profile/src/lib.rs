@@ -37,9 +37,9 @@ pub mod document {
     pub use crate::yaml::{Kind, parse};
 }
 
-pub use compile::{CompileError, JitterFiles, compile};
+pub use compile::{CompileError, JitterFiles, compile, compile_network};
 pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
-pub use expand::{ExpandError, expand, expand_prefixes, hosts_of};
+pub use expand::{ExpandError, Network, expand, expand_prefixes, hosts_of, network};
 pub use explain::{
     ClassMeaning, Explanation, LinkMeaning, PathMeaning, TopologyMeaning, Warning, explain, held, horizon,
 };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::matching::{Match, Prefix};
 use crate::quantity::{Duration, Probability, Rate, Size};
-use crate::topology::{Tcp, Topology};
+use crate::topology::{Collisions, Tcp, Topology};
 
 /// A network to put programs on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -162,6 +162,8 @@ pub struct Server {
     pub corrupt: Probability,
     /// Backlog above which ECN-capable packets are marked.
     pub ecn: Option<EcnThreshold>,
+    /// CSMA/CD back-off between the stations that send over it.
+    pub collisions: Option<Collisions>,
 }
 
 /// Whose packets queue together at a server.

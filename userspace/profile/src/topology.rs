@@ -23,10 +23,8 @@ pub struct Topology {
 pub enum Layout {
     /// One server that every packet crosses (the bus pseudo-process of LBF, section 4).
     Bus {
-        /// The bus.
+        /// The bus, with its collisions.
         link: Server,
-        /// CSMA/CD back-off.
-        collisions: Option<Collisions>,
     },
     /// A server from each host to the switch and one back.
     Star {
@@ -102,7 +100,7 @@ pub enum Sharing {
     Bidirectional,
 }
 
-/// Truncated binary exponential back-off of CSMA/CD.
+/// Truncated binary exponential back-off of CSMA/CD; the model is [`perturb_common::collisions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Collisions {
     /// The slot time; 51.2 us on 10 Mbit/s Ethernet (512 bit times, IEEE 802.3).

@@ -20,7 +20,7 @@ struct Checked {
 }
 
 pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
-    let prepared = match Prepared::as_written(&args.profile) {
+    let prepared = match Prepared::checked(&args.profile) {
         Ok(prepared) => prepared,
         Err(error) if args.json => {
             let errors = match &error {

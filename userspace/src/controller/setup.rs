@@ -72,6 +72,8 @@ pub struct Prepared {
     pub has_topology: bool,
     /// Whether a packet's whole path is folded at once.
     pub coarse: bool,
+    /// Bytes that may be held at once.
+    held: u64,
 }
 
 impl Prepared {
@@ -85,9 +87,28 @@ impl Prepared {
     /// Reads and compiles a profile; a topology joins the hosts that the profile names.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
         let loaded = perturb_profile::load(path)?;
-        let expanded =
-            perturb_profile::expand_prefixes(&loaded.profile, &perturb_profile::hosts_of(&loaded.profile))?;
+        let hosts = perturb_profile::hosts_of(&loaded.profile);
+        if let Some(network) = perturb_profile::network(&loaded.profile, &hosts)? {
+            return Ok(Self {
+                tables: perturb_profile::compile_network(&network, &loaded.files)?,
+                held: network.held().bytes(),
+                profile: loaded.profile,
+                has_topology: true,
+                coarse: false,
+            });
+        }
+        let expanded = perturb_profile::expand_prefixes(&loaded.profile, &hosts)?;
         Self::compile(&loaded, expanded)
+    }
+
+    /// Reads and compiles a profile for `check`: as it is written, and, if it names hosts, that its topology can join
+    /// them.
+    pub fn checked(path: &Path) -> Result<Self, ProfileError> {
+        let written = Self::as_written(path)?;
+        if written.has_topology && written.profile.hosts.len() > 1 {
+            Self::load(path)?;
+        }
+        Ok(written)
     }
 
     /// Reads and compiles a profile; a topology joins the hosts with these addresses.
@@ -134,6 +155,7 @@ impl Prepared {
         let has_topology = loaded.profile.topology.is_some();
         let tables = perturb_profile::compile(&profile, &loaded.files)?;
         Ok(Self {
+            held: perturb_profile::held(&profile).bytes(),
             profile,
             tables,
             has_topology,
@@ -165,10 +187,10 @@ impl Prepared {
     pub fn timekeeper(&self, pacer: Pacer, spin: SpinBudget) -> Timekeeper {
         match pacer {
             Pacer::Fq => Timekeeper::Fq(self.fq_options()),
-            Pacer::User => {
-                let limit = perturb_profile::held(&self.profile).bytes();
-                Timekeeper::User { spin, limit }
-            }
+            Pacer::User => Timekeeper::User {
+                spin,
+                limit: self.held,
+            },
         }
     }
 }

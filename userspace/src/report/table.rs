@@ -50,12 +50,13 @@ impl fmt::Display for Report {
         let drops = &self.drops;
         writeln!(
             f,
-            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}; unintended: horizon {}, hold full {}, pacer {}",
+            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}; unintended: horizon {}, hold full {}, pacer {}",
             drops.tail_drop,
             drops.packet_limit,
             drops.loss,
             drops.burst_loss,
             drops.nth_loss,
+            drops.collided,
             self.unintended.horizon,
             self.unintended.hold_full,
             self.unintended.pacer

@@ -182,8 +182,12 @@ impl Rig {
 
     /// Puts a profile in force.
     pub(crate) fn load(&mut self, profile: &str) {
-        let profile = perturb_profile::parse(profile).unwrap_or_else(|errors| panic!("{errors}"));
-        self.tables = perturb_profile::compile(&profile, &HashMap::new()).unwrap();
+        self.load_tables(compiled(profile));
+    }
+
+    /// The same, compiled.
+    pub(crate) fn load_tables(&mut self, tables: Tables) {
+        self.tables = tables;
         self.loader.load(&self.tables).unwrap();
     }
 
@@ -280,4 +284,18 @@ impl Rig {
         let slot = self.slot(server);
         self.loader.maps_mut().states.set(slot, Wire(state), 0).unwrap();
     }
+}
+
+/// A profile from its text to the tables; a topology joins the hosts that it names.
+pub(crate) fn compiled(text: &str) -> Tables {
+    let profile = perturb_profile::parse(text).unwrap_or_else(|errors| panic!("{errors}"));
+    let hosts = perturb_profile::hosts_of(&profile);
+    match perturb_profile::network(&profile, &hosts).unwrap() {
+        Some(network) => perturb_profile::compile_network(&network, &HashMap::new()),
+        None => {
+            let written = perturb_profile::expand_prefixes(&profile, &hosts).unwrap();
+            perturb_profile::compile(&written, &HashMap::new())
+        }
+    }
+    .unwrap()
 }

@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 
 use perturb_common::abi::{
-    Bound, DIMENSIONS, Dimension, Direction, MAX_BOUND_BITS, MAX_RULES, RULE_WORDS, RuleVector, Span,
+    Bound, DIMENSIONS, Dimension, Direction, MAX_BOUND_BITS, MAX_RULES, NONE, RULE_WORDS, RuleVector, Span,
 };
 use perturb_common::tables::Classifier;
 
@@ -149,6 +149,38 @@ fn addresses(list: &[Prefix]) -> Option<Intervals> {
     let v4: Intervals = of_family(Family::Ipv4).collect();
     let v6: Intervals = of_family(Family::Ipv6).collect();
     (!list.is_empty()).then(|| v4.union(&v6.intersection(&mapped.complement(u128::MAX))))
+}
+
+/// Boundaries between the addresses of hosts, which have none in common; `vector` is the host's number.
+pub(super) fn hosts(hosts: &[Vec<Prefix>]) -> Result<Vec<Bound>, CompileError> {
+    let mut ranges: Vec<(u128, u128, u32)> = Vec::new();
+    for (number, prefixes) in (0u32..).zip(hosts) {
+        let of_host = addresses(prefixes).unwrap_or_default();
+        ranges.extend(of_host.iter().map(|&(low, high)| (low, high, number)));
+    }
+    ranges.sort_unstable();
+    let bound = |value: u128, vector| Bound {
+        high: (value >> 64) as u64,
+        low: value as u64,
+        vector,
+        reserved: 0,
+    };
+    let mut bounds = Vec::with_capacity(2 * ranges.len() + 1);
+    let mut from = Some(0);
+    for (low, high, number) in ranges {
+        if let Some(from) = from.filter(|&from| from < low) {
+            bounds.push(bound(from, NONE));
+        }
+        bounds.push(bound(low, number));
+        from = high.checked_add(1);
+    }
+    bounds.extend(from.map(|from| bound(from, NONE)));
+    limit(
+        "boundaries between the hosts' addresses",
+        bounds.len(),
+        1 << MAX_BOUND_BITS,
+    )?;
+    Ok(bounds)
 }
 
 fn ethertypes(matching: &Match) -> Option<Intervals> {

@@ -2,8 +2,8 @@
 //!
 //! Exact quantities become the kernel side's units here, each rounded once: durations to ticks of 1/64 ns (exact),
 //! G to 2^-20 ns per byte (to nearest), a buffer to the time its bytes take, probabilities to 32 bits (to nearest,
-//! never to 0 or 1). Pure: the same profile and files give the same tables. Topologies are not compiled here; they
-//! are servers and classes by then.
+//! never to 0 or 1). Pure: the same profile and files give the same tables. Topologies are servers and classes by
+//! then, or a [`Network`].
 
 mod classifier;
 mod intervals;
@@ -13,14 +13,17 @@ mod paths;
 use std::collections::HashMap;
 
 use perturb_common::abi::{
-    self, Direction, JitterTable, MAX_BOUNDS, MAX_JITTER_TABLES, MAX_VECTORS, NONE, NthKey, SERVER_BURST,
-    SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, SETTING_CHECKSUM, SETTING_EXACT, ServerConfig, Settings,
+    self, Direction, JitterTable, MAX_BOUNDS, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS,
+    MAX_VECTORS, NONE, NthKey, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH,
+    SETTING_CHECKSUM, SETTING_EXACT, ServerConfig, Settings,
 };
+use perturb_common::collisions::CollisionTable;
 use perturb_common::departure::Server as Knobs;
 use perturb_common::fate::{self, Chance};
 use perturb_common::tables::Tables;
 use perturb_common::units::{GapPerByte, Nanos, Ticks};
 
+use crate::expand::Network;
 use crate::explain::horizon;
 use crate::model::{
     Class, Distribution, GilbertElliott, Profile, Scope, Segmentation, Server, ServerId, Volume,
@@ -61,6 +64,19 @@ pub enum CompileError {
 
 /// Compiles `profile`; `files` has the jitter tables it names.
 pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, CompileError> {
+    with_network(profile, None, files)
+}
+
+/// Compiles a network of many hosts.
+pub fn compile_network(network: &Network, files: &JitterFiles) -> Result<Tables, CompileError> {
+    with_network(network.profile(), Some(network), files)
+}
+
+fn with_network(
+    profile: &Profile,
+    network: Option<&Network>,
+    files: &JitterFiles,
+) -> Result<Tables, CompileError> {
     let mut tables = Tables {
         horizon: ticks(horizon(profile)),
         held: profile.limits.held.map_or(0, Size::bytes),
@@ -73,12 +89,18 @@ pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, Compile
         server_names: profile.servers.iter().map(|(name, _)| name.to_string()).collect(),
         ..Tables::default()
     };
-    let paths = paths::compile(profile);
+    let paths = paths::compile(profile, network);
+    limit("paths and lists of paths' parts", paths.distinct.len(), MAX_PATHS)?;
     tables.paths = paths.distinct;
     tables.classes = paths.of_classes;
+    if let Some(network) = network {
+        tables.hosts = classifier::hosts(network.hosts())?;
+    }
 
     let mut distributions: HashMap<&Distribution, u32> = HashMap::new();
-    for ((index, (name, server)), queue) in (0u32..).zip(&profile.servers).zip(longest_queues(profile)) {
+    let mut played: HashMap<u8, CollisionTable> = HashMap::new();
+    let queues = longest_queues(profile, network);
+    for ((index, (name, server)), queue) in (0u32..).zip(&profile.servers).zip(queues) {
         let mut config = config(profile.seed, name, server, queue);
         if let Some(jitter) = &server.jitter {
             config.jitter_table = match distributions.get(&jitter.distribution) {
@@ -91,6 +113,18 @@ pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, Compile
                 }
             };
         }
+        if let Some(shared) = server.collisions {
+            let table = played
+                .entry(shared.attempts)
+                .or_insert_with(|| CollisionTable::new(shared.attempts.into()))
+                .with_lengths(&config.server, ticks(shared.slot));
+            let known = tables.collisions.iter().position(|other| *other == table);
+            let number = known.unwrap_or_else(|| {
+                tables.collisions.push(table);
+                tables.collisions.len() - 1
+            });
+            config.collision_table = u32::try_from(number).unwrap_or(NONE);
+        }
         tables.servers.push(config);
         tables.nth.extend(server.loss.nth.iter().map(|&nth| NthKey {
             index: nth,
@@ -99,6 +133,11 @@ pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, Compile
         }));
     }
     limit("jitter distributions", tables.jitter.len(), MAX_JITTER_TABLES)?;
+    limit(
+        "different kinds of collisions",
+        tables.collisions.len(),
+        MAX_COLLISION_TABLES,
+    )?;
 
     let egress = classifier::compile(&profile.classes, Direction::Egress)?;
     let ingress = if profile
@@ -111,14 +150,14 @@ pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, Compile
         egress.clone()
     };
     tables.classifier = [egress, ingress];
-    let bounds = tables
+    let bounds: usize = tables
         .classifier
         .iter()
         .map(|classifier| classifier.bounds.len())
         .sum();
     limit(
         "boundaries between the values of the classes' matches",
-        bounds,
+        bounds + tables.hosts.len(),
         MAX_BOUNDS,
     )?;
     // One more is the loader's: that of all rules.
@@ -147,6 +186,7 @@ pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, Compile
         flags: if splits(profile) { SETTING_EXACT } else { 0 }
             | if corrupts(profile) { SETTING_CHECKSUM } else { 0 },
         reserved: 0,
+        network: paths.network,
     };
     Ok(tables)
 }
@@ -217,6 +257,7 @@ fn config(seed: u64, name: &Name, server: &Server, longest_queue: Duration) -> S
         ecn: server.ecn.map_or(Ticks::MAX, time_of),
         jitter_scale: server.jitter.as_ref().map_or(0, |jitter| ticks(jitter.scale).0),
         salt: fate::salt(seed, name.as_str().as_bytes()),
+        collision_slot: server.collisions.map_or(0, |collisions| ticks(collisions.slot).0),
         burst: server
             .loss
             .burst
@@ -237,23 +278,35 @@ fn config(seed: u64, name: &Name, server: &Server, longest_queue: Duration) -> S
         flags: flag(in_order, SERVER_KEEP_ORDER)
             | flag(!server.loss.nth.is_empty(), SERVER_NTH)
             | flag(server.loss.burst.is_some(), SERVER_BURST)
+            | flag(server.collisions.is_some(), SERVER_COLLISIONS)
             | flag(decides(server), SERVER_FATE),
-        reserved: 0,
+        collision_table: NONE,
     }
 }
 
 /// By server: how long a packet may queue there so that, with all else its paths do to it, it stays within the horizon.
-fn longest_queues(profile: &Profile) -> Vec<Duration> {
+fn longest_queues(profile: &Profile, network: Option<&Network>) -> Vec<Duration> {
     let horizon = horizon(profile);
     let mut longest = vec![horizon; profile.servers.len()];
-    for path in profile.classes.iter().flat_map(Class::paths).flatten() {
-        let total = delay::bounded_delay(profile, path);
-        for &id in path {
+    let mut bound = |total: Duration, servers: &[ServerId]| {
+        for &id in servers {
             if let (Some((_, server)), Some(longest)) = (profile.server(id), longest.get_mut(id.index())) {
                 let own = delay::longest_wait(server).unwrap_or_default();
                 let elsewhere = total.nanos().saturating_sub(own.nanos());
                 *longest = (*longest).min(Duration::from_nanos(horizon.nanos().saturating_sub(elsewhere)));
             }
+        }
+    };
+    for path in profile.classes.iter().flat_map(Class::paths).flatten() {
+        bound(delay::bounded_delay(profile, path), path);
+    }
+    if let Some(network) = network
+        && let Some([Some(path), _]) = profile.classes.last().map(Class::paths)
+    {
+        // Each host has paths like the longest one.
+        let total = delay::bounded_delay(profile, path);
+        for list in network.outward().iter().chain(network.inward()) {
+            bound(total, list);
         }
     }
     longest

@@ -7,14 +7,17 @@
 
 use std::collections::HashMap;
 
-use perturb_common::abi::{self, NONE};
+use perturb_common::abi::{self, Direction, NETWORK, NONE};
+use perturb_common::network::Network as Lists;
 
+use crate::expand::Network;
 use crate::model::{Class, Profile, Scope, Server, ServerId};
 
-/// The distinct paths, and each class's by direction.
+/// The distinct paths and a network's lists, each class's path by direction, and how the lists join.
 pub(super) struct Paths {
     pub(super) distinct: Vec<abi::Path>,
     pub(super) of_classes: Vec<abi::Class>,
+    pub(super) network: Lists,
 }
 
 /// What precedes a server on the paths that cross it.
@@ -25,9 +28,16 @@ enum Before<'p> {
     Different,
 }
 
-pub(super) fn compile(profile: &Profile) -> Paths {
+pub(super) fn compile(profile: &Profile, network: Option<&Network>) -> Paths {
     let mut before: HashMap<ServerId, Before<'_>> = HashMap::new();
-    for path in profile.classes.iter().flat_map(Class::paths).flatten() {
+    let outward = network
+        .map_or(&[][..], Network::outward)
+        .iter()
+        .map(Vec::as_slice);
+    // What stands for a network's pairs is not all there is of it.
+    let written = profile.classes.len() - usize::from(network.is_some());
+    let classes = profile.classes.iter().take(written);
+    for path in classes.flat_map(Class::paths).flatten().chain(outward) {
         for (position, &server) in path.iter().enumerate() {
             let prefix = path.get(..position).unwrap_or_default();
             let known = before.entry(server).or_insert(Before::Same(prefix));
@@ -36,9 +46,13 @@ pub(super) fn compile(profile: &Profile) -> Paths {
             }
         }
     }
+    for &server in network.map_or(&[][..], Network::inward).iter().flatten() {
+        before.insert(server, Before::Different);
+    }
     let mut paths = Paths {
         distinct: Vec::new(),
         of_classes: Vec::new(),
+        network: Lists::default(),
     };
     let mut numbers: HashMap<&[ServerId], u32> = HashMap::new();
     for class in &profile.classes {
@@ -52,7 +66,37 @@ pub(super) fn compile(profile: &Profile) -> Paths {
         });
         paths.of_classes.push(abi::Class { path });
     }
+    if let Some(network) = network {
+        add_lists(&mut paths, profile, network, &before);
+    }
     paths
+}
+
+/// Adds a network's lists; its class's path is joined from them.
+fn add_lists(
+    paths: &mut Paths,
+    profile: &Profile,
+    network: &Network,
+    before: &HashMap<ServerId, Before<'_>>,
+) {
+    let as_u32 = |count: usize| u32::try_from(count).unwrap_or(NONE);
+    let [up, down] = network.links();
+    let (first, hosts) = (as_u32(paths.distinct.len()), as_u32(network.hosts().len()));
+    paths.network = Lists::new(first, hosts, up, down);
+    for (outward, inward) in network.outward().iter().zip(network.inward()) {
+        paths.distinct.push(lay(profile, outward, before));
+        let mut list = lay(profile, inward, before);
+        // It is never the first of a path.
+        if let Some(&first) = inward.first()
+            && !arrives_in_order(profile, first, before)
+        {
+            list.cuts |= 1;
+        }
+        paths.distinct.push(list);
+    }
+    if let Some(class) = paths.of_classes.last_mut() {
+        class.path[Direction::Egress as usize] = NETWORK;
+    }
 }
 
 fn lay(profile: &Profile, path: &[ServerId], before: &HashMap<ServerId, Before<'_>>) -> abi::Path {

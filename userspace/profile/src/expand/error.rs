@@ -8,11 +8,6 @@ use crate::quantity::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpandError {
-    /// CSMA/CD.
-    #[error(
-        "topology.collisions: the emulation has no CSMA/CD back-off; remove the key for a bus without collisions"
-    )]
-    Collisions,
     /// Nobody to talk to.
     #[error(
         "the topology has {hosts} hosts, but a path joins 2; name hosts with their addresses under `hosts`, or run \
@@ -37,7 +32,8 @@ pub enum ExpandError {
     /// More pairs than classes.
     #[error(
         "{hosts} hosts are {pairs} pairs, each a class, and the profile has {written} classes already, but there can \
-         be {max} classes in all; use fewer hosts or classes"
+         be {max} classes in all; use fewer hosts or classes (a bus, a star or a tree that names its hosts under `hosts` \
+         needs none per pair)"
     )]
     TooManyPairs {
         /// How many hosts there are.

@@ -89,14 +89,34 @@ pub(super) fn route(layout: &Layout, from: usize, to: usize) -> Vec<Link> {
     match layout {
         Layout::Bus { .. } => vec![Link::Bus],
         Layout::Star { .. } => climb(from, to, u32::from(from != to), [Way::Up, Way::Down]),
-        Layout::Tree { sharing, .. } => {
-            let ways = match sharing {
-                Sharing::Unidirectional => [Way::Up, Way::Down],
-                Sharing::Bidirectional => [Way::Both; 2],
-            };
-            climb(from, to, usize::BITS - (from ^ to).leading_zeros(), ways)
-        }
+        Layout::Tree { sharing, .. } => climb(
+            from,
+            to,
+            usize::BITS - (from ^ to).leading_zeros(),
+            ways(*sharing),
+        ),
         Layout::Mesh { dimensions, wrap, .. } => walk(dimensions, *wrap, from, to),
+    }
+}
+
+/// The links from a host up to the highest switch, and those from there down to it, in the order of travel: what the
+/// routes of all pairs of so many hosts are made of. Nothing for a mesh.
+pub(super) fn halves(layout: &Layout, host: usize, hosts: usize) -> Option<[Vec<Link>; 2]> {
+    let (top, ways) = match layout {
+        Layout::Bus { .. } => return Some([vec![Link::Bus], Vec::new()]),
+        Layout::Star { .. } => (1, [Way::Up, Way::Down]),
+        Layout::Tree { sharing, .. } => (usize::BITS - (hosts - 1).leading_zeros(), ways(*sharing)),
+        Layout::Mesh { .. } => return None,
+    };
+    let mut up = climb(host, host, top, ways);
+    let down = up.split_off(top as usize);
+    Some([up, down])
+}
+
+fn ways(sharing: Sharing) -> [Way; 2] {
+    match sharing {
+        Sharing::Unidirectional => [Way::Up, Way::Down],
+        Sharing::Bidirectional => [Way::Both; 2],
     }
 }
 

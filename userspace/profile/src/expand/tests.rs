@@ -1,10 +1,11 @@
 //! Expanded profiles as a whole.
 
+mod many;
 mod routes;
 
 use std::time::Instant;
 
-use perturb_common::abi::NONE;
+use perturb_common::abi::{NONE, SERVER_COLLISIONS};
 use proptest::prelude::*;
 
 use super::*;
@@ -184,6 +185,26 @@ fn the_tree_of_plogpt_is_expanded_for_its_32_nodes() {
 }
 
 #[test]
+fn a_bus_keeps_its_collisions() {
+    let text = "{ kind: bus, link: { bandwidth: 10Mbit/s }, collisions: { slot: 51.2us, attempts: 9 } }";
+    let profile = expanded(text, 3);
+    let collisions = profile.servers[0].1.collisions.unwrap();
+    assert_eq!((collisions.slot.nanos(), collisions.attempts), (51_200, 9));
+    assert_eq!(parse(&profile.to_string()).as_ref(), Ok(&profile));
+    let tables = compile(&profile, &JitterFiles::new()).unwrap();
+    let bus = tables.servers[0];
+    assert_eq!((bus.collision_slot, bus.collision_table), (51_200 * 64, 0));
+    assert_eq!((bus.flags, tables.collisions.len()), (SERVER_COLLISIONS, 1));
+    let refused = |text: &str| parse(text).unwrap_err().to_string();
+    let timeless = refused("{ version: 1, topology: { kind: bus, link: {}, collisions: { slot: 1us } } }");
+    assert!(timeless.contains("never meet"), "{timeless}");
+    let apart = refused(
+        "{ version: 1, servers: { s: { gap: 1us, scope: host, collisions: { slot: 1us } } }, classes: [{ name: a, match: {}, egress: [s] }] }",
+    );
+    assert!(apart.contains("scope shared only"), "{apart}");
+}
+
+#[test]
 fn without_a_topology_nothing_changes() {
     let profile = parse("{ version: 1, latency: 20ms }").unwrap();
     assert_eq!(expand(&profile, &[]), Ok(profile.clone()));
@@ -192,8 +213,6 @@ fn without_a_topology_nothing_changes() {
 
 #[test]
 fn limits_say_which() {
-    let error = refused("{ kind: bus, link: {}, collisions: { slot: 51.2us } }", 2);
-    assert!(error.to_string().starts_with("topology.collisions: "), "{error}");
     let star = "{ kind: star, link: { bandwidth: 1Gbit/s } }";
     assert_eq!(refused(star, 1), ExpandError::TooFewHosts { hosts: 1 });
     let room = ExpandError::NoRoom {
@@ -211,12 +230,12 @@ fn limits_say_which() {
     assert_eq!(refused(star, 65), pairs);
     let long = ExpandError::LongPath {
         from: 1,
-        to: 18,
-        servers: 17,
-        max: 16,
+        to: 26,
+        servers: 25,
+        max: 24,
     };
-    assert_eq!(refused(&grid("mesh", &[20]), 20), long);
-    assert_eq!(expanded(&grid("mesh", &[20]), 17).classes.len(), 272);
+    assert_eq!(refused(&grid("mesh", &[28]), 28), long);
+    assert_eq!(expanded(&grid("mesh", &[28]), 25).classes.len(), 600);
     let packets = refused(
         "{ kind: star, link: { bandwidth: 1Gbit/s, buffer: 100000 packets } }",
         2,

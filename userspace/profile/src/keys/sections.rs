@@ -34,11 +34,18 @@ const SCOPE: Key = key(
     "Whose packets queue together: all that cross it (shared), those of one interface, of one remote address (host) or of one 5-tuple (flow).",
 );
 
+const COLLISIONS_KEY: Key = key(
+    "collisions",
+    Shape::Section(&COLLISIONS),
+    "none",
+    "CSMA/CD between the stations that send over it, told apart by the last six bits of their addresses. Needs a bandwidth or gap, and scope shared.",
+);
+
 pub(crate) static SERVER: Section = Section {
     what: "a server",
     title: "server",
     doc: "A FIFO server: packets wait for those ahead, occupy it for gap + bytes/bandwidth, and arrive a latency later.",
-    keys: server_keys!(SCOPE),
+    keys: server_keys!(SCOPE, COLLISIONS_KEY),
 };
 
 pub(crate) static LINK: Section = Section {
@@ -279,13 +286,13 @@ pub(crate) static CLASS: Section = Section {
             "egress",
             PATH,
             "untouched",
-            "Servers crossed by packets that this host sends, at most 16.",
+            "Servers crossed by packets that this host sends, at most 24.",
         ),
         key(
             "ingress",
             PATH,
             "untouched",
-            "Servers crossed by packets that this host receives, at most 16.",
+            "Servers crossed by packets that this host receives, at most 24.",
         ),
         key(
             "bypass",
@@ -299,7 +306,7 @@ pub(crate) static CLASS: Section = Section {
 pub(crate) static COLLISIONS: Section = Section {
     what: "collisions",
     title: "collisions",
-    doc: "CSMA/CD: truncated binary exponential back-off, seeded.",
+    doc: "CSMA/CD (IEEE 802.3): a frame that finds the server busy and k stations with frames, its own among them, occupies it for what truncated binary exponential back-off takes among k, drawn by the seed, and is dropped if its attempts run out. No frame overtakes another.",
     keys: &[
         required(
             "slot",
@@ -338,7 +345,7 @@ pub(crate) static TOPOLOGY: Section = Section {
             "collisions",
             Shape::Section(&COLLISIONS),
             "none",
-            "Back-off on a bus.",
+            "CSMA/CD on a bus; needs a bandwidth or gap.",
         ),
         key(
             "levels",
@@ -513,4 +520,4 @@ pub(crate) fn shorthand() -> &'static [Key] {
 }
 
 const _: () =
-    assert!(Limits::DEFAULT_FLOWS == 131_072 && abi::MAX_CLASSES == 4096 && abi::MAX_PATH_SERVERS == 16);
+    assert!(Limits::DEFAULT_FLOWS == 131_072 && abi::MAX_CLASSES == 4096 && abi::MAX_PATH_SERVERS == 24);

@@ -15,7 +15,7 @@ use crate::model::{
     Buffer, Class, Distribution, Jitter, Limits, Loss, Overhead, Profile, Scope, Segmentation, Server,
     ServerId, Treatment, Volume,
 };
-use crate::topology::{Layout, Sharing, Tcp, Topology, Window};
+use crate::topology::{Collisions, Layout, Sharing, Tcp, Topology, Window};
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,7 +109,15 @@ fn server(server: &Server) -> Map {
     map.unless_default("duplicate", &server.duplicate, bare);
     map.unless_default("corrupt", &server.corrupt, bare);
     map.optional("ecn", server.ecn.as_ref(), volume);
+    map.optional("collisions", server.collisions.as_ref(), collisions);
     map
+}
+
+fn collisions(collisions: &Collisions) -> Value {
+    let mut map = Map::default();
+    map.set("slot", bare(&collisions.slot))
+        .set("attempts", Value::Integer(collisions.attempts.into()));
+    Value::Map(map)
 }
 
 fn volume(volume: &Volume) -> Value {
@@ -244,14 +252,13 @@ fn topology(profile: &Profile, topology: &Topology) -> Value {
     let mut map = Map::default();
     let kind = bare(topology.layout.kind());
     match &topology.layout {
-        Layout::Bus { link, collisions } => {
-            map.set("kind", kind).set("link", Value::Map(server(link)));
-            map.optional("collisions", collisions.as_ref(), |collisions| {
-                let mut map = Map::default();
-                map.set("slot", bare(&collisions.slot))
-                    .set("attempts", Value::Integer(collisions.attempts.into()));
-                Value::Map(map)
-            });
+        Layout::Bus { link } => {
+            let alone = Server {
+                collisions: None,
+                ..link.clone()
+            };
+            map.set("kind", kind).set("link", Value::Map(server(&alone)));
+            map.optional("collisions", link.collisions.as_ref(), collisions);
         }
         Layout::Star { link } => {
             map.set("kind", bare("star"))

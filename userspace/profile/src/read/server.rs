@@ -5,6 +5,7 @@ use crate::findings::Findings;
 use crate::keys;
 use crate::model::{Buffer, Distribution, GilbertElliott, Jitter, Loss, Scope, Server, Volume};
 use crate::quantity::{Duration, Probability, Quantity, Rate, Size};
+use crate::read::topology::collisions;
 use crate::read::{self, At, Fields};
 use crate::yaml::Kind;
 
@@ -79,9 +80,15 @@ pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'
         ecn: fields.read("ecn", findings, |at, f| {
             volume(at, (keys::ECN_BYTES, keys::ECN_DELAY), f)
         }),
+        collisions: if scoped {
+            fields.read("collisions", findings, collisions)
+        } else {
+            None
+        },
     };
     check_buffer(fields, "buffer", &server, findings);
     check_ecn(fields, &server, findings);
+    check_collisions(fields, &server, findings);
     server
 }
 
@@ -353,6 +360,22 @@ fn check_ecn(fields: &Fields<'_>, server: &Server, findings: &mut Findings<'_>) 
         _ => return,
     };
     fields.report("ecn", Problem::Needs { other, why }, findings);
+}
+
+/// Frames meet only where they take time, and stations share one server.
+pub(crate) fn check_collisions(fields: &Fields<'_>, server: &Server, findings: &mut Findings<'_>) {
+    if server.collisions.is_none() {
+        return;
+    }
+    if server.bandwidth.is_none() && server.gap == Duration::ZERO {
+        let (other, why) = ("bandwidth", "frames that take no time never meet");
+        fields.report("collisions", Problem::Needs { other, why }, findings);
+    }
+    if server.scope != Scope::Shared {
+        let why = "stations collide at servers of scope shared only";
+        let remedy = "change the scope, or remove it";
+        fields.report("collisions", Problem::Unfit { why, remedy }, findings);
+    }
 }
 
 /// How long `bytes` of backlog take at `rate`; a backlog given in time is that.

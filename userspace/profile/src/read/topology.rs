@@ -6,7 +6,7 @@ use crate::keys::{self, ALTERNATIVES};
 use crate::matching::Prefix;
 use crate::model::Name;
 use crate::read::class::ServerNames;
-use crate::read::server::{level, link};
+use crate::read::server::{check_collisions, level, link};
 use crate::read::{self, At, Fields};
 use crate::topology::{Collisions, Layout, MAX_HOSTS, Sharing, Tcp, Topology, Window};
 
@@ -84,10 +84,10 @@ fn layout(fields: &Fields<'_>, kind: &str, findings: &mut Findings<'_>) -> Optio
     Some(match kind {
         "bus" => {
             let collisions = fields.read("collisions", findings, collisions);
-            Layout::Bus {
-                link: edge(findings)?,
-                collisions,
-            }
+            let mut link = edge(findings)?;
+            link.collisions = collisions;
+            check_collisions(fields, &link, findings);
+            Layout::Bus { link }
         }
         "star" => Layout::Star {
             link: edge(findings)?,
@@ -115,7 +115,8 @@ fn layout(fields: &Fields<'_>, kind: &str, findings: &mut Findings<'_>) -> Optio
     })
 }
 
-fn collisions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Collisions> {
+/// CSMA/CD.
+pub(crate) fn collisions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Collisions> {
     let fields = Fields::of(at, &keys::COLLISIONS, &[], findings)?;
     let slot = fields.require("slot", "slot: 51.2us", findings, |at, f| {
         at.quantity(keys::SLOT, f)

@@ -149,6 +149,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                     duplicate,
                     corrupt,
                     ecn,
+                    collisions: None,
                 }
             },
         )
@@ -297,7 +298,15 @@ fn topology(servers: usize) -> BoxedStrategy<Topology> {
         attempts,
     });
     let layout = prop_oneof![
-        (link(), of(collisions)).prop_map(|(link, collisions)| Layout::Bus { link, collisions }),
+        (link(), of(collisions)).prop_map(|(link, collisions)| {
+            let busy = link.bandwidth.is_some() || link.gap > Duration::ZERO;
+            Layout::Bus {
+                link: Server {
+                    collisions: collisions.filter(|_| busy),
+                    ..link
+                },
+            }
+        }),
         link().prop_map(|link| Layout::Star { link }),
         (vec(link(), 1..=5), any::<bool>()).prop_map(|(levels, both)| Layout::Tree {
             levels,
