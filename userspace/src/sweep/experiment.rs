@@ -270,6 +270,9 @@ pub struct WorkloadSummary {
     pub unit: String,
     /// Which values are good.
     pub better: Better,
+    /// Whether a time is one operation's, and not the run's.
+    #[serde(default)]
+    pub per_operation: bool,
     /// Knobs with their values in µs (µs per byte), ascending.
     pub knobs: Vec<(Knob, Vec<f64>)>,
     /// What it says of its communication.
@@ -299,6 +302,7 @@ impl Experiment {
             hosts: workload.hosts,
             unit: workload.metric.unit.clone(),
             better: workload.metric.better,
+            per_operation: workload.metric.per_operation,
             knobs: workload.knobs.clone(),
             communication: workload.communication,
             queueing: workload.queueing.clone(),

@@ -39,6 +39,8 @@ pub struct Metric {
     pub factor: f64,
     /// Which values are good.
     pub better: Better,
+    /// Whether a time is one operation's, and not the run's.
+    pub per_operation: bool,
 }
 
 /// Why a run has no value.
@@ -67,6 +69,7 @@ impl Metric {
             unit: "s".into(),
             factor: 1.0,
             better: Better::Lower,
+            per_operation: false,
         }
     }
 
@@ -132,7 +135,7 @@ pub(super) fn read(at: At<'_>, findings: &mut Findings<'_>) -> Option<Metric> {
             .choice(&["wall_time"], &[()], findings)
             .map(|()| Metric::wall_time());
     }
-    let keys = vec!["regex", "json", "unit", "better"];
+    let keys = vec!["regex", "json", "unit", "better", "of"];
     let fields = Fields::open(at, "a metric", keys, findings)?;
     let regex = fields.read("regex", findings, |at, f| {
         let regex = Regex::new(at.text("a regular expression", f)?);
@@ -171,8 +174,12 @@ pub(super) fn read(at: At<'_>, findings: &mut Findings<'_>) -> Option<Metric> {
             fields.require("better", example, findings, |_, _| Some(Better::Lower))?
         }
     };
+    let of = fields.read("of", findings, |at, f| {
+        at.choice(&["run", "operation"], &[false, true], f)
+    });
     Some(Metric {
         source: regex.or(json)?,
+        per_operation: of.unwrap_or(false),
         unit: time.map_or(unit.clone(), |_| "s".into()),
         factor: time.map_or(1.0, |(_, factor)| *factor),
         better,

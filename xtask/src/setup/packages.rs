@@ -40,6 +40,8 @@ pub(crate) enum Group {
     Mpi,
     /// An NFS server and client
     Nfs,
+    /// What the experiments in configs/experiments measure
+    Experiments,
     /// Other emulators, to compare with
     Peers,
     /// bpftool, to look at programs and maps
@@ -63,6 +65,21 @@ impl Group {
                     &[
                         program("ganesha.nfsd", "nfs-ganesha-vfs", "an NFS server in user space"),
                         program("mount.nfs", "nfs-common", "the NFS client"),
+                    ]
+                }
+            }
+            Self::Experiments => {
+                const {
+                    &[
+                        program("mpirun", "openmpi-bin", "runs MPI programs"),
+                        program("mpicc", "libopenmpi-dev", "compiles MPI programs"),
+                        program("hpcc", "hpcc", "the HPC Challenge"),
+                        program("lighttpd", "lighttpd", "a web server"),
+                        program("wrk", "wrk", "asks web servers"),
+                        program("curl", "curl", "fetches files"),
+                        program("rpc.nfsd", "nfs-kernel-server", "starts the kernel's NFS server"),
+                        program("mount.nfs", "nfs-common", "the NFS client"),
+                        program("rpcbind", "rpcbind", "tells NFS clients the ports"),
                     ]
                 }
             }

@@ -45,7 +45,10 @@ pub(super) struct Model {
 
 /// What the models start from.
 pub(super) struct Basis<'a> {
+    /// Of a run, or of an operation.
     pub(super) run_time_us: f64,
+    /// Whether it is an operation's, of which the LogGP models know nothing.
+    pub(super) per_operation: bool,
     /// Baseline of each knob.
     pub(super) baseline: &'a dyn Fn(Knob) -> f64,
     pub(super) communication: Option<&'a Communication>,
@@ -66,7 +69,7 @@ pub(super) fn models(
             models.insert(name, Model::new(slowdown, coefficient, measured));
         }
     };
-    if let Some(input) = loggp_input(basis, knob, levels)
+    if let Some(input) = loggp_input(basis, knob, levels).filter(|_| !basis.per_operation)
         && let Ok(prediction) = predict(&input)
     {
         let slope = |model: Option<&str>| {
@@ -89,7 +92,7 @@ pub(super) fn models(
             add("loggp", slope(None), ratio(&prediction.run_time_s));
         }
     }
-    if let Some(coefficient) = serial(basis, knob) {
+    if let Some(coefficient) = serial(basis, knob).filter(|_| !basis.per_operation) {
         let base = (basis.baseline)(knob);
         let at = |level: &f64| Some(1.0 + coefficient * (level - base) / basis.run_time_us);
         add("serial", Some(coefficient), levels.iter().map(at).collect());
@@ -217,6 +220,7 @@ mod tests {
         };
         let basis = Basis {
             run_time_us: 1e5,
+            per_operation: false,
             baseline: &|knob| if knob == Knob::Gap { 5.0 } else { 0.0 },
             communication: Some(&communication),
             declared: Declared {
@@ -249,13 +253,15 @@ mod tests {
             "server: { cpu_service: 500us, hit: 100%, disks: 1, disk_service: 1ms }\nrates: [1op/s]\n";
         let basis = Basis {
             run_time_us: 2000.0,
+            per_operation: true,
             baseline: &|_| 10.0,
-            communication: None,
+            communication: Some(&Communication::default()),
             declared: Declared::default(),
             queueing: Some(server),
         };
         let slowdown = |knob| {
             let models = models(&basis, knob, &[10.0, 510.0], &[None, None]);
+            assert_eq!(models.keys().collect::<Vec<_>>(), [&"queueing"]);
             models["queueing"].slowdown.clone()
         };
         let added = perturb_models::queueing::LATENCIES_PER_OPERATION * 500.0;

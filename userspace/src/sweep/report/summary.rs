@@ -176,8 +176,14 @@ impl WorkloadReport {
         let base = |knob| sweep.experiment.baseline(knob);
         let mut knobs = BTreeMap::new();
         if sweep.experiment.design != Design::Fractional {
-            let basis = baseline.run_time_s.map(|seconds| Basis {
+            let seconds = if workload.per_operation {
+                baseline.value
+            } else {
+                baseline.run_time_s
+            };
+            let basis = seconds.map(|seconds| Basis {
                 run_time_us: seconds * 1e6,
+                per_operation: workload.per_operation,
                 baseline: &base,
                 communication: baseline.communication.as_ref(),
                 declared: workload.communication,
@@ -217,7 +223,7 @@ impl Baseline {
         let level = runs.levels.get(&Key::new());
         let value = level.and_then(|level| measured(&level.values, sweep.experiment.statistic));
         let walls: Vec<f64> = runs.baselines.iter().map(|record| record.wall_s).collect();
-        let run_time_s = if workload.unit == "s" {
+        let run_time_s = if workload.unit == "s" && !workload.per_operation {
             value.map(|value| value.point)
         } else {
             measured(&walls, sweep.experiment.statistic).map(|wall| wall.point)
