@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use perturb_stats::SplitMix64;
 use perturb_tests::{
     bed::{Bed, INTERFACE},
@@ -24,6 +24,8 @@ pub(crate) const TESTS: &[Test] = &[each("sigkill::leaves_nothing_impaired", kil
 
 const VARIABLE: &str = "PERTURB_KILLS";
 const KILLS: usize = 200;
+/// How long `apply` may take to begin on a machine that others use, too.
+const BEGINNING: Duration = Duration::from_secs(60);
 
 /// What is killed.
 #[derive(Clone, Copy, Debug)]
@@ -163,14 +165,17 @@ impl Trial<'_> {
     }
 
     fn applied(&self) -> Result<Child> {
-        let child = self.apply()?.spawn()?;
-        let own = |report: &serde_json::Value| report["pid"].as_u64() == Some(child.id().into());
+        let mut child = self.apply()?.spawn()?;
+        let pid = u64::from(child.id());
+        let own = |report: &serde_json::Value| report["pid"].as_u64() == Some(pid);
         let start = Instant::now();
         while !self.setting.product.status(&self.bed.left)?.iter().any(own) {
-            ensure!(
-                start.elapsed() < Duration::from_secs(30),
-                "perturb apply does not begin"
-            );
+            if let Some(status) = child.try_wait()? {
+                bail!("perturb apply ended before it began: {status}");
+            }
+            ensure!(start.elapsed() < BEGINNING, "perturb apply does not begin");
+            // The one processor of the sandbox is for `apply`.
+            thread::sleep(Duration::from_millis(100));
         }
         Ok(child)
     }

@@ -165,13 +165,15 @@ fn calibrate_profile(profile: &std::path::Path) -> Option<(i32, Value)> {
 }
 
 /// The whole claim, on a quiet machine: 10 % off on any knob is caught 20 times out of 20, and nothing off passes 20
-/// times out of 20. About 25 minutes.
+/// times out of 20. About 25 minutes; PERTURB_ROUNDS=5 makes it five times a knob.
 #[test]
 #[ignore = "takes 25 minutes on a quiet machine; cargo test -p perturb --test calibrate -- --ignored --nocapture"]
 fn twenty_times_out_of_twenty() {
+    let rounds = std::env::var("PERTURB_ROUNDS").map_or(20, |rounds| rounds.parse().unwrap());
+    let mut missed = Vec::new();
     for knob in ["overhead", "gap", "latency", "gap_per_byte"] {
         let (mut passed, mut caught) = (0, 0);
-        for round in 0..20 {
+        for round in 0..rounds {
             let factor = if round % 2 == 0 { 0.9 } else { 1.1 };
             let sabotage = format!("{knob}={factor}");
             for (wrong, options) in [
@@ -188,7 +190,10 @@ fn twenty_times_out_of_twenty() {
                 }
             }
         }
-        println!("{knob}: {passed} of 20 passed, {caught} of 20 with 10 % off were caught");
-        assert_eq!((passed, caught), (20, 20), "{knob}");
+        println!("{knob}: {passed} of {rounds} passed, {caught} of {rounds} with 10 % off were caught");
+        if (passed, caught) != (rounds, rounds) {
+            missed.push(knob);
+        }
     }
+    assert!(missed.is_empty(), "{missed:?}");
 }
