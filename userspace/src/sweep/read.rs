@@ -329,7 +329,7 @@ knobs:
   overhead: [x2, 100us]
   bandwidth: [x0.5, 10MB/s]
 workloads:
-  - { name: a, command: [prog, \"1.10\"], metric: { json: run_time, unit: ms } }
+  - { name: a, command: [prog, \"1.10\"], metric: { json: run_time, unit: ms, of: operation } }
   - name: b
     command: prog | tail
     hosts: 4
@@ -348,6 +348,7 @@ workloads:
             panic!()
         };
         assert_eq!(a.command, ["prog", "1.10"]);
+        assert!(a.metric.per_operation && !b.metric.per_operation);
         assert_eq!(a.knobs[0], (Knob::Overhead, vec![4.0, 100.0]));
         assert_eq!(a.knobs[1], (Knob::Bandwidth, vec![0.02, 0.1]));
         assert_eq!(b.command, ["sh", "-c", "prog | tail"]);
