@@ -48,7 +48,7 @@ struct Network {
 /// A bus carries 1448 bytes of payload in 1514 on the wire.
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 
-const NETWORKS: [Network; 5] = [
+const NETWORKS: [Network; 6] = [
     Network {
         name: "0.1 ms",
         profile: "latency: 100us",
@@ -67,6 +67,11 @@ const NETWORKS: [Network; 5] = [
     Network {
         name: "20 Mbit/s",
         profile: "latency: 100us\nbandwidth: 20Mbit/s\nbuffer: 1MiB",
+        bus: None,
+    },
+    Network {
+        name: "20 Mbit/s, Reno",
+        profile: "latency: 100us\nbandwidth: 20Mbit/s\nbuffer: 1MiB\ntcp: { congestion_control: reno }",
         bus: None,
     },
     Network {
@@ -165,7 +170,7 @@ const fn case(
 
 const TRACED: &str = "0.1 ms";
 
-const CASES: [Case; 18] = [
+const CASES: [Case; 20] = [
     case(&IMBALANCED, BLOCKS, TRACED, "as traced"),
     case(&IMBALANCED, ROUND_ROBIN, TRACED, "placement"),
     case(&IMBALANCED, ENDS, TRACED, "placement"),
@@ -174,6 +179,7 @@ const CASES: [Case; 18] = [
     case(&IMBALANCED, BLOCKS, "20 Mbit/s", "bandwidth"),
     case(&PAIRS, BLOCKS, "1 ms", "latency"),
     case(&PAIRS, BLOCKS, "20 Mbit/s", "bandwidth"),
+    case(&PAIRS, BLOCKS, "20 Mbit/s, Reno", "bandwidth"),
     case(&ALL_TO_ALL, BLOCKS, "5 ms", "latency"),
     case(&ALL_TO_ALL, ROUND_ROBIN, "1 ms", "both"),
     case(&ALL_TO_ALL, BLOCKS, "bus of 50 Mbit/s", "bus"),
@@ -184,6 +190,7 @@ const CASES: [Case; 18] = [
     case(&RING_APART, APART, "5 ms", "latency"),
     case(&PAIRS_APART, APART, "5 ms", "latency"),
     case(&PAIRS_APART, APART, "20 Mbit/s", "bandwidth"),
+    case(&PAIRS_APART, APART, "20 Mbit/s, Reno", "bandwidth"),
 ];
 
 /// How long is looked whether others use the processors, and the share of one from which measurements suffer.
