@@ -22,6 +22,9 @@ use netlink_packet_route::{
 
 use super::{Netlink, Result};
 
+/// Number of a route's metric (linux/rtnetlink.h).
+const RTAX_RTO_MIN: u32 = 13;
+
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -278,7 +281,11 @@ impl Netlink {
             RouteAttribute::Destination(RouteAddress::Inet(network)),
             RouteAttribute::PrefSource(RouteAddress::Inet(own)),
             RouteAttribute::Oif(index),
-            RouteAttribute::Metrics(vec![RouteMetric::RtoMin(millis)]),
+            // TCP looks at a locked metric only (`tcp_rto_min`).
+            RouteAttribute::Metrics(vec![
+                RouteMetric::Lock(1 << RTAX_RTO_MIN),
+                RouteMetric::RtoMin(millis),
+            ]),
         ];
         let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
         self.request(RouteNetlinkMessage::NewRoute(message), flags, || {
