@@ -104,14 +104,7 @@ pub fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(());
     }
     let now = micros(perturb_clock::now(), offset);
-    let mut table = Table::new(&[
-        "protocol",
-        "source",
-        "destination",
-        "direction",
-        "class",
-        "first seen",
-    ]);
+    let mut table = Table::new(&[&Flow::COLUMNS[..], &["first seen"]].concat());
     for Listed { first_us, flow } in &flows {
         let age = Duration::from_micros(now.saturating_sub(*first_us));
         table.row([flow.cells(), vec![format!("{:.1} s ago", age.as_secs_f64())]].concat());
@@ -258,16 +251,7 @@ fn print_table(active: &BTreeMap<Flow, Activity>, out: &mut impl Write) -> anyho
         ""
     };
     let now = perturb_clock::now();
-    let mut table = Table::new(&[
-        "protocol",
-        "source",
-        "destination",
-        "direction",
-        "class",
-        "packets",
-        "bytes",
-        "last seen",
-    ]);
+    let mut table = Table::new(&[&Flow::COLUMNS[..], &["packets", "bytes", "last seen"]].concat());
     for (flow, activity) in active {
         let age = Duration::from_nanos(now.saturating_sub(activity.last));
         let counts = vec![
@@ -489,6 +473,9 @@ fn protocol(number: u8) -> (String, bool) {
 }
 
 impl Flow {
+    /// Heads of [`Self::cells`].
+    const COLUMNS: [&'static str; 5] = ["protocol", "source", "destination", "direction", "class"];
+
     fn cells(&self) -> Vec<String> {
         let end = |address: IpAddr, port: Option<u16>| match (address, port) {
             (address, None) => address.to_string(),

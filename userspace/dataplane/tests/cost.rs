@@ -480,15 +480,7 @@ fn stays_cheap() {
         few_hosts,
         many_hosts,
     ];
-    let [
-        one,
-        ten,
-        many_classes,
-        one_class,
-        many_flows,
-        few_hosts,
-        many_hosts,
-    ] = rigs.map(|rig| case("", rig, egress));
+    let cases = rigs.map(|rig| case("", rig, egress));
     bench.measure(100);
     let idle = quartiles(&bench.cases[0].batches)[1];
     let [
@@ -499,16 +491,7 @@ fn stays_cheap() {
         many_flows,
         few_hosts,
         many_hosts,
-    ] = [
-        one,
-        ten,
-        many_classes,
-        one_class,
-        many_flows,
-        few_hosts,
-        many_hosts,
-    ]
-    .map(|case| bench.median(case));
+    ] = cases.map(|case| bench.median(case));
     eprintln!(
         "idle {idle:.0} ns; over it: one server {one:.0}, ten {ten:.0}, 4096 classes {many_classes:.0}, one {one_class:.0}, 100 000 flows {many_flows:.0}, 80 hosts {few_hosts:.0}, 1024 {many_hosts:.0}"
     );

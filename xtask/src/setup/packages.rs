@@ -33,17 +33,20 @@ const BASE: &[Program] = &[
     program("iperf3", "iperf3", "throughput"),
 ];
 
+const MPIRUN: Program = program("mpirun", "openmpi-bin", "runs MPI programs");
+const MPICC: Program = program("mpicc", "libopenmpi-dev", "compiles MPI programs");
+const MOUNT_NFS: Program = program("mount.nfs", "nfs-common", "the NFS client");
+const NFSD: Program = program("rpc.nfsd", "nfs-kernel-server", "starts the kernel's NFS server");
+
 /// Optional programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Group {
     /// Open MPI, for the message-passing experiments
     Mpi,
-    /// An NFS server and client
+    /// NFS servers and a client
     Nfs,
     /// What the experiments in configs/experiments measure
     Experiments,
-    /// Other emulators, to compare with
-    Peers,
     /// bpftool, to look at programs and maps
     Bpftool,
 }
@@ -54,8 +57,8 @@ impl Group {
             Self::Mpi => {
                 const {
                     &[
-                        program("mpirun", "openmpi-bin", "runs MPI programs"),
-                        program("mpicc", "libopenmpi-dev", "compiles MPI programs"),
+                        MPIRUN,
+                        MPICC,
                         program("gfortran", "gfortran", "compiles those in Fortran"),
                     ]
                 }
@@ -64,26 +67,26 @@ impl Group {
                 const {
                     &[
                         program("ganesha.nfsd", "nfs-ganesha-vfs", "an NFS server in user space"),
-                        program("mount.nfs", "nfs-common", "the NFS client"),
+                        NFSD,
+                        MOUNT_NFS,
                     ]
                 }
             }
             Self::Experiments => {
                 const {
                     &[
-                        program("mpirun", "openmpi-bin", "runs MPI programs"),
-                        program("mpicc", "libopenmpi-dev", "compiles MPI programs"),
+                        MPIRUN,
+                        MPICC,
                         program("hpcc", "hpcc", "the HPC Challenge"),
                         program("lighttpd", "lighttpd", "a web server"),
                         program("wrk", "wrk", "asks web servers"),
                         program("curl", "curl", "fetches files"),
-                        program("rpc.nfsd", "nfs-kernel-server", "starts the kernel's NFS server"),
-                        program("mount.nfs", "nfs-common", "the NFS client"),
+                        NFSD,
+                        MOUNT_NFS,
                         program("rpcbind", "rpcbind", "tells NFS clients the ports"),
                     ]
                 }
             }
-            Self::Peers => const { &[program("mm-delay", "mahimahi", "an emulator in user space")] },
             Self::Bpftool => const { &[program("bpftool", "bpftool", "shows programs and maps")] },
         }
     }
