@@ -1,0 +1,157 @@
+//! What comes back: events, counters, the histogram of lateness.
+
+/// Why a packet was dropped, marked or let pass; index into the EVENTS counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Event {
+    /// Passed: no class matched, or the class has no path this way.
+    Unmatched = 0,
+    /// Passed: the lease ran out.
+    LeaseExpired = 1,
+    /// Passed: the headers are truncated or inconsistent.
+    Malformed = 2,
+    /// Classified without ports: a later fragment whose first was not seen.
+    FragmentUnknown = 3,
+    /// Dropped by emulation: a buffer in bytes was full.
+    TailDrop = 4,
+    /// Dropped by emulation: a buffer in packets was full.
+    PacketLimit = 5,
+    /// Dropped by emulation: independent loss.
+    Loss = 6,
+    /// Dropped by emulation: burst loss.
+    BurstLoss = 7,
+    /// Dropped by emulation: a listed packet.
+    NthLoss = 8,
+    /// Unintended drop: beyond the horizon of the pacer.
+    Horizon = 9,
+    /// Unintended drop: the hold device would not take the packet.
+    HoldFull = 10,
+    /// Unintended drop: contention on a server's state outlasted the retries.
+    Contention = 11,
+    /// CE mark set.
+    Marked = 12,
+    /// CE mark wanted, but the packet is not ECN-capable.
+    NotEcnCapable = 13,
+    /// One more copy sent.
+    Duplicated = 14,
+    /// A bit flipped.
+    Corrupted = 15,
+    /// Split into wire packets first.
+    Split = 16,
+    /// Held packets that came out of the hold device.
+    Released = 17,
+    /// Foreign packets seen on the hold device, dropped there.
+    Foreign = 18,
+    /// An instance could not be made (the map would not take it); passed.
+    NoInstance = 19,
+    /// The tables contradict themselves (an index that leads nowhere); passed.
+    Inconsistent = 20,
+    /// Not logged: whoever reads the log of requests is too slow.
+    Unlogged = 21,
+    /// Dropped by emulation: given up after too many collisions.
+    Collided = 22,
+}
+
+/// Number of events.
+pub const EVENTS: u32 = 23;
+
+/// Counters of a class in one direction, per CPU. Index: `direction * (MAX_CLASSES) + class`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ClassCounters {
+    /// Packets (super-packets count once).
+    pub packets: u64,
+    /// Wire packets.
+    pub segments: u64,
+    /// Wire bytes.
+    pub bytes: u64,
+    /// Dropped, whatever the reason.
+    pub dropped: u64,
+    /// Sum of the delays of what was not dropped, ns; and of those that a packet which was dropped on a
+    /// later leg had had before.
+    pub delay: u64,
+}
+
+/// Counters of a server, per CPU, by its slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ServerCounters {
+    /// Packets served.
+    pub packets: u64,
+    /// Wire bytes served.
+    pub bytes: u64,
+    /// Dropped here because a buffer was full.
+    pub tail_drops: u64,
+    /// Dropped here by a loss model, or given up after collisions.
+    pub losses: u64,
+    /// Time it was busy, ticks.
+    pub busy: u64,
+    /// Largest backlog that a packet found, ticks.
+    pub max_backlog: u64,
+}
+
+/// What the user pacer tells through the PACER_STATS map: index into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum PacerStat {
+    /// Packets that wait.
+    HeldPackets = 0,
+    /// Memory that they take, bytes.
+    HeldBytes = 1,
+    /// Packets that it dropped: the limit was reached, or the TAP would not take them back.
+    Dropped = 2,
+    /// 1 if its thread has real-time priority.
+    RealTime = 3,
+}
+
+/// Number of [`PacerStat`]s.
+pub const PACER_STATS: u32 = 4;
+
+/// Buckets of the lateness histogram: eight to each power of two, the first eight for 0 to 7 ns; what
+/// is later than the last one's lower bound (8.6 s) counts there.
+pub const LATENESS_BUCKETS: u32 = 256;
+
+/// The bucket that counts a packet which left `late` ns late.
+#[inline(always)]
+#[must_use]
+pub const fn lateness_bucket(late: u64) -> u32 {
+    if late >> 33 != 0 {
+        return LATENESS_BUCKETS - 1;
+    }
+    // The position of the highest bit above bit 3, by halving: leading_zeros would expand to far more here.
+    let mut exponent = 0;
+    let mut rest = late;
+    if rest >> 19 != 0 {
+        exponent += 16;
+        rest >>= 16;
+    }
+    if rest >> 11 != 0 {
+        exponent += 8;
+        rest >>= 8;
+    }
+    if rest >> 7 != 0 {
+        exponent += 4;
+        rest >>= 4;
+    }
+    if rest >> 5 != 0 {
+        exponent += 2;
+        rest >>= 2;
+    }
+    if rest >> 4 != 0 {
+        exponent += 1;
+        rest >>= 1;
+    }
+    // Below 8 ns there is one bucket per ns; above, three bits after the highest.
+    exponent * 8 + rest as u32
+}
+
+/// The lateness, ns, that a bucket's packets do not exceed.
+#[must_use]
+pub const fn lateness_bound(bucket: u32) -> u64 {
+    if bucket < 16 {
+        return bucket as u64;
+    }
+    let exponent = bucket / 8 - 1;
+    let rest = bucket as u64 % 8 + 8;
+    ((rest + 1) << exponent) - 1
+}

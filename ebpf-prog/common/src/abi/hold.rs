@@ -1,0 +1,105 @@
+//! What travels with a packet while it is held.
+
+/// Where a packet's fold stands, carried in `skb->tc_index` from the hold device to the interface.
+///
+/// ```text
+/// bits 15..6  magic
+/// bit  5      direction
+/// bits 4..0   next position on the path; 31: done, deliver
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Which way it goes.
+    pub direction: u32,
+    /// Index of the next server on its path, or [`Tag::DELIVER`].
+    pub position: u32,
+}
+
+impl Tag {
+    /// The fold is complete.
+    pub const DELIVER: u32 = 31;
+    const MAGIC: u32 = 0x2d3;
+
+    /// As a `tc_index`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn encode(self) -> u32 {
+        (Self::MAGIC << 6) | ((self.direction & 1) << 5) | (self.position & 31)
+    }
+
+    /// From a `tc_index`; `None` if it is not ours.
+    #[inline(always)]
+    #[must_use]
+    pub const fn decode(tc_index: u32) -> Option<Self> {
+        if tc_index >> 6 != Self::MAGIC {
+            return None;
+        }
+        Some(Self {
+            direction: (tc_index >> 5) & 1,
+            position: tc_index & 31,
+        })
+    }
+}
+
+/// The hold device is a veth pair with sch_fq: the kernel keeps the time.
+pub const PACER_FQ: u32 = 0;
+/// The hold device is a TAP that a thread of the controller reads.
+pub const PACER_USER: u32 = 1;
+
+/// Slots for what a held packet cannot carry; a power of two.
+pub const SLOTS: u32 = 1 << 18;
+
+/// What a held packet cannot carry itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Slot {
+    /// CLOCK_MONOTONIC ns of the departure (fq pacer, for packets that are not IP).
+    pub departure: u64,
+    /// fwmark (user pacer: a TAP loses it).
+    pub mark: u32,
+    /// Destination and source MAC addresses (user pacer: the ticket lies in their place).
+    pub mac: [u8; 12],
+}
+
+/// The 12 bytes in place of the MAC addresses while a packet is in the TAP: when it leaves and
+/// which way it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed)]
+pub struct Ticket {
+    /// CLOCK_MONOTONIC ns of the departure.
+    pub departure: u64,
+    /// Bits 0..18: index of the [`Slot`]; bits 18..24: [`Tag::position`] and direction as in
+    /// [`Tag::encode`]; bits 24..32: [`Ticket::MAGIC`].
+    pub token: u32,
+}
+
+impl Ticket {
+    /// Tells our tickets from a stranger's MAC addresses.
+    pub const MAGIC: u32 = 0xb7;
+
+    /// A ticket.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(departure: u64, slot: u32, tag: Tag) -> Self {
+        let token = (slot & (SLOTS - 1)) | ((tag.encode() & 63) << 18) | (Self::MAGIC << 24);
+        Self { departure, token }
+    }
+
+    /// Slot and tag; `None` if it is no ticket.
+    #[inline(always)]
+    #[must_use]
+    pub const fn open(self) -> Option<(u32, Tag)> {
+        let token = self.token;
+        if token >> 24 != Self::MAGIC {
+            return None;
+        }
+        let state = (token >> 18) & 63;
+        Some((
+            token & (SLOTS - 1),
+            Tag {
+                direction: state >> 5,
+                position: state & 31,
+            },
+        ))
+    }
+}
