@@ -141,6 +141,11 @@ pub struct Bed {
 
 /// Largest socket buffers of TCP: more than the delay-bandwidth product of 10 Gbit/s and 40 ms.
 const TCP_BUFFERS: &str = "4096 131072 67108864";
+/// Those that the kernel gives where memory abounds (tcp_init in net/ipv4/tcp.c): least, initial, largest.
+const KERNELS_TCP_BUFFERS: [(&str, &str); 2] = [
+    ("ipv4/tcp_rmem", "4096 131072 6291456"),
+    ("ipv4/tcp_wmem", "4096 16384 4194304"),
+];
 
 impl Bed {
     /// Makes the hosts and joins them.
@@ -194,6 +199,16 @@ impl Bed {
         }
         // What one measurement taught TCP must not help the next.
         host.sysctl("ipv4/tcp_no_metrics_save", "1")
+    }
+
+    /// Limits socket buffers of TCP as the kernel does by default.
+    pub fn default_tcp_buffers(&self) -> Result<()> {
+        for host in [&self.left, &self.right] {
+            for (key, value) in KERNELS_TCP_BUFFERS {
+                host.sysctl(key, value)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives the right host one more address on its interface.

@@ -2,12 +2,13 @@
 //!
 //! Model: a [`Row`] is a network and what is measured on it, a column an emulator; each cell has a bed of its own, so
 //! that nothing is left of the one before. A row's cells are measured one after the other, so that a change of the
-//! machine's mood falls on neighbors. A cell that an emulator cannot fill (netem has no gap) is absent. Delays are
-//! one-way, both directions are emulated.
+//! machine's mood falls on neighbors; in several rounds, what stands in the table is the median of the rounds. A cell
+//! that an emulator cannot fill (netem has no gap) is absent. Delays are one-way, both directions are emulated.
 
 use std::{fmt, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use perturb_stats::Sample;
 use serde_json::{Value, json};
 
 use crate::{
@@ -51,6 +52,8 @@ type Measure = dyn Fn(&Bed, bool) -> Result<Figure>;
 pub enum Figure {
     /// One number.
     Number(f64),
+    /// One number of several rounds: its quartiles.
+    Rounds([f64; 3]),
     /// Of a sample.
     Quantiles {
         /// Median.
@@ -67,6 +70,15 @@ impl fmt::Display for Figure {
         match self {
             Self::Number(value) if value.abs() < 100.0 => write!(f, "{value:.2}"),
             Self::Number(value) => write!(f, "{value:.0}"),
+            Self::Rounds([low, median, high]) => {
+                write!(
+                    f,
+                    "{} ({} to {})",
+                    Self::Number(*median),
+                    Self::Number(*low),
+                    Self::Number(*high)
+                )
+            }
             Self::Quantiles { p50, p99, .. } => write!(f, "{p50:.1} / {p99:.1}"),
         }
     }
@@ -78,7 +90,50 @@ impl Figure {
     pub fn json(self) -> Value {
         match self {
             Self::Number(value) => json!({ "value": value }),
+            Self::Rounds([low, median, high]) => json!({ "value": median, "low": low, "high": high }),
             Self::Quantiles { p50, p99, max } => json!({ "p50": p50, "p99": p99, "max": max }),
+        }
+    }
+}
+
+impl Figure {
+    /// What several rounds of the same cell say together: quartiles of a number; of quantiles, the median of each,
+    /// and the greatest of all.
+    pub fn of_rounds(rounds: &[Self]) -> Result<Self> {
+        let [first, _, ..] = rounds else {
+            return rounds.first().copied().context("nothing was measured");
+        };
+        let quartiles = |of: fn(&Self) -> f64| -> Result<[f64; 3]> {
+            let sample = Sample::new(rounds.iter().map(of).collect())?;
+            Ok([sample.quantile(0.25)?, sample.median(), sample.quantile(0.75)?])
+        };
+        Ok(match first {
+            Self::Number(_) | Self::Rounds(_) => Self::Rounds(quartiles(Self::middle)?),
+            Self::Quantiles { .. } => Self::Quantiles {
+                p50: quartiles(Self::middle)?[1],
+                p99: quartiles(Self::nearly_all)?[1],
+                max: rounds.iter().map(Self::greatest).fold(f64::MIN, f64::max),
+            },
+        })
+    }
+
+    fn middle(&self) -> f64 {
+        match *self {
+            Self::Number(value) | Self::Rounds([_, value, _]) | Self::Quantiles { p50: value, .. } => value,
+        }
+    }
+
+    fn nearly_all(&self) -> f64 {
+        match *self {
+            Self::Quantiles { p99, .. } => p99,
+            Self::Number(_) | Self::Rounds(_) => self.middle(),
+        }
+    }
+
+    fn greatest(&self) -> f64 {
+        match *self {
+            Self::Quantiles { max, .. } => max,
+            Self::Number(_) | Self::Rounds(_) => self.middle(),
         }
     }
 }
@@ -104,7 +159,8 @@ pub fn rows(extent: Extent) -> Vec<Row> {
         .collect();
     rows.push(gap(extent));
     rows.extend([10, 100].map(|megabits| bandwidth(extent, megabits)));
-    rows.extend([1, 8].map(|flows| tcp(extent, flows)));
+    rows.extend([1, 8].map(|flows| tcp(extent, flows, Buffers::Large)));
+    rows.extend([1, 8].map(|flows| tcp(extent, flows, Buffers::Kernels)));
     rows.extend([1, 8].map(|flows| udp(extent, flows)));
     rows.push(small(extent));
     rows
@@ -171,12 +227,28 @@ fn bandwidth(extent: Extent, megabits: u32) -> Row {
     }
 }
 
-fn tcp(extent: Extent, flows: usize) -> Row {
+/// How much a TCP connection may have under way.
+#[derive(Clone, Copy)]
+enum Buffers {
+    /// As on every bed: as much as the processors can move.
+    Large,
+    /// What the kernel lets it have by default.
+    Kernels,
+}
+
+fn tcp(extent: Extent, flows: usize, buffers: Buffers) -> Row {
     let measure = move |bed: &Bed, _: bool| {
+        if matches!(buffers, Buffers::Kernels) {
+            bed.default_tcp_buffers()?;
+        }
         let goodput = streams::goodput(&bed.left, &bed.right, &transfer(extent, flows))?;
         Ok(Figure::Number(goodput / 1e6))
     };
-    let name = format!("delay 20 ms: TCP cubic, {flows} flow(s)");
+    let limit = match buffers {
+        Buffers::Large => "",
+        Buffers::Kernels => ", default buffers",
+    };
+    let name = format!("delay 20 ms: TCP cubic, {flows} flow(s){limit}");
     delaying(name, "Mbit/s", DELAY, Box::new(measure))
 }
 
@@ -218,8 +290,34 @@ pub fn emulators(kernel: &Kernel) -> Result<Vec<Emulator>> {
     Ok(emulators)
 }
 
-/// Measures a cell; `None` if the emulator cannot emulate the row's network.
-pub fn cell(product: &Product, row: &Row, emulator: Emulator) -> Result<Option<Figure>> {
+/// Measures a row's cells `rounds` times, by turns; `None` where the emulator cannot emulate the row's network.
+pub fn cells(
+    product: &Product,
+    row: &Row,
+    emulators: &[Emulator],
+    rounds: usize,
+) -> Vec<Result<Option<Figure>>> {
+    let mut measured: Vec<Result<Vec<Figure>>> = emulators.iter().map(|_| Ok(Vec::new())).collect();
+    for _ in 0..rounds {
+        for (&emulator, cell) in emulators.iter().zip(&mut measured) {
+            let Ok(figures) = cell else { continue };
+            match once(product, row, emulator) {
+                Ok(figure) => figures.extend(figure),
+                Err(error) => *cell = Err(error),
+            }
+        }
+    }
+    let together = |cell: Result<Vec<Figure>>| {
+        let figures = cell?;
+        (!figures.is_empty())
+            .then(|| Figure::of_rounds(&figures))
+            .transpose()
+    };
+    measured.into_iter().map(together).collect()
+}
+
+/// Measures a cell once.
+fn once(product: &Product, row: &Row, emulator: Emulator) -> Result<Option<Figure>> {
     let link = Link {
         netem: row.netem.as_deref().unwrap_or_default(),
         perturb: &row.perturb,
@@ -243,4 +341,28 @@ pub fn cell(product: &Product, row: &Row, emulator: Emulator) -> Result<Option<F
     measured()
         .map(Some)
         .with_context(|| format!("{} with {}", row.name, emulator.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_summed_up_by_their_medians() {
+        let numbers = [1.0, 9.0, 2.0, 3.0, 4.0].map(Figure::Number);
+        assert_eq!(
+            Figure::of_rounds(&numbers).unwrap(),
+            Figure::Rounds([2.0, 3.0, 4.0])
+        );
+        assert_eq!(Figure::of_rounds(&numbers[..1]).unwrap(), numbers[0]);
+        assert!(Figure::of_rounds(&[]).is_err());
+        let quantiles = [(1.0, 5.0, 7.0), (3.0, 9.0, 8.0), (2.0, 6.0, 90.0)]
+            .map(|(p50, p99, max)| Figure::Quantiles { p50, p99, max });
+        let together = Figure::Quantiles {
+            p50: 2.0,
+            p99: 6.0,
+            max: 90.0,
+        };
+        assert_eq!(Figure::of_rounds(&quantiles).unwrap(), together);
+    }
 }

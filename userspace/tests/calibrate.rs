@@ -1,7 +1,8 @@
 //! `perturb calibrate` as a program: the JSON it prints, its exit codes, and that it catches a knob that is 10 % off.
 //!
-//! On a machine that others use, only numbers are asserted that noise cannot move: latencies of 10 ms and more, and a
-//! gap of 500 us, each against the same run's control; and a sabotaged emulator must not pass.
+//! On a machine that others use, only numbers are asserted that noise cannot move: latencies of 10 ms and more, a
+//! gap of 500 us, each against the same run's control; and a sabotaged emulator must not pass, with these or with o of
+//! 500 us and G of 1 Mbit/s.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
@@ -65,8 +66,10 @@ fn firm(calibration: &Value) -> Vec<(String, f64, bool)> {
         )
     };
     let all = settings.iter().map(of);
-    all.filter(|(knob, desired, _)| {
-        (knob == "latency" && *desired >= 10_000.0) || (knob == "gap" && *desired >= 500.0)
+    all.filter(|(knob, desired, _)| match knob.as_str() {
+        "latency" => *desired >= 10_000.0,
+        "gap" | "overhead" => *desired >= 500.0,
+        _ => *desired >= 8_000.0,
     })
     .collect()
 }
@@ -111,13 +114,67 @@ fn says_what_it_found() {
 
 #[test]
 fn catches_a_knob_that_is_wrong() {
-    let options = ["--knob", "latency", "--sabotage", "latency=0.9"];
-    let Some((code, seen)) = calibrate("catches_a_knob_that_is_wrong", &options) else {
+    for (knob, factor, firm_ones) in [
+        ("latency", 0.9, 2),
+        ("overhead", 0.9, 1),
+        ("gap", 1.1, 1),
+        ("gap_per_byte", 0.9, 1),
+    ] {
+        let sabotage = format!("{knob}={factor}");
+        let options = ["--knob", knob, "--sabotage", &sabotage];
+        let Some((code, seen)) = calibrate("catches_a_knob_that_is_wrong", &options) else {
+            return;
+        };
+        assert_eq!((code, &seen["verdict"]), (1, &Value::from("fail")), "{sabotage}");
+        let firm = firm(&seen);
+        assert!(
+            firm.len() == firm_ones && firm.iter().all(|(_, _, ok)| !ok),
+            "{sabotage}: {firm:?}"
+        );
+    }
+}
+
+#[test]
+fn leaves_every_raw_sample() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("calibration");
+    let options = ["--knob", "overhead", "--out", out.to_str().unwrap()];
+    let Some((_, seen)) = calibrate("leaves_every_raw_sample", &options) else {
         return;
     };
-    assert_eq!((code, &seen["verdict"]), (1, &Value::from("fail")));
-    let firm = firm(&seen);
-    assert!(firm.len() == 2 && firm.iter().all(|(_, _, ok)| !ok), "{firm:?}");
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    let json: Value = serde_json::from_str(&read("calibration.json")).unwrap();
+    assert_eq!(json, seen);
+    let page = read("calibration.html");
+    assert!(page.contains("<svg") && !page.contains("http-equiv"));
+
+    // What stands in the JSON is what the samples say.
+    let csv = read("calibration.csv");
+    assert!(
+        csv.contains("# kernel: ") && csv.contains("# seed: 1"),
+        "{csv:.400}"
+    );
+    let of = |quantity: &str| -> Vec<f64> {
+        let start = format!("overhead 500,{quantity},");
+        let lines = csv.lines().filter(|line| line.starts_with(&start));
+        let mut values: Vec<f64> = lines
+            .map(|line| line.rsplit(',').next().unwrap().parse().unwrap())
+            .collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let median = |values: &[f64]| f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
+    let measured = &seen["settings"][3]["measured"];
+    for (quantity, key, at_least) in [
+        ("send", "send_us", 40),
+        ("until_read", "until_read_us", 40),
+        ("receive_processor", "receive_us", 6),
+    ] {
+        let values = of(quantity);
+        assert!(values.len() >= at_least, "{} of {quantity}", values.len());
+        let said = measured[key]["point"].as_f64().unwrap();
+        assert!((median(&values) - said).abs() < 0.01, "{quantity}: {said}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! run here (no root, no sandbox) says so and is left out; old results of parts that were not asked for stay.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
@@ -30,6 +30,12 @@ pub(crate) struct Args {
     /// Short measurements: to see that it works, not to be quoted
     #[arg(long)]
     quick: bool,
+    /// Of the emulators, only the rows whose names contain this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    rows: String,
+    /// Measure each cell of the emulators so many times, by turns [default: 3, or 1 with --quick]
+    #[arg(long)]
+    rounds: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -77,12 +83,12 @@ pub(crate) fn measure(args: &Args) -> Result<ExitCode> {
         }
         match part {
             Part::Host => {
-                let argv = compare(&target, &results.join("host.json"), args.quick);
+                let argv = compare(&target, &results.join("host.json"), args);
                 let (program, arguments) = argv.split_first().context("a command has a program")?;
                 run(Command::new(program).args(arguments))?;
             }
             Part::Sandbox => {
-                let mut task = Task::new(compare(&target, &results.join("sandbox.json"), args.quick))?;
+                let mut task = Task::new(compare(&target, &results.join("sandbox.json"), args))?;
                 task.writable.push(results.clone());
                 task.memory_mib = 2048;
                 say("comparing emulators in the sandbox");
@@ -108,20 +114,16 @@ fn cargo(built: &Built, words: &[&str], package: &str, target: &Path) -> Command
     cargo
 }
 
-fn compare(target: &Path, results: &Path, quick: bool) -> Vec<OsString> {
-    let [packets, seconds] = if quick { ["100", "1"] } else { ["1000", "2"] };
-    let words: [&OsStr; 6] = [
-        OsStr::new("--packets"),
-        packets.as_ref(),
-        "--seconds".as_ref(),
-        seconds.as_ref(),
-        "--json".as_ref(),
-        results.as_os_str(),
-    ];
+fn compare(target: &Path, results: &Path, args: &Args) -> Vec<OsString> {
+    let [packets, seconds, rounds] = if args.quick { [100, 1, 1] } else { [1000, 2, 3] };
+    let rounds = args.rounds.unwrap_or(rounds);
+    let words = format!("--packets {packets} --seconds {seconds} --rounds {rounds}");
     let program = target.join("release/compare").into_os_string();
-    std::iter::once(program)
-        .chain(words.into_iter().map(OsStr::to_owned))
-        .collect()
+    let mut argv = vec![program];
+    argv.extend(words.split(' ').map(OsString::from));
+    argv.extend(["--only".into(), args.rows.clone().into()]);
+    argv.extend(["--json".into(), results.as_os_str().to_owned()]);
+    argv
 }
 
 fn cost(built: &Built, target: &Path, results: &Path, quick: bool) -> Result<()> {

@@ -118,14 +118,15 @@ fn tabulate(text: &mut String, place: &str, comparison: &Value) -> Result<()> {
     for row in rows(comparison) {
         let cell = |emulator: &&str| {
             let figure = &row["emulators"][*emulator];
-            match (
-                figure["value"].as_f64(),
-                figure["p50"].as_f64(),
-                figure["p99"].as_f64(),
-            ) {
-                (Some(value), _, _) => short(value),
-                (None, Some(p50), Some(p99)) => format!("{p50:.1} / {p99:.1}"),
-                _ => "-".into(),
+            let number = |key: &str| figure[key].as_f64();
+            if let (Some(value), Some(low), Some(high)) = (number("value"), number("low"), number("high")) {
+                format!("{} ({} to {})", short(value), short(low), short(high))
+            } else if let Some(value) = number("value") {
+                short(value)
+            } else if let (Some(p50), Some(p99)) = (number("p50"), number("p99")) {
+                format!("{p50:.1} / {p99:.1}")
+            } else {
+                "-".into()
             }
         };
         let cells: Vec<String> = emulators.iter().map(cell).collect();

@@ -4,7 +4,7 @@
 
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use perturb_tests::{
     bed::Bed,
@@ -24,9 +24,15 @@ struct Cli {
     /// Seconds per throughput
     #[arg(long, default_value_t = 3)]
     seconds: u64,
+    /// Measure each cell so many times, the emulators by turns, and give medians and quartiles
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
     /// Only the rows whose names contain this
     #[arg(long, default_value = "")]
     only: String,
+    /// Only these emulators
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    emulators: Vec<String>,
     /// Write the figures here, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -36,11 +42,25 @@ fn main() -> Result<()> {
     let cli = Cli::parse();
     let product = Product::find_or_beside()?;
     let kernel = Kernel::probe(&Bed::new()?.left)?;
-    let emulators = comparison::emulators(&kernel)?;
+    let mut emulators = comparison::emulators(&kernel)?;
+    if let Some(unknown) = cli
+        .emulators
+        .iter()
+        .find(|asked| !emulators.iter().any(|known| known.name() == *asked))
+    {
+        let known: Vec<&str> = emulators.iter().copied().map(Emulator::name).collect();
+        bail!(
+            "--emulators: this kernel has no `{unknown}`, but {}",
+            known.join(", ")
+        );
+    }
+    if !cli.emulators.is_empty() {
+        emulators.retain(|known| cli.emulators.iter().any(|asked| asked == known.name()));
+    }
     println!("{}", description(&kernel));
     let mut line = format!("{:<64}", "");
     for emulator in &emulators {
-        write!(line, "  {:>16}", emulator.name())?;
+        write!(line, "  {:>20}", emulator.name())?;
     }
     println!("{line}");
     let extent = Extent {
@@ -51,8 +71,9 @@ fn main() -> Result<()> {
     for row in rows(extent).iter().filter(|row| row.name.contains(&cli.only)) {
         let mut line = format!("{:<64}", format!("{}, {}", row.name, row.unit));
         let mut cells = serde_json::Map::new();
-        for &emulator in &emulators {
-            let cell = match comparison::cell(&product, row, emulator) {
+        let figures = comparison::cells(&product, row, &emulators, cli.rounds);
+        for (&emulator, figure) in emulators.iter().zip(figures) {
+            let cell = match figure {
                 Ok(Some(figure)) => {
                     cells.insert(emulator.name().into(), figure.json());
                     figure.to_string()
@@ -63,7 +84,7 @@ fn main() -> Result<()> {
                     "failed".into()
                 }
             };
-            write!(line, "  {cell:>16}")?;
+            write!(line, "  {cell:>20}")?;
         }
         println!("{line}");
         measured.push(json!({ "figure": row.name, "unit": row.unit, "emulators": cells }));

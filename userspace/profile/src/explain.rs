@@ -183,7 +183,8 @@ pub fn horizon(profile: &Profile) -> Duration {
     profile.horizon.unwrap_or(derived)
 }
 
-/// Bytes that may be held at once: as the profile says, or what its paths can contain, from 64 MiB to 4 GiB.
+/// Bytes that may be held at once: as the profile says, or what its paths can contain, from 64 MiB to 4 GiB. The paths
+/// of a topology are known with its hosts: until then it may be all.
 pub fn held(profile: &Profile) -> Size {
     let content = |path: &[ServerId]| {
         let rate = path
@@ -198,9 +199,13 @@ pub fn held(profile: &Profile) -> Size {
         .flat_map(Class::paths)
         .flatten()
         .filter(|path| !path.is_empty());
-    let derived = paths
-        .fold(0u64, |sum, path| sum.saturating_add(content(path)))
-        .clamp(HELD.0, HELD.1);
+    let derived = if profile.topology.is_some() {
+        HELD.1
+    } else {
+        paths
+            .fold(0u64, |sum, path| sum.saturating_add(content(path)))
+            .clamp(HELD.0, HELD.1)
+    };
     profile.limits.held.unwrap_or(Size::from_bytes(derived))
 }
 

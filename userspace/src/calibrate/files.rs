@@ -52,9 +52,15 @@ fn observations(samples: &Samples) -> Vec<(&'static str, f64, f64)> {
         all.extend([
             ("send", small, passage.send_us),
             ("transit", small, passage.transit_us),
-            ("receive", small, passage.receive_us),
+            ("until_read", small, passage.receive_us),
         ]);
     }
+    all.extend(
+        samples
+            .ingress_ns
+            .iter()
+            .map(|ns| ("receive_processor", small, ns / 1e3)),
+    );
     for (size, spacings) in samples.singles.iter().chain(&samples.messages) {
         for spacing in spacings {
             all.extend([

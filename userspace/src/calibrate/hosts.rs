@@ -116,10 +116,13 @@ impl Hosts {
         }
     }
 
-    /// What the program at the interfaces' ingress, which burns the receiver's overhead, has cost so far.
+    /// What the program at the interfaces' ingress, which burns the receiver's overhead, has cost so far. `None` where
+    /// the kernel's own clock (`sched_clock`) counts ticks, as user-mode Linux's does: times are whole milliseconds then.
     pub fn ingress_time(&mut self) -> Option<ProcessorTime> {
+        const FINEST_TICK_NS: u32 = 1_000_000;
         let programs = self.running.as_mut()?.emulation.programs();
-        programs.processor_time(Program::Ingress).ok()
+        let time = programs.processor_time(Program::Ingress).ok()?;
+        (time.total.subsec_nanos() % FINEST_TICK_NS != 0).then_some(time)
     }
 
     /// Packets lost that no profile asked to lose.

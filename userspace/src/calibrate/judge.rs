@@ -184,7 +184,7 @@ fn reason(
     summary: &Summary,
 ) -> Option<&'static str> {
     let at_most = |bound: f64| change > 0.0 && change <= bound * (1.0 + CROSS_RELATIVE) + tolerance;
-    let both = summary.send_us.point + summary.receive_us.point;
+    let both = summary.send_us.point + summary.until_read_us.point;
     match (setting.knob, other) {
         (Knob::Overhead, Knob::Gap) if at_most(both) => Some(
             "o > g hides g: a packet is initiated each o, each o_s + o_r where both hosts share a processor",
@@ -229,10 +229,10 @@ mod tests {
             observed,
             send_us: exact(observed.overhead_us, half),
             receive_us: exact(observed.overhead_us, half),
+            until_read_us: exact(observed.overhead_us, half),
             transit_us: exact(observed.latency_us, half),
             spacing_us: exact(observed.gap_us, half),
             gap_per_byte_half_ns: 0.0,
-            receive_processor_us: None,
             round_trip_us: None,
             prtt: None,
             tcp_round_trip_us: None,

@@ -41,7 +41,7 @@ const THOROUGH: Effort = Effort {
 };
 /// What tells a knob that is 10 % off from one that is not.
 const QUICK: Effort = Effort {
-    lone: 50,
+    lone: 48,
     bursts: 5,
     burst_us: 20_000.0,
     trips_us: 60_000.0,
