@@ -1,13 +1,25 @@
 //! "Did you mean": the candidate nearest to a misspelling by Damerau-Levenshtein distance (an insertion, deletion,
-//! substitution or exchange of neighbors costs 1), compared without regard to case.
+//! substitution or exchange of neighbors costs 1), compared without regard to case; or, of a word that was cut short,
+//! the only candidate that begins so.
 
 /// The nearest of `candidates`, if it is near enough to be a plausible slip: a third of the letters, at least one.
 pub(crate) fn closest<'c>(written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    /// Letters from which on a beginning says which word is meant.
+    const BEGINNING: usize = 3;
     // A long text is no slip of a keyword, and the distance is quadratic.
     if written.chars().count() > 40 {
         return None;
     }
     let written = written.to_lowercase().replace('-', "_");
+    let candidates: Vec<&str> = candidates.into_iter().collect();
+    if written.chars().count() >= BEGINNING {
+        let mut longer = candidates
+            .iter()
+            .filter(|candidate| candidate.to_lowercase().starts_with(&written));
+        if let (Some(only), None) = (longer.next(), longer.next()) {
+            return Some(only);
+        }
+    }
     candidates
         .into_iter()
         .map(|candidate| {
@@ -55,6 +67,8 @@ mod tests {
         assert_eq!(closest("Loss", keys), Some("loss"));
         assert_eq!(closest("colour", keys), None);
         assert_eq!(closest("x", keys), None);
+        assert_eq!(closest("prot", ["port", "protocol"]), Some("protocol"));
+        assert_eq!(closest("band", keys), Some("bandwidth"));
         assert_eq!(
             closest("gilbert-elliott", ["gilbert_elliott"]),
             Some("gilbert_elliott")

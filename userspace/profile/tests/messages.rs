@@ -226,4 +226,10 @@ classes: [{ name: all, match: {}, egress: [out], ingress: [in] }]
         let text = format!("{{ version: 1, latency: 20ms, {other} }}");
         assert!(matches!(errors(&text)[..], [Problem::Excludes { .. }]), "{other}");
     }
+    // What is wrong in the section that may stay is said as well.
+    let both = errors("{ version: 1, latency: 20ms, servers: { a: { gapp: 5us } } }");
+    assert!(
+        matches!(both[..], [Problem::Excludes { .. }, Problem::UnknownKey { .. }]),
+        "{both:?}"
+    );
 }

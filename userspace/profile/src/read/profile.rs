@@ -122,6 +122,8 @@ fn shorthand(fields: &Fields<'_>, key: &'static str, findings: &mut Findings<'_>
             fields.report(other, Problem::Excludes { other: key, why }, findings);
         }
     }
+    // Whichever of the two stays, what is wrong in it is said now.
+    longhand(fields, findings);
     let server = knobs(fields, true, findings);
     let network = || {
         let (outward, inward) = (ServerId::new(0)?, ServerId::new(1)?);
