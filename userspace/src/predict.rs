@@ -73,7 +73,8 @@ pub fn run(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 #[must_use]
 pub fn is_invalid_input(error: &anyhow::Error) -> bool {
     error.is::<InputError>()
-        || error.is::<loggp::TraceError>()
+        || error.is::<loggp::TwiceError>()
+        || error.is::<crate::trace::SummaryError>()
         || error.is::<plogpt::SweepError>()
         || error.is::<validate::UnknownModel>()
 }

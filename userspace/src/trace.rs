@@ -20,6 +20,7 @@ mod run;
 mod serve;
 mod spool;
 mod streams;
+mod summary;
 mod wire;
 
 use std::ffi::OsString;
@@ -31,6 +32,7 @@ use clap::{Args, ValueEnum};
 pub use assembler::ProcessReport;
 pub use serve::{Address, AddressError};
 pub use spool::SpoolError;
+pub use summary::{SummaryError, summarize};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,6 +82,12 @@ pub struct TraceArgs {
     /// tracing costs.
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub overhead: Option<u32>,
+    /// Say with each event when it happened (`time_us`, of this machine's monotonic clock).
+    #[arg(long, conflicts_with_all = ["to", "merge"])]
+    pub times: bool,
+    /// Keep what the traced processes write here until it is read [default: /dev/shm].
+    #[arg(long, value_name = "DIR", conflicts_with = "merge")]
+    pub rings: Option<PathBuf>,
     /// Print the summary as one JSON object, on standard output.
     #[arg(long)]
     pub json: bool,

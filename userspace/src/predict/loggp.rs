@@ -1,15 +1,14 @@
 //! `perturb predict loggp`.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
-use perturb_models::loggp::{CommunicationSummary, Knob, LoggpInput, LoggpPrediction, Messages, predict};
-use serde::Deserialize;
+use perturb_models::loggp::{Knob, LoggpInput, LoggpPrediction, predict};
 
 use super::input::{InputError, read};
 use super::table::{Table, number, optional};
+use crate::trace::summarize;
 
 /// Arguments of `perturb predict loggp`.
 #[derive(Args, Debug)]
@@ -24,50 +23,21 @@ pub struct LoggpArgs {
     pub json: bool,
 }
 
-/// A trace that cannot be used.
+/// The messages are given twice.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TraceError {
-    /// It cannot be read.
-    #[error("{file}")]
-    Read { file: String, source: std::io::Error },
-    /// A line is no event.
-    #[error("{file}, line {line}")]
-    Line {
-        file: String,
-        line: usize,
-        source: serde_json::Error,
-    },
-    /// A message of no possible size.
-    #[error("{file}, line {line}: bytes is {bytes}; give 0 or more")]
-    Bytes { file: String, line: usize, bytes: f64 },
-    /// Nothing in it.
-    #[error("{file} has no events; `predict loggp` needs those of a whole run")]
-    Empty { file: String },
-    /// The input has messages too.
-    #[error("{file} has `messages`, and --trace is given; leave one of them out")]
-    Twice { file: String },
-}
-
-/// What a summary needs of an event.
-#[derive(Deserialize)]
-struct TraceEvent {
-    process: u64,
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    bytes: f64,
+#[error("{file} has `messages`, and --trace is given; leave one of them out")]
+pub(super) struct TwiceError {
+    file: String,
 }
 
 pub(super) fn run(args: &LoggpArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut input: LoggpInput = read(&args.file)?;
     if let Some(trace) = &args.trace {
         if input.messages.is_some() {
-            return Err(TraceError::Twice {
-                file: args.file.display().to_string(),
-            }
-            .into());
+            let file = args.file.display().to_string();
+            return Err(TwiceError { file }.into());
         }
-        input.messages = Some(summarize(trace)?);
+        input.messages = summarize(trace)?.messages();
     }
     let prediction = predict(&input).map_err(|error| InputError::model(&args.file, error))?;
     if args.json {
@@ -89,43 +59,6 @@ pub(super) fn run(args: &LoggpArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     )?;
     sensitivities(&prediction).print(out)?;
     Ok(())
-}
-
-/// The messages of a traced run.
-fn summarize(path: &Path) -> Result<Messages, TraceError> {
-    let file = || path.display().to_string();
-    let read = |source| TraceError::Read { file: file(), source };
-    let mut summary = CommunicationSummary::default();
-    for (line, text) in (1..).zip(BufReader::new(File::open(path).map_err(read)?).lines()) {
-        let text = text.map_err(read)?;
-        if text.trim().is_empty() {
-            continue;
-        }
-        let event: TraceEvent = match serde_json::from_str(&text) {
-            Ok(event) => event,
-            Err(source) => {
-                return Err(TraceError::Line {
-                    file: file(),
-                    line,
-                    source,
-                });
-            }
-        };
-        if event.bytes < 0.0 {
-            return Err(TraceError::Bytes {
-                file: file(),
-                line,
-                bytes: event.bytes,
-            });
-        }
-        summary.process(event.process);
-        if event.kind == "send" {
-            summary.sent(event.process, event.bytes);
-        }
-    }
-    summary
-        .messages()
-        .ok_or_else(|| TraceError::Empty { file: file() })
 }
 
 fn varied(prediction: &LoggpPrediction) -> (Knob, &[f64]) {

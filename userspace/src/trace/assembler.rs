@@ -83,6 +83,9 @@ pub(super) struct Assembler {
     balance: HashMap<Channel, i64>,
     ranks: HashMap<u32, ThreadId>,
     lines: Lines,
+    /// When what is handled happened, by its machine's clock.
+    time_ns: u64,
+    has_times: bool,
     /// Sends and receives whose other end is not traced.
     pub(super) outside: u64,
     /// First and last time, by machine: their clocks differ.
@@ -94,6 +97,8 @@ pub(super) struct Assembler {
 struct Item {
     record: Record,
     end: Option<EndId>,
+    /// A send's place in the stream.
+    place: u64,
 }
 
 #[derive(Debug, Default)]
@@ -117,9 +122,16 @@ impl Assembler {
             balance: HashMap::new(),
             ranks: HashMap::new(),
             lines: Lines::default(),
+            time_ns: 0,
+            has_times: false,
             outside: 0,
             spans: HashMap::new(),
         }
+    }
+
+    /// Whether lines say when their events happened.
+    pub(super) fn with_times(self, has_times: bool) -> Self {
+        Self { has_times, ..self }
     }
 
     /// A new process; its number is that of the call. An earlier one of the same number has run another
@@ -172,17 +184,20 @@ impl Assembler {
             return;
         }
         let end = self.sources[source].ends.get(&record.words[0]).copied();
+        let place = match (Kind::of(record.kind), end) {
+            (Some(Kind::Sent), Some(end)) => self.streams.reserve(end, record.words[1]),
+            _ => 0,
+        };
         let queue = self.queues.entry(id).or_default();
-        queue.items.push_back(Item { record, end });
+        queue.items.push_back(Item { record, end, place });
         if queue.items.len() == 1 {
             self.work(id, now_ns, false);
         }
     }
 
-    /// Handles what waits, as far as it need not wait any more.
+    /// Handles what waits, as far as it need not wait any more: one thread's progress may be what another waits for.
     pub(super) fn settle(&mut self, now_ns: u64) {
         let mut goes_on = true;
-        // One thread's progress may be what another waits for.
         while goes_on {
             let waiting: Vec<ThreadId> = self.queues.keys().copied().collect();
             goes_on = false;
@@ -216,8 +231,7 @@ impl Assembler {
             }
             (forced, has_handled) = (false, true);
             if let Some(queue) = self.queues.get_mut(&id) {
-                queue.items.pop_front();
-                queue.since_ns = None;
+                (_, queue.since_ns) = (queue.items.pop_front(), None);
             }
         }
         has_handled
@@ -252,14 +266,18 @@ impl Assembler {
 
     fn handle(&mut self, id: ThreadId, item: &Item, forced: bool) -> Handled {
         let record = &item.record;
+        self.time_ns = record.time_ns;
         let Some(kind) = Kind::of(record.kind) else {
             return Handled::Done;
         };
         if self.sources[id.0].has_exited {
+            if let (Kind::Sent, Some(end)) = (kind, item.end) {
+                self.streams.leave_out(end, item.place);
+            }
             return Handled::Done;
         }
         match (kind, item.end) {
-            (Kind::Sent, Some(end)) => return self.sent(id, record, end, forced),
+            (Kind::Sent, Some(end)) => return self.sent(id, item, end, forced),
             (Kind::Taken, Some(end)) => return self.taken(id, record, end, forced),
             (Kind::Exit, _) if record.small == 1 => self.thread_exit(id, Some(record.cpu_ns)),
             (Kind::Exit | Kind::MpiEnd, _) => {
@@ -283,19 +301,19 @@ impl Assembler {
         Handled::Done
     }
 
-    fn sent(&mut self, id: ThreadId, record: &Record, end: EndId, forced: bool) -> Handled {
-        let [_, bytes, before, _] = record.words;
-        let peer = self.streams.peer(end);
-        if peer.is_none() && !forced {
-            return Handled::Waits {
-                patience_ns: PEER_PATIENCE_NS,
-            };
-        }
-        let number = self.streams.send(end, bytes, peer.is_some());
-        let (Some(number), Some(peer)) = (number, peer) else {
+    fn sent(&mut self, id: ThreadId, item: &Item, end: EndId, forced: bool) -> Handled {
+        let [_, bytes, before, _] = item.record.words;
+        let Some(peer) = self.streams.peer(end) else {
+            if !forced {
+                return Handled::Waits {
+                    patience_ns: PEER_PATIENCE_NS,
+                };
+            }
+            self.streams.leave_out(end, item.place);
             self.outside += 1;
             return Handled::Done;
         };
+        let number = self.streams.tell(end, item.place);
         let to = self.thread(peer).name.clone();
         self.emit(
             id,
@@ -415,6 +433,7 @@ impl Assembler {
     }
 
     fn emit(&mut self, id: ThreadId, cpu_ns: u64, event: &Event) {
+        let time_ns = self.has_times.then_some(self.time_ns);
         let thread = self.thread(id);
         if thread.has_exited {
             return;
@@ -424,7 +443,7 @@ impl Assembler {
         thread.total_ns += spent;
         thread.events += 1;
         let name = thread.name.clone();
-        self.lines.write(&name, spent, event);
+        self.lines.write(&name, spent, time_ns, event);
     }
 
     fn thread_exit(&mut self, id: ThreadId, cpu_ns: Option<u64>) {

@@ -53,8 +53,9 @@ pub(super) enum Event {
 pub(super) struct Lines(Vec<u8>);
 
 impl Lines {
-    /// Appends an event; `cpu_ns` is the CPU time since the process's last one.
-    pub(super) fn write(&mut self, process: &Name, cpu_ns: u64, event: &Event) {
+    /// Appends an event; `cpu_ns` is the CPU time since the process's last one, `time_ns` when it happened, if that is
+    /// wanted.
+    pub(super) fn write(&mut self, process: &Name, cpu_ns: u64, time_ns: Option<u64>, event: &Event) {
         let kind = match event {
             Event::Compute => "compute",
             Event::Send { .. } => "send",
@@ -81,6 +82,9 @@ impl Lines {
                 self.text(", \"to\": ");
                 self.name(to);
             }
+        }
+        if let Some(time) = time_ns {
+            let _: std::io::Result<()> = write!(self.0, ", \"time_us\": {}.{:03}", time / 1000, time % 1000);
         }
         self.text("}\n");
     }
@@ -139,16 +143,18 @@ mod tests {
         lines.write(
             &Name::Rank(0),
             1_234_005,
+            None,
             &Event::Send {
                 message: channel((0, 0), Some(7)),
                 bytes: 8192,
                 to: Some(Name::Rank(3)),
             },
         );
-        lines.write(&Name::Rank(3), 5, &Event::StartReceive);
+        lines.write(&Name::Rank(3), 5, Some(2_000_017), &Event::StartReceive);
         lines.write(
             &Name::Rank(3),
             0,
+            None,
             &Event::EndReceive {
                 message: channel((2, 1), None),
             },
@@ -156,17 +162,18 @@ mod tests {
         lines.write(
             &server,
             1000,
+            None,
             &Event::Send {
                 message: MessageName::Stream(9),
                 bytes: 1,
                 to: None,
             },
         );
-        lines.write(&server, 0, &Event::Exit);
+        lines.write(&server, 0, None, &Event::Exit);
         assert_eq!(
             String::from_utf8(lines.take()).unwrap(),
             r#"{"process": 0, "type": "send", "cpu_us": 1234.005, "message": "0>3:7", "bytes": 8192, "to": 3}
-{"process": 3, "type": "start_recv", "cpu_us": 0.005}
+{"process": 3, "type": "start_recv", "cpu_us": 0.005, "time_us": 2000.017}
 {"process": 3, "type": "end_recv", "cpu_us": 0.000, "message": "2.1:0>3:c"}
 {"process": "a \"server\".1", "type": "send", "cpu_us": 1.000, "message": 9, "bytes": 1}
 {"process": "a \"server\".1", "type": "exit", "cpu_us": 0.000}

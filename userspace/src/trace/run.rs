@@ -128,10 +128,10 @@ pub(super) fn untraced(args: &TraceArgs) -> Result<(u8, Duration), TraceError> {
 
 /// Runs the command and traces it: exit code and what came of it.
 pub(super) fn traced(args: &TraceArgs) -> Result<(u8, Report), TraceError> {
-    let place = Place::make()?;
+    let place = Place::make(args.rings.as_deref())?;
     let mut trace = Trace::create(args)?;
     let start = Instant::now();
-    let mut collector = Collector::new(place.rings.path(), start);
+    let mut collector = Collector::new(place.rings.path(), start, args.times);
     let (status, elapsed) = follow(args, &place, start, || {
         let taken = collector.pass()?;
         trace.append(&collector.assembler.take_lines())?;
@@ -157,7 +157,7 @@ pub(super) fn sent(args: &TraceArgs, address: &Address) -> Result<(u8, u64, usiz
         source,
     };
     let mut sender = Sender::connect(address).map_err(failed)?;
-    let place = Place::make()?;
+    let place = Place::make(args.rings.as_deref())?;
     let mut spool = Spool::new(place.rings.path());
     let mut total = 0;
     let mut pass = |spool: &mut Spool| -> Result<u64, TraceError> {
@@ -227,9 +227,11 @@ struct Place {
 }
 
 impl Place {
-    fn make() -> Result<Self, TraceError> {
-        let shared = Path::new(SHARED_MEMORY);
-        let rings = folder(shared).or_else(|_| folder(&std::env::temp_dir()))?;
+    fn make(rings: Option<&Path>) -> Result<Self, TraceError> {
+        let rings = match rings {
+            Some(place) => folder(place)?,
+            None => folder(Path::new(SHARED_MEMORY)).or_else(|_| folder(&std::env::temp_dir()))?,
+        };
         // Not beside the rings: programs in shared memory may not be executable.
         let directory = folder(&std::env::temp_dir())?;
         let library = directory.path().join("libperturb_trace.so");
@@ -413,10 +415,10 @@ struct Collector {
 }
 
 impl Collector {
-    fn new(rings: &Path, start: Instant) -> Self {
+    fn new(rings: &Path, start: Instant, has_times: bool) -> Self {
         Self {
             spool: Spool::new(rings),
-            assembler: Assembler::new(),
+            assembler: Assembler::new().with_times(has_times),
             start,
             records: Vec::new(),
         }

@@ -7,6 +7,9 @@
 //!
 //! An end that is closed can still find its peer: the records of one process may be read long before another's.
 //!
+//! Threads may share an end. A send has its place in the stream as soon as its record is read (`reserve`), in the order of
+//! the process's records, though its thread may be held up until it can be told (`tell`); a receive waits for that.
+//!
 //! **What it lacks:** an end whose peer is not traced has no messages, and if its addresses are used again by two
 //! traced ends, the first of these may be taken for its peer.
 
@@ -41,11 +44,21 @@ impl Place {
 
 /// A message on its way over a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Message {
-    /// Its number in the trace; none if the sender's event was left out.
-    pub(super) number: Option<u64>,
+struct Message {
+    state: State,
     /// Where it ends in the stream.
     end: u64,
+}
+
+/// What has become of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its sender's event is to come.
+    Reserved,
+    /// Its number in the trace.
+    Told(u64),
+    /// The sender's event was left out.
+    LeftOut,
 }
 
 /// One end of a connection.
@@ -111,27 +124,49 @@ impl<O: Copy> Streams<O> {
         self.ends[id.0].peer.map(|peer| self.ends[peer].owner)
     }
 
-    /// Bytes are sent; the number of the message they are, unless it is left out.
-    pub(super) fn send(&mut self, id: EndId, bytes: u64, wanted: bool) -> Option<u64> {
+    /// Bytes are sent; their place in the stream.
+    pub(super) fn reserve(&mut self, id: EndId, bytes: u64) -> u64 {
         let end = &mut self.ends[id.0];
         end.sent += bytes;
-        let number = wanted.then_some(self.messages);
-        self.messages += u64::from(wanted);
-        // An end that nobody takes from would gather messages for ever.
-        if wanted || end.peer.is_some() {
-            end.messages.push_back(Message {
-                number,
-                end: end.sent,
-            });
+        end.messages.push_back(Message {
+            state: State::Reserved,
+            end: end.sent,
+        });
+        end.sent
+    }
+
+    /// The send of this place is told; the number of the message that it is.
+    pub(super) fn tell(&mut self, id: EndId, place: u64) -> u64 {
+        let number = self.messages;
+        self.messages += 1;
+        let messages = &mut self.ends[id.0].messages;
+        if let Ok(index) = messages.binary_search_by_key(&place, |message| message.end) {
+            messages[index].state = State::Told(number);
         }
         number
     }
 
-    /// Whether what an end is about to take has been recorded as sent.
+    /// The send of this place is not told.
+    pub(super) fn leave_out(&mut self, id: EndId, place: u64) {
+        let End { messages, peer, .. } = &mut self.ends[id.0];
+        if let Ok(index) = messages.binary_search_by_key(&place, |message| message.end) {
+            messages[index].state = State::LeftOut;
+            // An end that nobody takes from would gather messages for ever.
+            if peer.is_none() {
+                messages.remove(index);
+            }
+        }
+    }
+
+    /// Whether what an end is about to take has been told as sent.
     pub(super) fn can_take(&self, id: EndId, bytes: u64) -> bool {
         let end = &self.ends[id.0];
-        end.peer
-            .is_some_and(|peer| self.ends[peer].sent >= end.taken + bytes)
+        let (Some(peer), upto) = (end.peer, end.taken + bytes) else {
+            return false;
+        };
+        let peer = &self.ends[peer];
+        let mut complete = peer.messages.iter().take_while(|message| message.end <= upto);
+        peer.sent >= upto && complete.all(|message| message.state != State::Reserved)
     }
 
     /// Bytes are taken; the messages that are complete by them.
@@ -142,8 +177,13 @@ impl<O: Copy> Streams<O> {
         let mut complete = Vec::new();
         if let Some(peer) = peer {
             let messages = &mut self.ends[peer].messages;
-            while messages.front().is_some_and(|message| message.end <= taken) {
-                complete.extend(messages.pop_front().and_then(|message| message.number));
+            while let Some(message) = messages.front().filter(|message| message.end <= taken) {
+                match message.state {
+                    State::Reserved => break,
+                    State::Told(number) => complete.push(number),
+                    State::LeftOut => {}
+                }
+                messages.pop_front();
             }
         }
         complete
@@ -174,23 +214,42 @@ mod tests {
         );
     }
 
+    fn send(streams: &mut Streams<&'static str>, end: EndId, bytes: u64) -> u64 {
+        let place = streams.reserve(end, bytes);
+        streams.tell(end, place)
+    }
+
     #[test]
     fn messages_are_complete_with_their_last_byte() {
         let (mut streams, client, server) = connection();
-        let first = streams.send(client, 100, true);
-        let second = streams.send(client, 50, true);
+        let first = send(&mut streams, client, 100);
+        let second = send(&mut streams, client, 50);
         assert_eq!(streams.take(server, 99), Vec::<u64>::new());
         assert!(streams.can_take(server, 51) && !streams.can_take(server, 52));
-        assert_eq!(streams.take(server, 51), [first.unwrap(), second.unwrap()]);
+        assert_eq!(streams.take(server, 51), [first, second]);
         assert_eq!(streams.take(client, 1), Vec::<u64>::new());
     }
 
     #[test]
     fn messages_left_out_take_their_bytes() {
         let (mut streams, client, server) = connection();
-        streams.send(client, 10, false);
-        let second = streams.send(client, 10, true);
-        assert_eq!(streams.take(server, 20), [second.unwrap()]);
+        let place = streams.reserve(client, 10);
+        streams.leave_out(client, place);
+        let second = send(&mut streams, client, 10);
+        assert_eq!(streams.take(server, 20), [second]);
+    }
+
+    #[test]
+    fn what_threads_send_on_one_connection_keeps_its_place() {
+        let (mut streams, client, server) = connection();
+        // The first one's thread is held up.
+        let first = streams.reserve(client, 10);
+        let second = send(&mut streams, client, 40);
+        assert!(streams.can_take(server, 9) && !streams.can_take(server, 10));
+        let first = streams.tell(client, first);
+        assert!(streams.can_take(server, 50));
+        assert_eq!(streams.take(server, 10), [first]);
+        assert_eq!(streams.take(server, 40), [second]);
     }
 
     #[test]

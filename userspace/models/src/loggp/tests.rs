@@ -139,11 +139,11 @@ fn sensitivity_and_tolerance() {
 fn summary_of_a_trace() {
     let mut summary = CommunicationSummary::default();
     assert!(summary.messages().is_none());
-    for process in [1, 2, 3] {
-        summary.process(process);
+    for process in ["1", "2", "3"] {
+        summary.thread(process);
     }
-    for (process, bytes) in [(1, 10.0), (2, 500.0), (1, 20.0), (1, 30.0)] {
-        summary.sent(process, bytes);
+    for (process, bytes) in [("1", 10.0), ("2", 500.0), ("1", 20.0), ("1", 30.0)] {
+        summary.sent(process, None, bytes);
     }
     let messages = summary.messages().unwrap();
     assert_eq!(
@@ -151,6 +151,8 @@ fn summary_of_a_trace() {
         (3, Some(ByteSize(500.0)))
     );
     assert!((messages.average.unwrap() - 4.0 / 3.0).abs() < 1e-12);
+    // Sends alone do not tell who waits.
+    assert_eq!(messages.round_trips, None);
 }
 
 #[test]
