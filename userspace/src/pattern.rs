@@ -6,26 +6,32 @@ use std::{
     env,
     net::{IpAddr, SocketAddr, ToSocketAddrs as _},
     process::{Child, Command as Process, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
-use clap::{Args, Subcommand};
-use perturb_workloads::pattern::{
-    Outcome,
-    programs::{self, Program},
-    synthetic::{self, Exchange},
+use clap::{Args, Subcommand, ValueEnum};
+use perturb_workloads::{
+    collective::{Algorithm, CollectiveError, Listening, Rank},
+    pattern::{
+        Outcome, PATIENCE,
+        programs::{self, Program},
+        synthetic::{self, Exchange},
+    },
 };
 
 /// Done.
 const DONE: u8 = 0;
 /// Port of the synthetic programs.
 const PORT: u16 = 7701;
+/// Rounds of a collective before those that are timed.
+const WARM_UP: usize = 3;
 
 const EXAMPLES: &str = "\
 Examples:
   perturb run configs/simple.yaml -- perturb pattern reads --reads 100
   perturb run configs/lan-1gbit.yaml --hosts 4 -- perturb pattern short-all-to-all --rounds 5 --messages 100
+  perturb run configs/lan-1gbit.yaml --hosts 4 -- perturb pattern all-to-all --algorithm alltoall-b --rounds 20 --message 16KiB
 
 Prints one JSON object: run_time_s, messages (of the first process), failed_locks.";
 
@@ -93,6 +99,18 @@ enum Pattern {
         #[arg(long)]
         bytes: u64,
     },
+    /// Rounds of a collective of known algorithm, one after another
+    AllToAll {
+        /// Who sends to whom in which order: alltoall-a or alltoall-b, as `perturb rto` has them.
+        #[arg(long, value_enum)]
+        algorithm: AllToAll,
+        /// Rounds.
+        #[arg(long)]
+        rounds: u64,
+        /// Size of each message, e.g. 16KiB.
+        #[arg(long, value_parser = size)]
+        message: u64,
+    },
     /// Task queues, stealing, and locks that are contended for: Barnes
     TaskQueue {
         /// How many tasks.
@@ -104,10 +122,28 @@ enum Pattern {
     },
 }
 
+/// [`Algorithm`] on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum AllToAll {
+    /// Each step waits for its send and its receive.
+    AlltoallA,
+    /// Each step waits for its send only.
+    AlltoallB,
+}
+
 /// What a pattern is run by.
 enum Runner {
     Datagrams(Exchange),
     Mesh(Program),
+    Collective(Rounds),
+}
+
+/// Rounds of a collective.
+#[derive(Clone, Copy)]
+struct Rounds {
+    algorithm: Algorithm,
+    rounds: u64,
+    message: u64,
 }
 
 impl Pattern {
@@ -122,6 +158,18 @@ impl Pattern {
                 Runner::Mesh(Program::ShortAllToAll { rounds, messages })
             }
             Self::BulkAllToAll { rounds, bytes } => Runner::Mesh(Program::BulkAllToAll { rounds, bytes }),
+            Self::AllToAll {
+                algorithm,
+                rounds,
+                message,
+            } => Runner::Collective(Rounds {
+                algorithm: match algorithm {
+                    AllToAll::AlltoallA => Algorithm::AlltoallA,
+                    AllToAll::AlltoallB => Algorithm::AlltoallB,
+                },
+                rounds,
+                message,
+            }),
             Self::TaskQueue { tasks, work } => Runner::Mesh(Program::Tasks { tasks, work }),
         }
     }
@@ -131,6 +179,14 @@ fn time(text: &str) -> Result<Duration, String> {
     let parsed: perturb_profile::Duration =
         text.parse().map_err(|error| format!("{error}, such as 200us"))?;
     Ok(Duration::from_nanos(parsed.nanos()))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let parsed: perturb_profile::Size = text.parse().map_err(|error| format!("{error}, such as 16KiB"))?;
+    match parsed.bytes() {
+        0 => Err("must be at least 1 byte".into()),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Runs the subcommand; its exit code.
@@ -184,11 +240,49 @@ pub fn run(args: &PatternArgs) -> anyhow::Result<u8> {
                 None => None,
             }
         }
+        Runner::Collective(rounds) => {
+            let listening = Listening::new(rank)?;
+            let others = match rank {
+                0 => Some(Others::start(&hosts)?),
+                _ => None,
+            };
+            let outcome = rounds.run(listening.connect(&addresses)?, addresses.len())?;
+            match others {
+                Some(others) => {
+                    others.wait()?;
+                    Some(outcome)
+                }
+                None => None,
+            }
+        }
     };
     if let Some(outcome) = outcome {
         print(outcome)?;
     }
     Ok(DONE)
+}
+
+impl Rounds {
+    /// A rank's part: after rounds that open TCP's windows those that are timed, each begun when the one before is
+    /// complete here.
+    fn run(self, mut rank: Rank, ranks: usize) -> Result<Outcome, CollectiveError> {
+        let round = |rank: &mut Rank| rank.round(self.algorithm, self.message, Instant::now(), PATIENCE);
+        for _ in 0..WARM_UP {
+            round(&mut rank)?;
+        }
+        let start = Instant::now();
+        for _ in 0..self.rounds {
+            round(&mut rank)?;
+        }
+        let run_time_s = start.elapsed().as_secs_f64();
+        // Nobody hangs up before what it sent has come.
+        rank.settle(PATIENCE)?;
+        Ok(Outcome {
+            run_time_s,
+            messages: self.rounds * (ranks as u64 - 1),
+            failed_locks: None,
+        })
+    }
 }
 
 fn print(outcome: Outcome) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@
 
 mod counters;
 mod experiment;
+pub(crate) mod frames;
 mod output;
 mod prediction;
 mod results;

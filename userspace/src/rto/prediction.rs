@@ -1,7 +1,6 @@
 //! PlogPT's and PlogP's parameters from a profile.
 //!
-//! Model. A message of m bytes is s = ceil(m / 1448) frames (1500-byte packets, TCP with time stamps) of 66 bytes beyond
-//! their data; where messages go both ways, so do acknowledgments of 66 bytes, one for two frames. With w wire bytes,
+//! Model. A message of m bytes is s frames, and acknowledgments (see [`Frames`]). With w wire bytes,
 //!
 //! ```text
 //! g(m)        s gap + w / b(1), of the slowest of a host's own servers and links
@@ -27,18 +26,12 @@ use perturb_profile::{Layout, Profile, Server, ServerId, Volume};
 use perturb_workloads::collective::Algorithm;
 use serde::Serialize;
 
-/// Data in a full frame: 1500 bytes less IPv4 and TCP headers with the time stamp option.
-const SEGMENT: u64 = 1448;
-/// Ethernet, IPv4 and TCP headers of a frame.
-const HEADERS: u64 = 66;
+use super::frames::{ENDLESS, Frames, HEADERS, SEGMENT, UNLIMITED};
+
 /// The small message that measured the latency.
 const SMALL: u64 = HEADERS + 4;
 /// Linux' TCP_RTO_MIN.
 const RTO: Duration = Duration::from_millis(200);
-/// A rate that limits nothing, bit/s.
-const UNLIMITED: f64 = 1e13;
-/// A buffer that never fills.
-const ENDLESS: f64 = 1e12;
 /// Difference up to which two heights count as the same switch (see `P_S`).
 const SWITCH_TOLERANCE: f64 = 0.001;
 
@@ -166,11 +159,10 @@ fn parameters(profile: &Profile, kind: CollectiveKind, observed: Observed) -> (b
             (false, vec![narrowest(&servers)], Vec::new())
         }
     };
-    let segments = message.div_ceil(SEGMENT);
-    let acknowledgments = if kind.one_way() { 0 } else { segments.div_ceil(2) };
-    let wire = message + HEADERS * (segments + acknowledgments);
+    let frames = Frames::of(message, kind.one_way());
+    let wire = frames.wire_bytes(message);
     let occupancy = |server: &Server| {
-        server.gap.nanos() as f64 / 1e3 * segments as f64 + wire as f64 * 8e6 / rate(server)
+        server.gap.nanos() as f64 / 1e3 * frames.data as f64 + wire as f64 * 8e6 / rate(server)
     };
     let hosts_own: Vec<&Server> = first.iter().chain(&last).chain(levels.first()).collect();
     let gap = hosts_own

@@ -122,7 +122,7 @@ impl Listening {
         Ok(Self { rank, listener })
     }
 
-    /// Connects to the ranks of lower number, and waits for those of higher number; all must be listening.
+    /// Connects to the ranks of lower number, which may not listen yet, and waits for those of higher number.
     pub fn connect(self, addresses: &[IpAddr]) -> Result<Rank, CollectiveError> {
         let Self { rank, listener } = self;
         let connection = |peer| move |source| CollectiveError::Connection { rank, peer, source };
@@ -133,8 +133,7 @@ impl Listening {
         };
         let mut peers: Vec<Option<Peer>> = addresses.iter().map(|_| None).collect();
         for (peer, &address) in addresses.iter().enumerate().take(rank) {
-            let stream = TcpStream::connect_timeout(&SocketAddr::new(address, PORT), PATIENCE)
-                .map_err(connection(peer))?;
+            let stream = patiently(SocketAddr::new(address, PORT)).map_err(connection(peer))?;
             peers[peer] = Some(Peer::new(stream).map_err(connection(peer))?);
         }
         let deadline = Instant::now() + PATIENCE;
@@ -158,6 +157,19 @@ impl Listening {
             peers,
             buffer: vec![0; 1 << 16],
         })
+    }
+}
+
+/// Connects to a rank that may not listen yet.
+fn patiently(address: SocketAddr) -> io::Result<TcpStream> {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(SETTLING);
+            }
+            connected => return connected,
+        }
     }
 }
 
@@ -303,6 +315,9 @@ impl Rank {
     ) -> Result<(), CollectiveError> {
         loop {
             match &mut self.peers[from] {
+                Some(peer) if peer.received < message && peer.has_ended => {
+                    return Err(self.failure(from, io::ErrorKind::UnexpectedEof.into()));
+                }
                 Some(peer) if peer.received < message => {}
                 Some(peer) => {
                     peer.received -= message;
@@ -329,7 +344,7 @@ impl Rank {
             .peers
             .iter()
             .enumerate()
-            .filter_map(|(index, peer)| Some((index, peer.as_ref()?.interest())))
+            .filter_map(|(index, peer)| Some((index, peer.as_ref()?.interest()?)))
             .unzip();
         let waited = wait_until(deadline, &mut descriptors);
         let events: Vec<PollFlags> = descriptors

@@ -20,6 +20,8 @@ pub(super) struct Peer {
     untransmitted: bool,
     /// Bytes that have arrived and were not waited for yet.
     pub(super) received: u64,
+    /// Nothing will arrive any more: the other side has done its last round.
+    pub(super) has_ended: bool,
 }
 
 impl Peer {
@@ -45,6 +47,7 @@ impl Peer {
             to_send: 0,
             untransmitted: false,
             received: 0,
+            has_ended: false,
         })
     }
 
@@ -53,13 +56,12 @@ impl Peer {
         self.to_send > 0 || self.untransmitted
     }
 
-    /// What to wait for.
-    pub(super) fn interest(&self) -> PollFd<'_> {
-        let mut events = PollFlags::POLLIN;
-        if self.is_sending() {
-            events |= PollFlags::POLLOUT;
-        }
-        PollFd::new(self.stream.as_fd(), events)
+    /// What to wait for, if there is anything.
+    pub(super) fn interest(&self) -> Option<PollFd<'_>> {
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::POLLIN, !self.has_ended);
+        events.set(PollFlags::POLLOUT, self.is_sending());
+        (!events.is_empty()).then(|| PollFd::new(self.stream.as_fd(), events))
     }
 
     /// Begins to send a message.
@@ -102,7 +104,10 @@ impl Peer {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         loop {
             match self.stream.read(buffer) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(0) => {
+                    self.has_ended = true;
+                    return Ok(());
+                }
                 Ok(read) => self.received += read as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
