@@ -16,8 +16,10 @@ pub mod plan;
 mod progress;
 pub mod read;
 pub mod report;
+mod scratch;
 pub mod split;
 pub mod store;
+mod traced;
 
 use std::{
     env, fs,
@@ -253,6 +255,7 @@ fn dry_run(experiment: &Experiment, task: Option<Task>, as_json: bool) -> anyhow
                     "workload": experiment.workloads[run.cell.workload].name,
                     "setting": run.cell.setting.iter().map(|(knob, value)| (knob.key(), value)).collect::<std::collections::BTreeMap<_, _>>(),
                     "block": run.block,
+                    "traced": run.traced,
                 })
             })
             .collect();
@@ -273,7 +276,7 @@ fn dry_run(experiment: &Experiment, task: Option<Task>, as_json: bool) -> anyhow
             "{number:>5}  block {:<3} {:<20} {}",
             run.block,
             experiment.workloads[run.cell.workload].name.as_str(),
-            network::written(&run.cell.setting)
+            run.written()
         );
     }
     for line in &confounding {

@@ -32,6 +32,9 @@ pub const EXECUTABLE_VARIABLE: &str = "PERTURB";
 /// Names the directory of the files beside the experiment to the command.
 pub const DIRECTORY_VARIABLE: &str = "EXPERIMENT";
 
+/// Where programs put temporary files.
+const SCRATCH_VARIABLE: &str = "TMPDIR";
+
 /// What is to be run.
 pub struct Request {
     /// The network.
@@ -54,6 +57,8 @@ pub struct Request {
     pub executable: PathBuf,
     /// Named to the command in [`DIRECTORY_VARIABLE`].
     pub directory: PathBuf,
+    /// Where the command's temporary files go; whoever asks removes them.
+    pub scratch: PathBuf,
 }
 
 /// How the command ended.
@@ -119,7 +124,8 @@ pub async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::R
             .stdout(request.stdout)
             .stderr(request.stderr)
             .env(EXECUTABLE_VARIABLE, &request.executable)
-            .env(DIRECTORY_VARIABLE, &request.directory);
+            .env(DIRECTORY_VARIABLE, &request.directory)
+            .env(SCRATCH_VARIABLE, &request.scratch);
         if pinned {
             let pin = move || Ok(sched_setaffinity(Pid::from_raw(0), &affinity)?);
             // SAFETY: the closure makes one system call; it neither allocates nor locks.

@@ -22,7 +22,9 @@ use super::{
     network,
     plan::{self, Cell, Run, Task},
     progress::Progress,
+    scratch::Scratch,
     store::{Record, Status, Store, Traffic},
+    traced::{self, TracedError},
 };
 use crate::{
     controller::setup::{Pacing, Prepared},
@@ -110,7 +112,8 @@ impl Sweep<'_> {
         };
         let mut values: HashMap<(&str, String), Vec<f64>> = HashMap::new();
         // Later blocks must not decide what an earlier one has.
-        let before = self.store.records.iter().filter(|record| record.block < block);
+        let samples = self.store.records.iter().filter(|record| !record.traced);
+        let before = samples.filter(|record| record.block < block);
         for record in before {
             let key = (record.workload.as_str(), key(&record.setting));
             values.entry(key).or_default().extend(record.value);
@@ -147,17 +150,26 @@ impl Sweep<'_> {
             0 => format!("output/{}", run.id),
             again => format!("output/{}.{again}", run.id),
         };
+        let path = |extension: &str| {
+            PathBuf::from(format!("{}.{extension}", self.directory.join(&output).display()))
+        };
         let create = |extension: &str| {
-            let path = PathBuf::from(format!("{}.{extension}", self.directory.join(&output).display()));
+            let path = path(extension);
             let created = File::create(&path);
             created.with_context(|| format!("making {}", path.display()))
         };
+        let scratch = Scratch::make(self.directory)?;
         let started = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0.0, |time| time.as_secs_f64());
         let mut command: Vec<OsString> = workload.command.iter().map(OsString::from).collect();
         if workload.mpi {
             command = lab::mpi::command(workload.hosts, command)?;
+        }
+        let executable = std::env::current_exe().context("finding this executable")?;
+        let trace = run.traced.then(|| path("trace.jsonl"));
+        if let Some(trace) = &trace {
+            command = traced::command(&executable, trace, scratch.path(), command)?;
         }
         let request = Request {
             prepared,
@@ -171,21 +183,27 @@ impl Sweep<'_> {
             stderr: create("err")?,
             limit: workload.time_limit,
             pin: workload.pin.clone(),
-            executable: std::env::current_exe().context("finding this executable")?,
+            executable,
+            scratch: scratch.path().to_owned(),
             directory: std::path::absolute(&experiment.directory)
                 .context("finding the experiment's directory")?,
         };
         let measured = measure(request, interrupts)
             .await
             .with_context(|| format!("running {}", run.id))?;
+        scratch.remove()?;
         if measured.end == End::Interrupted {
             return Ok(None);
         }
-        let text = read_output(Path::new(&format!(
-            "{}.out",
-            self.directory.join(&output).display()
-        )))?;
-        let verdict = judge(experiment, workload, &measured, &text);
+        let text = read_output(&path("out"))?;
+        let mut verdict = judge(experiment, workload, &measured, &text);
+        let messages = trace.and_then(|trace| match traced::messages(&trace) {
+            Ok(messages) => Some(messages),
+            Err(error) => {
+                verdict.spoil(&error);
+                None
+            }
+        });
         let value = match verdict.samples.len() {
             0 => None,
             count => Some(verdict.samples.iter().sum::<f64>() / count as f64),
@@ -196,12 +214,13 @@ impl Sweep<'_> {
             setting: setting_map(&run.cell),
             block: run.block,
             attempt,
+            traced: run.traced,
             status: verdict.status,
             reasons: verdict.reasons,
             started,
             wall_s: measured.wall.as_secs_f64(),
-            // An invalid run's value stays in the samples, for whoever looks into it.
-            value: value.filter(|_| verdict.status == Status::Ok),
+            // An invalid run's value stays in the samples, for whoever looks into it, and a traced one's.
+            value: value.filter(|_| verdict.status == Status::Ok && !run.traced),
             unit: workload.metric.unit.clone(),
             samples: verdict.samples,
             exit_code: match measured.end {
@@ -213,6 +232,7 @@ impl Sweep<'_> {
             traffic: traffic(&measured.report, workload.hosts),
             lateness_p99_us: measured.report.lateness.as_ref().map(|lateness| lateness.p99_us),
             counters: serde_json::to_value(&measured.report)?,
+            messages,
         }))
     }
 }
@@ -244,6 +264,16 @@ struct Verdict {
     status: Status,
     reasons: Vec<String>,
     samples: Vec<f64>,
+}
+
+impl Verdict {
+    /// The run is of no use after all.
+    fn spoil(&mut self, reason: &TracedError) {
+        if self.status == Status::Ok {
+            self.status = Status::Failed;
+        }
+        self.reasons.push(reason.to_string());
+    }
 }
 
 fn judge(experiment: &Experiment, workload: &Workload, measured: &Measured, output: &str) -> Verdict {

@@ -7,6 +7,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
+use perturb_models::plogpt::CollectiveKind;
 use perturb_profile::{Name, Overhead, Server, Tcp};
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +166,17 @@ pub struct Declared {
     pub bytes: Option<u64>,
 }
 
+/// A collective operation of known pattern, of all hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collective {
+    /// Who sends to whom.
+    pub algorithm: CollectiveKind,
+    /// Bytes of each message.
+    pub message: u64,
+    /// How many are made in what the metric measures.
+    pub times: u64,
+}
+
 /// A program under test.
 #[derive(Clone, Debug)]
 pub struct Workload {
@@ -190,6 +202,10 @@ pub struct Workload {
     pub communication: Declared,
     /// Input of the queueing model, for a file server, as text.
     pub queueing: Option<String>,
+    /// What collective it is.
+    pub collective: Option<Collective>,
+    /// Whether one more run, at the baseline, is traced.
+    pub trace: bool,
 }
 
 /// A program without which the workloads do not work.
@@ -279,6 +295,9 @@ pub struct WorkloadSummary {
     pub communication: Declared,
     /// Input of the queueing model, as text.
     pub queueing: Option<String>,
+    /// What collective it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collective: Option<Collective>,
 }
 
 impl Summary {
@@ -306,6 +325,7 @@ impl Experiment {
             knobs: workload.knobs.clone(),
             communication: workload.communication,
             queueing: workload.queueing.clone(),
+            collective: workload.collective,
         });
         Summary {
             name: self.name.to_string(),

@@ -5,6 +5,8 @@
 //! meets all settings alike. A workload's baseline is run at the start of each block and again after every
 //! `baseline_every` of its runs, so that a drift shows. The fractional design is the half of 2^k in which the last
 //! factor is the product of the others (Box, Hunter and Hunter, "Statistics for Experimenters", chapter 12).
+//! Where a workload is to be traced, the first block ends with one more run of its baseline, which is not one of its
+//! samples, for tracing takes time. Of several tasks the one with the workload's first cell makes it.
 //! What it lacks: other fractions, and designs that follow the response.
 
 use perturb_stats::SplitMix64;
@@ -33,6 +35,21 @@ pub struct Run {
     pub cell: Cell,
     /// Its block, from 0.
     pub block: u32,
+    /// Whether it is traced, and no sample.
+    pub traced: bool,
+}
+
+impl Run {
+    /// What is run, as people write it.
+    #[must_use]
+    pub fn written(&self) -> String {
+        let setting = network::written(&self.cell.setting);
+        if self.traced {
+            setting + ", traced"
+        } else {
+            setting
+        }
+    }
 }
 
 /// A part of the runs: cells whose number is `index` modulo `tasks`.
@@ -152,7 +169,28 @@ pub fn block(experiment: &Experiment, cells: &[Cell], block: u32) -> Vec<Run> {
         }
         runs.push(run(experiment, cell.clone(), block, None));
     }
+    if block == 0 {
+        runs.extend(traced(experiment, cells));
+    }
     runs
+}
+
+/// The traced runs of the workloads whose first cells these are.
+fn traced<'a>(experiment: &'a Experiment, own: &'a [Cell]) -> impl Iterator<Item = Run> + 'a {
+    let all = cells(experiment);
+    let workloads = experiment.workloads.iter().enumerate();
+    workloads.filter_map(move |(index, workload)| {
+        let first = all.iter().find(|cell| cell.workload == index)?;
+        (workload.trace && own.contains(first)).then(|| Run {
+            id: format!("000.{}.traced", workload.name),
+            cell: Cell {
+                workload: index,
+                setting: Vec::new(),
+            },
+            block: 0,
+            traced: true,
+        })
+    })
 }
 
 fn run(experiment: &Experiment, cell: Cell, block: u32, baseline: Option<u32>) -> Run {
@@ -163,6 +201,7 @@ fn run(experiment: &Experiment, cell: Cell, block: u32, baseline: Option<u32>) -
         id: format!("{block:03}.{name}.{setting}{number}"),
         cell,
         block,
+        traced: false,
     }
 }
 
@@ -255,6 +294,21 @@ pub(super) mod tests {
                 .collect();
             assert_eq!(own, [true, false, false, false, true, false, false]);
         }
+    }
+
+    #[test]
+    fn one_run_of_a_workload_is_traced() {
+        let mut experiment = experiment("simple");
+        experiment.workloads[1].trace = true;
+        let cells = cells(&experiment);
+        let traced = |cells: &[Cell], number| -> Vec<String> {
+            let runs = block(&experiment, cells, number).into_iter();
+            runs.filter(|run| run.traced).map(|run| run.id).collect()
+        };
+        assert_eq!(traced(&cells, 0), ["000.b.traced"]);
+        assert!(traced(&cells, 1).is_empty());
+        let of_task = |index| traced(&Task { index, tasks: 3 }.of(cells.clone()), 0).len();
+        assert_eq!((0..3).map(of_task).sum::<usize>(), 1);
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::{
 
 use super::{
     experiment::Experiment,
-    network,
     plan::Run,
     store::{Record, Status},
 };
@@ -77,8 +76,9 @@ impl<'a> Progress<'a> {
             return;
         }
         let total = self.done + self.left.values().sum::<usize>() + self.later;
-        let what = format!("{} {}", record.workload, network::written(&run.cell.setting));
+        let what = format!("{} {}", record.workload, run.written());
         let outcome = match (record.status, record.value) {
+            (Status::Ok, None) => format!("{:.3} s", record.wall_s),
             (Status::Ok, Some(value)) => format!("{value:.6} {}", record.unit),
             (status, _) => format!("{} ({})", status.key().to_uppercase(), record.reasons.join("; ")),
         };

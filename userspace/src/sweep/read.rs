@@ -11,7 +11,7 @@ use std::{
 use perturb_dataplane::programs::Pacer;
 use perturb_profile::{
     Diagnostics, LoadError, Probability, Problem,
-    document::{At, Bounds, Fields, Findings, KeyPath, Kind, name, parse},
+    document::{At, Bounds, Fields, Findings, KeyPath, Kind, flag, name, parse},
 };
 
 use self::workload::Common;
@@ -33,6 +33,7 @@ const KEYS: &[&str] = &[
     "pacer",
     "statistic",
     "pin",
+    "trace",
     "needs",
     "base",
     "profile",
@@ -98,7 +99,8 @@ pub fn load(path: &Path) -> Result<Experiment, ExperimentError> {
         path: path.into(),
         reason,
     })?;
-    let directory = path.parent().unwrap_or(Path::new(""));
+    let named = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = named.unwrap_or(Path::new("."));
     read(&text, directory, &path.display().to_string())
 }
 
@@ -162,6 +164,7 @@ fn document(
         directory,
         time_limit,
         pin: &pin,
+        trace: fields.read("trace", findings, flag).unwrap_or(false),
         knobs: knobs.as_deref(),
         has_knobs: fields.has("knobs"),
     };

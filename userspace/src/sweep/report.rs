@@ -8,9 +8,14 @@
 //! The report reads a sweep's records only: it needs neither the programs nor the machine.
 
 mod answers;
+mod collective;
+mod communication;
 mod compare;
 mod curve;
 mod effects;
+mod findings;
+#[cfg(test)]
+mod fixture;
 mod level;
 mod load;
 mod matrix;

@@ -133,6 +133,9 @@ pub struct Record {
     pub block: u32,
     /// From 0; above after invalid runs.
     pub attempt: u32,
+    /// Whether it was traced; then it has no value.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub traced: bool,
     /// How it ended.
     pub status: Status,
     /// Why it is not `ok`.
@@ -164,6 +167,22 @@ pub struct Record {
     pub lateness_p99_us: Option<f64>,
     /// As `perturb status --json`.
     pub counters: serde_json::Value,
+    /// What the trace of a traced run says; the events are in its output, with the extension `.trace.jsonl`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Traced>,
+}
+
+/// A program's messages, by its processes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Traced {
+    /// Their names: ranks, or the program's name and a number.
+    pub processes: Vec<String>,
+    /// Messages from process (row) to process (column).
+    pub matrix: Vec<Vec<u64>>,
+    /// Their bytes.
+    pub matrix_bytes: Vec<Vec<u64>>,
+    /// Blocking round trips of the thread that makes most of them: Martin's t.
+    pub round_trips: u64,
 }
 
 /// Where and how a sweep was made.
@@ -353,11 +372,11 @@ const HEADER: &str = "id,workload,setting,block,attempt,status,started_s,wall_s,
 
 fn row(record: &Record) -> String {
     let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let setting: Vec<String> = record
+    let knobs = record
         .setting
         .iter()
-        .map(|(knob, value)| format!("{knob}={value}"))
-        .collect();
+        .map(|(knob, value)| format!("{knob}={value}"));
+    let setting: Vec<String> = knobs.chain(record.traced.then(|| "traced".to_owned())).collect();
     let total = |pick: fn(&Traffic) -> u64| record.traffic.iter().map(pick).sum::<u64>();
     format!(
         "{},{},{},{},{},{},{:.3},{:.6},{},{},{},{},{},{},\"{}\"\n",
@@ -390,6 +409,7 @@ mod tests {
             setting: BTreeMap::from([("gap".into(), 5.0)]),
             block: 0,
             attempt,
+            traced: false,
             status,
             reasons: Vec::new(),
             started: 1.0,
@@ -403,6 +423,7 @@ mod tests {
             traffic: Vec::new(),
             lateness_p99_us: None,
             counters: serde_json::Value::Null,
+            messages: None,
         }
     }
 

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+mod collective;
 mod known;
 mod npb;
 mod rules;
+mod traced;
 
 use std::{
     fs::{self, OpenOptions},

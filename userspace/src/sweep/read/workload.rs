@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use perturb_models::queueing::NfsInput;
+use perturb_models::{plogpt::CollectiveKind, queueing::NfsInput};
 use perturb_profile::{
     Size,
     document::{At, Bounds, Fields, Findings, Kind, flag, name},
@@ -12,7 +12,7 @@ use super::{between, network::knobs, time};
 use crate::{
     lab::MAX_HOSTS,
     sweep::{
-        experiment::{Base, Declared, Knob, Workload},
+        experiment::{Base, Collective, Declared, Knob, Workload},
         metric,
     },
 };
@@ -29,8 +29,36 @@ const WORKLOAD: &[&str] = &[
     "knobs",
     "communication",
     "queueing",
+    "collective",
+    "trace",
 ];
 const COMMUNICATION: &[&str] = &["messages", "round_trips", "interval", "bytes"];
+const COLLECTIVE: &[&str] = &["algorithm", "message", "times"];
+/// As `perturb predict plogpt` names them, and `perturb rto`.
+const ALGORITHMS: (&[&str], [CollectiveKind; 7]) = (
+    &[
+        "alltoall-a",
+        "alltoall-b",
+        "ring",
+        "recursive-doubling",
+        "broadcast",
+        "gather",
+        "incast",
+    ],
+    [
+        CollectiveKind::AlltoallA,
+        CollectiveKind::AlltoallB,
+        CollectiveKind::Ring,
+        CollectiveKind::RecursiveDoubling,
+        CollectiveKind::Broadcast,
+        CollectiveKind::Gather,
+        CollectiveKind::Gather,
+    ],
+);
+const MESSAGES: Bounds<Size> = Bounds {
+    min: Size::from_bytes(1),
+    max: Size::from_bytes(1 << 30),
+};
 const SIZES: Bounds<Size> = Bounds {
     min: Size::from_bytes(0),
     max: Size::from_bytes(1000 << 30),
@@ -42,6 +70,7 @@ pub(super) struct Common<'a> {
     pub(super) directory: &'a Path,
     pub(super) time_limit: Duration,
     pub(super) pin: &'a [usize],
+    pub(super) trace: bool,
     pub(super) knobs: Option<&'a [(Knob, Vec<f64>)]>,
     pub(super) has_knobs: bool,
 }
@@ -102,6 +131,8 @@ pub(super) fn workload(at: At<'_>, common: &Common<'_>, findings: &mut Findings<
             .unwrap_or_default(),
         communication,
         queueing,
+        collective: fields.read("collective", findings, collective),
+        trace: fields.read("trace", findings, flag).unwrap_or(common.trace),
     })
 }
 
@@ -132,6 +163,26 @@ fn declared(at: At<'_>, findings: &mut Findings<'_>) -> Option<Declared> {
             let size: Size = at.quantity(SIZES, f)?;
             Some(size.bytes())
         }),
+    })
+}
+
+fn collective(at: At<'_>, findings: &mut Findings<'_>) -> Option<Collective> {
+    let fields = Fields::open(at, "a collective", COLLECTIVE.to_vec(), findings)?;
+    let algorithm = fields.require("algorithm", "algorithm: alltoall-b", findings, |at, f| {
+        at.choice(ALGORITHMS.0, &ALGORITHMS.1, f)
+    });
+    let message = fields.require("message", "message: 16KiB", findings, |at, f| {
+        let size: Size = at.quantity(MESSAGES, f)?;
+        Some(size.bytes())
+    });
+    Some(Collective {
+        algorithm: algorithm?,
+        message: message?,
+        times: fields
+            .read("times", findings, |at, f| {
+                at.integer(between(1, 1_000_000_000), f)
+            })
+            .unwrap_or(1),
     })
 }
 

@@ -42,6 +42,8 @@ pub enum InputError {
 pub(super) struct Part {
     pub(super) provenance: Provenance,
     pub(super) records: Vec<Record>,
+    /// Traced runs, which are no samples.
+    pub(super) traced: Vec<Record>,
 }
 
 /// A sweep.
@@ -70,9 +72,13 @@ pub(super) fn load(directory: &Path) -> Result<Sweep, InputError> {
     directories.sort();
     let mut parts = Vec::new();
     for path in &directories {
+        let (traced, records) = store::records(path)?
+            .into_iter()
+            .partition(|record| record.traced);
         parts.push(Part {
             provenance: store::provenance(path)?,
-            records: store::records(path)?,
+            records,
+            traced,
         });
     }
     let Some(first) = parts.first() else {

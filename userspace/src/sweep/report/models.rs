@@ -6,11 +6,12 @@
 //! | `burst` | g | m Δg | the same |
 //! | `uniform` | g | m (g - I) above I, else nothing | the same |
 //! | `serial` | all | every message of every host is on the critical path: 2 M Δo, M Δg, M ΔL, B ΔG | this program |
+//! | `plogpt`, `plogp` | all | time of a collective, as often as it is made (see [`collective`]) | Nomura et al. 2007 |
 //! | `queueing` | o, L | response time of a file server | Martin 1999, chapter 5 |
 //!
 //! m and b are the packets and bytes of the host that sends most, M and B those of all hosts, as the emulator's counters
-//! have them, unless the experiment declares them; t blocking round trips are known only if it does. `serial` is an
-//! upper bound for programs that exchange messages in turn. A server of the queueing model without a fixed delay is given
+//! have them, unless the experiment declares them. t are the blocking round trips that the experiment declares, else those
+//! of the traced run; without either there is no `loggp` for L. `serial` is an upper bound for programs that exchange messages in turn. A server of the queueing model without a fixed delay is given
 //! the one that the measured baseline has beyond its stations.
 
 use std::collections::BTreeMap;
@@ -22,8 +23,8 @@ use perturb_models::{
 };
 use serde::Serialize;
 
-use super::summary::Communication;
-use crate::sweep::experiment::{Declared, Knob};
+use super::{collective, communication::Communication};
+use crate::sweep::experiment::{Collective, Declared, Knob};
 
 /// A bandwidth that stands for none, in bytes per second.
 const UNLIMITED: f64 = 1e15;
@@ -54,6 +55,8 @@ pub(super) struct Basis<'a> {
     pub(super) communication: Option<&'a Communication>,
     pub(super) declared: Declared,
     pub(super) queueing: Option<&'a str>,
+    pub(super) collective: Option<Collective>,
+    pub(super) hosts: u32,
 }
 
 /// All models of a knob.
@@ -96,6 +99,19 @@ pub(super) fn models(
         let base = (basis.baseline)(knob);
         let at = |level: &f64| Some(1.0 + coefficient * (level - base) / basis.run_time_us);
         add("serial", Some(coefficient), levels.iter().map(at).collect());
+    }
+    if let Some(pattern) = basis.collective {
+        let of = collective::slowdowns(
+            pattern,
+            basis.hosts,
+            basis.run_time_us,
+            basis.baseline,
+            knob,
+            levels,
+        );
+        for (name, slowdown) in of {
+            add(name, None, slowdown);
+        }
     }
     if let Some(slowdown) = queueing(basis, knob, levels) {
         add("queueing", None, slowdown);
@@ -157,7 +173,9 @@ fn loggp_input(basis: &Basis<'_>, knob: Knob, levels: &[f64]) -> Option<LoggpInp
             average: None,
             interval: declared.interval_us.map(Micros),
             reads: None,
-            round_trips: declared.round_trips,
+            round_trips: counted
+                .and_then(|counted| counted.round_trips)
+                .or(declared.round_trips),
             bulk: None,
             bulk_bytes: bytes.map(ByteSize),
             bulk_rate: None,
@@ -228,6 +246,8 @@ mod tests {
                 ..Declared::default()
             },
             queueing: None,
+            collective: None,
+            hosts: 2,
         };
         let coefficient = |knob, name: &str| {
             models(&basis, knob, &[10.0, 20.0], &[Some(1.2), None])[name]
@@ -258,6 +278,8 @@ mod tests {
             communication: Some(&Communication::default()),
             declared: Declared::default(),
             queueing: Some(server),
+            collective: None,
+            hosts: 2,
         };
         let slowdown = |knob| {
             let models = models(&basis, knob, &[10.0, 510.0], &[None, None]);

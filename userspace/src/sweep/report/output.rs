@@ -9,6 +9,7 @@ use super::{
     answers::named,
     compare::Comparison,
     curve::KnobReport,
+    findings::Verdict,
     matrix,
     summary::{Report, WorkloadReport},
     terminal::{figure, sensitivity},
@@ -35,6 +36,18 @@ pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
         &["program", "ranking", "o", "g", "L", "1/G", "o, 5 %", "g, 5 %", "L, 5 %", "1/G, 5 %"],
         report.workloads.iter().map(short_row),
     );
+    page = page.table(
+        "The findings of Martin's thesis about programs in general, with these numbers",
+        &["finding", "", "evidence"],
+        report.findings.iter().map(|finding| Row {
+            cells: vec![
+                finding.claim.to_owned(),
+                finding.verdict.to_string(),
+                finding.evidence.clone(),
+            ],
+            flagged: finding.verdict == Verdict::Refuted,
+        }),
+    );
     let curves = |workload: &WorkloadReport, knob: Knob| -> anyhow::Result<Option<Chart>> {
         let Some(curve) = workload.knobs.get(knob.key()) else {
             return Ok(None);
@@ -56,9 +69,19 @@ pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
         page = page.facts(baseline_facts(workload));
         if let Some(communication) = &workload.baseline.communication {
             let title = format!("{}: packets from host (row) to host (column)", workload.name);
-            let picture = matrix::svg(&title, &communication.matrix);
+            let hosts: Vec<String> = (1..=workload.hosts).map(crate::lab::name).collect();
+            let picture = matrix::svg(&title, &hosts, &communication.matrix);
             put(&format!("{}.balance.svg", workload.name), &picture)?;
             page = page.picture(&picture);
+            if let Some(program) = &communication.program {
+                let title = format!(
+                    "{}: messages from process (row) to process (column)",
+                    workload.name
+                );
+                let picture = matrix::svg(&title, &program.processes, &program.matrix);
+                put(&format!("{}.messages.svg", workload.name), &picture)?;
+                page = page.picture(&picture);
+            }
         }
         for knob in Knob::ALL {
             if let Some(curve) = workload.knobs.get(knob.key()) {
@@ -212,6 +235,9 @@ fn baseline_facts(workload: &WorkloadReport) -> Vec<(&'static str, String)> {
                 communication.burstiness
             ),
         ));
+        if let Some(program) = &communication.program {
+            facts.push(("messages", program.to_string()));
+        }
     }
     if let Some(drift) = base.drift {
         let significant = if drift.significant {

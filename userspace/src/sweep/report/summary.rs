@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use super::{
     answers,
+    communication::Communication,
     curve::{self, KnobReport},
     effects::{self, Effects},
+    findings::{Finding, findings},
     level::{CONFIDENCE, Key, Runs, cost, measured},
     load::Sweep,
     models::Basis,
@@ -16,7 +18,7 @@ use super::{
 use crate::sweep::{
     experiment::{Design, Knob, WorkloadSummary},
     network,
-    store::{Record, Traffic},
+    store::{Record, Status},
 };
 
 /// A sweep, reported.
@@ -30,6 +32,8 @@ pub(super) struct Report {
     pub(super) machines: Vec<Machine>,
     pub(super) runs: Counts,
     pub(super) workloads: Vec<WorkloadReport>,
+    /// The thesis's, confirmed or refuted.
+    pub(super) findings: Vec<Finding>,
 }
 
 /// Where a part was measured.
@@ -60,6 +64,12 @@ pub(super) struct WorkloadReport {
     pub(super) name: String,
     pub(super) command: Vec<String>,
     pub(super) hosts: u32,
+    /// Whether its times are those of an operation.
+    #[serde(skip)]
+    pub(super) per_operation: bool,
+    /// Whether it is a file server's, with the queueing model.
+    #[serde(skip)]
+    pub(super) is_server: bool,
     pub(super) baseline: Baseline,
     pub(super) knobs: BTreeMap<&'static str, KnobReport>,
     pub(super) ranking: answers::Ranking,
@@ -85,6 +95,9 @@ pub(super) struct Baseline {
     pub(super) bandwidth_mb_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) communication: Option<Communication>,
+    /// Why there is no trace, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) trace_failure: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) drift: Option<Drift>,
 }
@@ -95,32 +108,6 @@ pub(super) struct Drift {
     pub(super) percent_per_hour: f64,
     /// Whether the 95 % interval of the drift leaves 0 out.
     pub(super) significant: bool,
-}
-
-/// A program's communication at the baseline, as the emulator counted it; means over the runs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Communication {
-    /// Wire packets of the host that sends most.
-    pub(super) messages: u64,
-    /// Of all hosts, on average.
-    pub(super) average_messages: f64,
-    /// Wire bytes of the host that sends most.
-    pub(super) bytes: u64,
-    pub(super) total_messages: u64,
-    pub(super) total_bytes: u64,
-    pub(super) mean_size: f64,
-    /// Mean time between two packets of the host that sends most.
-    pub(super) interval_us: f64,
-    /// Longest time that a packet waited behind others, which a smooth sender does not have.
-    pub(super) max_backlog_us: f64,
-    /// `max_backlog_us` over `interval_us`: 0 for a smooth sender, the packets in the longest queue for bursts.
-    pub(super) burstiness: f64,
-    /// Packets from host (row) to host (column).
-    pub(super) matrix: Vec<Vec<u64>>,
-    pub(super) matrix_bytes: Vec<Vec<u64>>,
-    /// Round trips of the busiest host, where the experiment says so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) round_trips: Option<u64>,
 }
 
 impl Report {
@@ -153,6 +140,11 @@ impl Report {
                 resumed: provenance.resumed,
             }
         });
+        let workloads: Vec<WorkloadReport> = experiment
+            .workloads
+            .iter()
+            .map(|workload| WorkloadReport::of(sweep, workload))
+            .collect();
         Self {
             experiment: experiment.name.clone(),
             description: experiment.description.clone(),
@@ -160,11 +152,8 @@ impl Report {
             seed: experiment.seed,
             machines: machines.collect(),
             runs,
-            workloads: experiment
-                .workloads
-                .iter()
-                .map(|workload| WorkloadReport::of(sweep, workload))
-                .collect(),
+            findings: findings(&workloads),
+            workloads,
         }
     }
 }
@@ -188,6 +177,8 @@ impl WorkloadReport {
                 communication: baseline.communication.as_ref(),
                 declared: workload.communication,
                 queueing: workload.queueing.as_deref(),
+                collective: workload.collective,
+                hosts: workload.hosts,
             });
             for (knob, levels) in &workload.knobs {
                 let report = curve::report(*knob, levels, base(*knob), &runs, basis.as_ref());
@@ -208,6 +199,8 @@ impl WorkloadReport {
             name: workload.name.clone(),
             command: workload.command.clone(),
             hosts: workload.hosts,
+            per_operation: workload.per_operation,
+            is_server: workload.queueing.is_some(),
             baseline,
             knobs,
             ranking,
@@ -222,6 +215,12 @@ impl Baseline {
         let base = |knob| sweep.experiment.baseline(knob);
         let level = runs.levels.get(&Key::new());
         let value = level.and_then(|level| measured(&level.values, sweep.experiment.statistic));
+        let attempts = || {
+            let records = sweep.parts.iter().flat_map(|part| &part.traced);
+            records.filter(|record| record.workload == workload.name)
+        };
+        let valid = attempts().find(|record| record.status == Status::Ok);
+        let traced = valid.and_then(|record| record.messages.as_ref());
         let walls: Vec<f64> = runs.baselines.iter().map(|record| record.wall_s).collect();
         let run_time_s = if workload.unit == "s" && !workload.per_operation {
             value.map(|value| value.point)
@@ -242,7 +241,11 @@ impl Baseline {
             latency_us: base(Knob::Latency),
             bandwidth_mb_s: (base(Knob::Bandwidth) > 0.0).then(|| 1.0 / base(Knob::Bandwidth)),
             communication: run_time_s
-                .and_then(|seconds| Communication::of(&runs.baselines, workload, seconds)),
+                .and_then(|seconds| Communication::of(&runs.baselines, workload, seconds, traced)),
+            trace_failure: match (valid, attempts().next_back()) {
+                (None, Some(last)) => Some(last.reasons.join("; ")),
+                _ => None,
+            },
             drift: drift(sweep, workload),
         }
     }
@@ -280,65 +283,6 @@ fn drift(sweep: &Sweep, workload: &WorkloadSummary) -> Option<Drift> {
     })
 }
 
-impl Communication {
-    fn of(records: &[&Record], workload: &WorkloadSummary, seconds: f64) -> Option<Self> {
-        let hosts = workload.hosts as usize;
-        let count = records.len() as u64;
-        if count == 0 {
-            return None;
-        }
-        let table = |pick: fn(&Traffic) -> u64| -> Vec<Vec<u64>> {
-            let mut table = vec![vec![0; hosts]; hosts];
-            for traffic in records.iter().flat_map(|record| &record.traffic) {
-                table[traffic.from as usize - 1][traffic.to as usize - 1] += pick(traffic);
-            }
-            for cell in table.iter_mut().flatten() {
-                *cell = (*cell + count / 2) / count;
-            }
-            table
-        };
-        let (matrix, matrix_bytes) = (table(|traffic| traffic.packets), table(|traffic| traffic.bytes));
-        let sums = |table: &[Vec<u64>]| -> Vec<u64> { table.iter().map(|row| row.iter().sum()).collect() };
-        let (sent, bytes) = (sums(&matrix), sums(&matrix_bytes));
-        let total_messages: u64 = sent.iter().sum();
-        if total_messages == 0 {
-            return None;
-        }
-        let messages = sent.iter().copied().max().unwrap_or_default();
-        let interval_us = seconds * 1e6 / messages as f64;
-        let backlogs: Vec<f64> = records
-            .iter()
-            .filter_map(|record| {
-                let servers = record.counters["servers"].as_array()?;
-                let backlogs = servers
-                    .iter()
-                    .filter_map(|server| server["max_backlog_us"].as_f64());
-                backlogs.reduce(f64::max)
-            })
-            .collect();
-        let max_backlog_us = backlogs.iter().sum::<f64>() / backlogs.len().max(1) as f64;
-        Some(Self {
-            messages,
-            average_messages: total_messages as f64 / hosts as f64,
-            bytes: bytes.iter().copied().max().unwrap_or_default(),
-            total_messages,
-            total_bytes: bytes.iter().sum(),
-            mean_size: bytes.iter().sum::<u64>() as f64 / total_messages as f64,
-            interval_us,
-            max_backlog_us,
-            burstiness: max_backlog_us / interval_us,
-            matrix,
-            matrix_bytes,
-            round_trips: workload.communication.round_trips,
-        })
-    }
-
-    /// Largest over mean number of packets that a host sends: 1 for perfect balance.
-    pub(super) fn imbalance(&self) -> f64 {
-        self.messages as f64 / self.average_messages
-    }
-}
-
 impl Report {
     /// Settings under which a program failed or did not end, in words.
     pub(super) fn failures(sweep: &WorkloadReport) -> BTreeSet<String> {
@@ -367,84 +311,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::sweep::{
-        plan,
-        report::{compare::Comparison, load::Part, output},
-        store::{self, Status},
+    use crate::sweep::report::{
+        compare::Comparison,
+        fixture::{self, Program},
+        output,
     };
 
     /// Run times of a program on two hosts with 1000 and 500 packets of 100 bytes, which the machine disturbs by
     /// `noise`: 2m Δo, m (g - 40 us) above 40 us, nothing for L, b ΔG.
     fn sweep(noise: f64) -> Sweep {
-        let text = "version: 1\nname: t\nbase: { overhead: 2us, gap: 5us, latency: 20us, bandwidth: 100MB/s }\n\
-                    knobs:\n  overhead: [2us, 10us, 20us, 40us, 60us]\n  gap: [10us, 20us, 30us, 60us, 80us, 120us]\n  \
-                    latency: [100us, 200us, 400us]\n  bandwidth: [50MB/s, 20MB/s, 10MB/s]\n\
-                    workloads: [{ name: w, command: [w] }]\n";
-        let experiment = crate::sweep::read::read(text, std::path::Path::new(""), "e").unwrap();
-        let cells = plan::cells(&experiment);
-        let mut records = Vec::new();
-        for run in (0..3).flat_map(|block| plan::block(&experiment, &cells, block)) {
-            let knob = |knob: Knob| {
-                let turned = run.cell.setting.iter().find(|(other, _)| *other == knob);
-                turned.map_or(experiment.base.value(knob), |(_, value)| *value)
-            };
-            let micros = 1e5
-                + 2000.0 * (knob(Knob::Overhead) - 2.0)
-                + 1000.0 * (knob(Knob::Gap) - 40.0).max(0.0)
-                + 1e5 * (knob(Knob::Bandwidth) - 0.01);
-            let disturbed = micros * (1.0 + noise * (f64::from(records.len() as u32 % 3) - 1.0));
-            let traffic = |from, to, packets| Traffic {
-                from,
-                to,
-                packets,
-                bytes: 100 * packets,
-                dropped: 0,
-            };
-            records.push(Record {
-                id: run.id,
-                workload: "w".into(),
-                setting: run
-                    .cell
-                    .setting
-                    .iter()
-                    .map(|(knob, value)| (knob.key().into(), *value))
-                    .collect(),
-                block: run.block,
-                attempt: 0,
-                status: Status::Ok,
-                reasons: Vec::new(),
-                started: records.len() as f64,
-                wall_s: disturbed / 1e6,
-                value: Some(disturbed / 1e6),
-                unit: "s".into(),
-                samples: Vec::new(),
-                exit_code: Some(0),
-                profile: String::new(),
-                output: String::new(),
-                traffic: vec![traffic(1, 2, 1000), traffic(2, 1, 500)],
-                lateness_p99_us: None,
-                counters: json!({ "servers": [{ "max_backlog_us": 250.0 }] }),
-            });
-        }
-        Sweep {
-            experiment: experiment.summary(),
-            parts: vec![Part {
-                provenance: store::Provenance {
-                    version: 1,
-                    perturb: "0".into(),
-                    kernel: "6".into(),
-                    processor: "p".into(),
-                    processors: 2,
-                    jit: Some(true),
-                    memory_mib: None,
-                    started: 0.0,
-                    resumed: 0,
-                    task: None,
-                    experiment: experiment.summary(),
-                },
-                records,
-            }],
-        }
+        let program = Program {
+            name: "w",
+            micros: |knob| {
+                1e5 + 2000.0 * (knob(Knob::Overhead) - 2.0)
+                    + 1000.0 * (knob(Knob::Gap) - 40.0).max(0.0)
+                    + 1e5 * (knob(Knob::Bandwidth) - 0.01)
+            },
+            packets: 1000,
+            bytes: 100,
+            round_trips: None,
+        };
+        fixture::sweep(&[program], noise)
     }
 
     #[test]

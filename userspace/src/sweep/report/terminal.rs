@@ -20,6 +20,10 @@ impl fmt::Display for Report {
             writeln!(f)?;
             write!(f, "{workload}")?;
         }
+        writeln!(f, "\nthe thesis's findings, with these numbers")?;
+        for finding in &self.findings {
+            writeln!(f, "  {finding}")?;
+        }
         Ok(())
     }
 }
@@ -49,6 +53,12 @@ impl fmt::Display for WorkloadReport {
                 communication.imbalance(),
                 communication.burstiness
             )?;
+            if let Some(program) = &communication.program {
+                writeln!(f, "  traced: {program}")?;
+            }
+        }
+        if let Some(failure) = &base.trace_failure {
+            writeln!(f, "  the traced run says nothing: {failure}")?;
         }
         if let Some(drift) = base.drift.filter(|drift| drift.significant) {
             writeln!(

@@ -1,0 +1,184 @@
+//! A program's communication at the baseline.
+//!
+//! Two views, which feed different models:
+//!
+//! | view | unit | from | models |
+//! |---|---|---|---|
+//! | wire | packets, acknowledgments of TCP included | the emulator's counters, all baseline runs | o, g (packets), G (bytes) |
+//! | program | messages: sends, whatever packets they become | `perturb trace`, one run more | L (round trips) |
+//!
+//! The emulated overhead is burnt for each wire packet and the emulated gap separates them, so that the program's own
+//! messages are too few for o and g where one of them is several packets, and too many where TCP gathers small ones.
+//! Only the trace tells which messages are waited for.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::sweep::{
+    experiment::WorkloadSummary,
+    store::{Record, Traced, Traffic},
+};
+
+/// A program's communication at the baseline, as the emulator counted it; means over the runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Communication {
+    /// Wire packets of the host that sends most.
+    pub(super) messages: u64,
+    /// Of all hosts, on average.
+    pub(super) average_messages: f64,
+    /// Wire bytes of the host that sends most.
+    pub(super) bytes: u64,
+    pub(super) total_messages: u64,
+    pub(super) total_bytes: u64,
+    pub(super) mean_size: f64,
+    /// Mean time between two packets of the host that sends most.
+    pub(super) interval_us: f64,
+    /// Longest time that a packet waited behind others, which a smooth sender does not have.
+    pub(super) max_backlog_us: f64,
+    /// `max_backlog_us` over `interval_us`: 0 for a smooth sender, the packets in the longest queue for bursts.
+    pub(super) burstiness: f64,
+    /// Packets from host (row) to host (column).
+    pub(super) matrix: Vec<Vec<u64>>,
+    pub(super) matrix_bytes: Vec<Vec<u64>>,
+    /// Blocking round trips, where the experiment says so or a trace does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) round_trips: Option<u64>,
+    /// What the program itself sent, where it was traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) program: Option<Program>,
+}
+
+/// A program's own messages in its traced run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Program {
+    /// Names: ranks, or the program's name and a number.
+    pub(super) processes: Vec<String>,
+    /// Of the process that sends most.
+    pub(super) messages: u64,
+    pub(super) average_messages: f64,
+    /// Of the process that sends most.
+    pub(super) bytes: u64,
+    pub(super) total_messages: u64,
+    pub(super) total_bytes: u64,
+    pub(super) mean_size: f64,
+    /// Mean time between two messages of the process that sends most, in the baseline runs.
+    pub(super) interval_us: f64,
+    pub(super) round_trips: u64,
+    /// Share of the busiest process's messages that are requests that it waits for, or replies to such.
+    pub(super) reads_percent: f64,
+    /// Messages from process (row) to process (column).
+    pub(super) matrix: Vec<Vec<u64>>,
+    pub(super) matrix_bytes: Vec<Vec<u64>>,
+}
+
+impl Communication {
+    pub(super) fn of(
+        records: &[&Record],
+        workload: &WorkloadSummary,
+        seconds: f64,
+        traced: Option<&Traced>,
+    ) -> Option<Self> {
+        let hosts = workload.hosts as usize;
+        let count = records.len() as u64;
+        if count == 0 {
+            return None;
+        }
+        let table = |pick: fn(&Traffic) -> u64| -> Vec<Vec<u64>> {
+            let mut table = vec![vec![0; hosts]; hosts];
+            for traffic in records.iter().flat_map(|record| &record.traffic) {
+                table[traffic.from as usize - 1][traffic.to as usize - 1] += pick(traffic);
+            }
+            for cell in table.iter_mut().flatten() {
+                *cell = (*cell + count / 2) / count;
+            }
+            table
+        };
+        let (matrix, matrix_bytes) = (table(|traffic| traffic.packets), table(|traffic| traffic.bytes));
+        let (sent, bytes) = (sums(&matrix), sums(&matrix_bytes));
+        let total_messages: u64 = sent.iter().sum();
+        if total_messages == 0 {
+            return None;
+        }
+        let messages = sent.iter().copied().max().unwrap_or_default();
+        let interval_us = seconds * 1e6 / messages as f64;
+        let backlogs: Vec<f64> = records
+            .iter()
+            .filter_map(|record| {
+                let servers = record.counters["servers"].as_array()?;
+                let backlogs = servers
+                    .iter()
+                    .filter_map(|server| server["max_backlog_us"].as_f64());
+                backlogs.reduce(f64::max)
+            })
+            .collect();
+        let max_backlog_us = backlogs.iter().sum::<f64>() / backlogs.len().max(1) as f64;
+        Some(Self {
+            messages,
+            average_messages: total_messages as f64 / hosts as f64,
+            bytes: bytes.iter().copied().max().unwrap_or_default(),
+            total_messages,
+            total_bytes: bytes.iter().sum(),
+            mean_size: bytes.iter().sum::<u64>() as f64 / total_messages as f64,
+            interval_us,
+            max_backlog_us,
+            burstiness: max_backlog_us / interval_us,
+            matrix,
+            matrix_bytes,
+            round_trips: workload
+                .communication
+                .round_trips
+                .or(traced.map(|traced| traced.round_trips)),
+            program: traced.and_then(|traced| Program::of(traced, seconds)),
+        })
+    }
+
+    /// Largest over mean number of packets that a host sends: 1 for perfect balance.
+    pub(super) fn imbalance(&self) -> f64 {
+        self.messages as f64 / self.average_messages
+    }
+}
+
+impl Program {
+    fn of(traced: &Traced, seconds: f64) -> Option<Self> {
+        let (sent, bytes) = (sums(&traced.matrix), sums(&traced.matrix_bytes));
+        let messages = sent.iter().copied().max().filter(|messages| *messages > 0)?;
+        let (total_messages, total_bytes): (u64, u64) = (sent.iter().sum(), bytes.iter().sum());
+        Some(Self {
+            processes: traced.processes.clone(),
+            messages,
+            average_messages: total_messages as f64 / sent.len() as f64,
+            bytes: bytes.iter().copied().max().unwrap_or_default(),
+            total_messages,
+            total_bytes,
+            mean_size: total_bytes as f64 / total_messages as f64,
+            interval_us: seconds * 1e6 / messages as f64,
+            round_trips: traced.round_trips,
+            // The thesis counts requests and replies: m reads / 2 = t.
+            reads_percent: (200.0 * traced.round_trips as f64 / messages as f64).min(100.0),
+            matrix: traced.matrix.clone(),
+            matrix_bytes: traced.matrix_bytes.clone(),
+        })
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} messages and {} bytes from the busiest of {} processes, one each {:.1} us, {:.0} bytes on average; {} \
+             blocking round trips ({:.0} % reads)",
+            self.messages,
+            self.bytes,
+            self.processes.len(),
+            self.interval_us,
+            self.mean_size,
+            self.round_trips,
+            self.reads_percent
+        )
+    }
+}
+
+fn sums(table: &[Vec<u64>]) -> Vec<u64> {
+    table.iter().map(|row| row.iter().sum()).collect()
+}
