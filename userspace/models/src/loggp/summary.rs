@@ -6,13 +6,15 @@
 //!
 //! **Blocking round trips.** Thread T sends the message m; a thread U of another process takes m and afterwards sends m';
 //! a thread of T's process takes m', and T has sent nothing since m. Then T has waited for an answer: one round trip, of
-//! two messages, Martin's read (request and reply; Martin 1999, section 3.2). A message answers one request, a request is
-//! answered once. The round trips of one thread come one after another, those of different threads overlap, so that t is
+//! two messages, Martin's read (request and reply; Martin 1999, section 3.2). Where T itself takes m', m' must be the last
+//! that it takes before it sends again: else it was another message for which it waited. A message answers one request, a
+//! request is answered once. The round trips of one thread come one after another, those of different threads overlap, so that t is
 //! the largest number that any thread made: a latency of ΔL more adds 2 t ΔL.
 //!
 //! What it lacks: waits for one latency only (an exchange, a pipeline, a barrier whose answer another thread gives) are no
-//! round trips; a process that computes, or is held up by a full connection, while an answer comes that it does not wait
-//! for looks like one that waits.
+//! round trips; of several requests at once only the last one's answer is looked for; a process that computes, or is held
+//! up by a full connection, while an answer comes that it does not wait for looks like one that waits; the message of a
+//! partner who is late, and so has taken one before it sends its own, looks like an answer.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -49,6 +51,8 @@ struct Thread {
     unanswered: Option<u64>,
     sends: u64,
     round_trips: u64,
+    /// What it has taken last is the answer to what it has sent last.
+    has_answer: bool,
     /// By the thread that sent it: the last message that was taken, and when.
     taken: BTreeMap<usize, (u64, u64)>,
 }
@@ -97,6 +101,7 @@ impl CommunicationSummary {
         let thread = &mut self.threads[number];
         thread.clock += 1;
         thread.sends += 1;
+        thread.round_trips += u64::from(std::mem::take(&mut thread.has_answer));
         thread.unanswered = Some(thread.sends);
         let flying = Flying {
             thread: number,
@@ -115,6 +120,7 @@ impl CommunicationSummary {
         self.has_receives = true;
         let taker = self.thread(name);
         self.threads[taker].clock += 1;
+        self.threads[taker].has_answer = false;
         let Some(queue) = self.flying.get_mut(&message) else {
             return;
         };
@@ -152,8 +158,13 @@ impl CommunicationSummary {
         });
         let request = requests.max_by_key(|&(_, &(_, at))| at);
         if let Some((&thread, _)) = request {
-            self.threads[thread].unanswered = None;
-            self.threads[thread].round_trips += 1;
+            let asked = &mut self.threads[thread];
+            asked.unanswered = None;
+            if thread == taker {
+                asked.has_answer = true;
+            } else {
+                asked.round_trips += 1;
+            }
         }
     }
 
@@ -187,7 +198,10 @@ impl CommunicationSummary {
     /// The largest number of blocking round trips of any thread: t.
     #[must_use]
     pub fn round_trips(&self) -> u64 {
-        let of_threads = self.threads.iter().map(|thread| thread.round_trips);
+        let of_threads = self
+            .threads
+            .iter()
+            .map(|thread| thread.round_trips + u64::from(thread.has_answer));
         of_threads.max().unwrap_or(0)
     }
 
@@ -277,6 +291,9 @@ mod tests {
         assert_eq!(round_trips("a>1 a>2 b<1 b>x b<2 b>y a<x a<y"), 1);
         // An exchange: neither message is the other's answer.
         assert_eq!(round_trips("a>1 b>2 a<2 b<1 a>3 b>4 a<4 b<3"), 0);
+        // It is c's message that a waits for; b is only early with its next one.
+        assert_eq!(round_trips("a>1 b<1 b>2 a<2 c>3 a<3 a>4"), 0);
+        assert_eq!(round_trips("c>3 a>1 b<1 a<3 b>2 a<2 a>4"), 1);
         // An answer that was on its way before.
         assert_eq!(round_trips("b>x a>1 a<x b<1"), 0);
         // Other threads' talk is no answer.

@@ -44,6 +44,9 @@ pub(super) struct Communication {
     /// Blocking round trips, where the experiment says so or a trace does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) round_trips: Option<u64>,
+    /// `experiment` or `trace`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) round_trips_from: Option<&'static str>,
     /// What the program itself sent, where it was traced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) program: Option<Program>,
@@ -112,6 +115,13 @@ impl Communication {
                 backlogs.reduce(f64::max)
             })
             .collect();
+        let declared = workload
+            .communication
+            .round_trips
+            .map(|count| (count, "experiment"));
+        // Of a collective none answers another, but what a late partner sends looks so.
+        let counted = traced.filter(|_| workload.collective.is_none());
+        let round_trips = declared.or(counted.map(|traced| (traced.round_trips, "trace")));
         let max_backlog_us = backlogs.iter().sum::<f64>() / backlogs.len().max(1) as f64;
         Some(Self {
             messages,
@@ -125,12 +135,22 @@ impl Communication {
             burstiness: max_backlog_us / interval_us,
             matrix,
             matrix_bytes,
-            round_trips: workload
-                .communication
-                .round_trips
-                .or(traced.map(|traced| traced.round_trips)),
+            round_trips: round_trips.map(|(count, _)| count),
+            round_trips_from: round_trips.map(|(_, from)| from),
             program: traced.and_then(|traced| Program::of(traced, seconds)),
         })
+    }
+
+    /// Which number feeds which model.
+    pub(super) fn feeds(&self) -> String {
+        let latency = match self.round_trips.zip(self.round_trips_from) {
+            Some((count, from)) => format!("{count} round trips ({from}) for L"),
+            None => "no round trips for L".into(),
+        };
+        format!(
+            "{} packets (counters) for o and g; {} bytes (counters) for G; {latency}",
+            self.messages, self.bytes
+        )
     }
 
     /// Largest over mean number of packets that a host sends: 1 for perfect balance.

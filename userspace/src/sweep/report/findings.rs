@@ -125,7 +125,7 @@ fn linear(workloads: &[WorkloadReport]) -> Finding {
         evidence: match shares.len() {
             0 => "No program responded to the overhead.".into(),
             count => format!(
-                "{holds} of {count} programs; a line explains of the variance: {}.",
+                "{holds} of {count} programs; share of the variance that a line explains: {}.",
                 joined(listed)
             ),
         },
@@ -224,13 +224,11 @@ fn reads(workloads: &[WorkloadReport]) -> Finding {
 /// Percentage of the busiest process's messages (of the busiest host's packets, without a trace).
 fn share_of_reads(workload: &WorkloadReport) -> Option<f64> {
     let communication = workload.baseline.communication.as_ref()?;
-    match &communication.program {
-        Some(program) => Some(program.reads_percent),
-        None => {
-            let share = 200.0 * communication.round_trips? as f64 / communication.messages as f64;
-            Some(share.min(100.0))
-        }
-    }
+    let round_trips = communication.round_trips?;
+    Some(match &communication.program {
+        Some(program) => program.reads_percent,
+        None => (200.0 * round_trips as f64 / communication.messages as f64).min(100.0),
+    })
 }
 
 fn sensitive(report: &KnobReport) -> bool {

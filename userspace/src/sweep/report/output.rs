@@ -238,6 +238,7 @@ fn baseline_facts(workload: &WorkloadReport) -> Vec<(&'static str, String)> {
         if let Some(program) = &communication.program {
             facts.push(("messages", program.to_string()));
         }
+        facts.push(("for the models", communication.feeds()));
     }
     if let Some(drift) = base.drift {
         let significant = if drift.significant {

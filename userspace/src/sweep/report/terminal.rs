@@ -56,6 +56,11 @@ impl fmt::Display for WorkloadReport {
             if let Some(program) = &communication.program {
                 writeln!(f, "  traced: {program}")?;
             }
+            writeln!(
+                f,
+                "  the models take, unless the experiment declares others: {}",
+                communication.feeds()
+            )?;
         }
         if let Some(failure) = &base.trace_failure {
             writeln!(f, "  the traced run says nothing: {failure}")?;
