@@ -2,6 +2,7 @@
 # One run of Debian's hpcc, on each rank, with a small input; rank 0 prints the lines of its summary that begin with the
 # argument.
 set -e
+# In the sweep's TMPDIR, which it removes even when this is killed.
 directory=$(mktemp -d)
 trap 'rm -r "$directory"' EXIT
 cd "$directory"

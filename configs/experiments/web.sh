@@ -3,6 +3,7 @@
 # runs on h1.
 set -e
 PATH=$PATH:/usr/sbin
+# In the sweep's TMPDIR, which it removes even when this is killed.
 directory=$(mktemp -d)
 trap 'rm -r "$directory"' EXIT
 head -c 1000 /dev/zero >"$directory/small"

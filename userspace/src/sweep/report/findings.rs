@@ -277,12 +277,20 @@ fn nfs(workloads: &[WorkloadReport]) -> Finding {
     let servers: Vec<(&WorkloadReport, &KnobReport)> = turned(workloads, Knob::Latency)
         .filter(|(workload, _)| workload.per_operation && workload.is_server)
         .collect();
-    let fits = |report: &KnobReport| {
+    let has_knee = |report: &KnobReport| {
         let bends = matches!(report.shape, Some(Kind::Threshold | Kind::Bent));
-        let knee = report.knee_us.is_some_and(|knee| NFS_KNEE_US.contains(&knee));
-        bends && knee && report.coefficient.is_some_and(|slope| NFS_SLOPE.contains(&slope))
+        bends && report.knee_us.is_some_and(|knee| NFS_KNEE_US.contains(&knee))
     };
-    let holds = servers.iter().filter(|(_, report)| fits(report)).count();
+    let has_slope = |report: &KnobReport| report.coefficient.is_some_and(|slope| NFS_SLOPE.contains(&slope));
+    let knees = servers.iter().filter(|(_, report)| has_knee(report)).count();
+    let slopes = servers.iter().filter(|(_, report)| has_slope(report)).count();
+    let verdict = match (
+        Verdict::of(knees, servers.len()),
+        Verdict::of(slopes, servers.len()),
+    ) {
+        (knee, slope) if knee == slope => knee,
+        _ => Verdict::PartlyConfirmed,
+    };
     let listed = servers.iter().map(|(workload, report)| {
         let knee = report.knee_us.map_or_else(
             || "no knee".to_owned(),
@@ -296,7 +304,7 @@ fn nfs(workloads: &[WorkloadReport]) -> Finding {
     });
     Finding {
         claim: "NFS does not notice latency up to about 150 us and pays 2 to 3 us for each us above",
-        verdict: Verdict::of(holds, servers.len()),
+        verdict,
         evidence: match servers.len() {
             0 => "No workload is the response time of a file server (`queueing`).".into(),
             _ => format!("{}.", joined(listed)),
@@ -397,7 +405,18 @@ mod tests {
             micros,
             packets: 1000,
             bytes,
-            round_trips: Some(round_trips),
+            keys: match round_trips {
+                0 => "communication: { round_trips: 0 }",
+                _ => "communication: { round_trips: 400 }",
+            },
+        }
+    }
+
+    /// Of an operation, in µs.
+    fn server(micros: fn(Values<'_>) -> f64) -> Program {
+        Program {
+            keys: "metric: { json: t, of: operation }, queueing: nfs-server.yaml",
+            ..program("server", 100, 0, micros)
         }
     }
 
@@ -418,13 +437,9 @@ mod tests {
             program("bulk", 1000, 0, |knob| {
                 1e5 + overhead(knob) + gap(knob) + bandwidth(knob)
             }),
+            server(|knob| 2000.0 + 2.5 * (knob(Knob::Latency) - 150.0).max(0.0)),
         ]);
-        use Verdict::{Confirmed, NotTested};
-        assert_eq!(
-            verdicts,
-            [Confirmed, Confirmed, Confirmed, Confirmed, NotTested, Confirmed],
-            "{said}"
-        );
+        assert_eq!(verdicts, [Verdict::Confirmed; 6], "{said}");
         for expected in [
             "in proportion: confirmed. 3 of 3 programs",
             "reader (80 % reads) 0.8",
@@ -444,13 +459,12 @@ mod tests {
         let (verdicts, said) = verdicts(&[
             program("reader", 100, 400, |knob| 1e5 + livelock(knob) + bandwidth(knob)),
             program("bulk", 1000, 0, |knob| 1e5 + livelock(knob) + latency(knob)),
+            server(|knob| 2000.0 + 8.0 * knob(Knob::Latency)),
         ]);
-        use Verdict::{NotTested, Refuted};
-        assert_eq!(
-            verdicts,
-            [Refuted, Refuted, Refuted, Refuted, NotTested, Refuted],
-            "{said}"
-        );
+        assert_eq!(verdicts, [Verdict::Refuted; 6], "{said}");
+        // The slope alone.
+        let (verdicts, said) = self::verdicts(&[server(|knob| 2000.0 + 2.5 * knob(Knob::Latency))]);
+        assert_eq!(verdicts[4], Verdict::PartlyConfirmed, "{said}");
     }
 
     #[test]

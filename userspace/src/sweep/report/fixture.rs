@@ -21,7 +21,8 @@ pub(super) struct Program {
     pub(super) packets: u64,
     /// Of a packet.
     pub(super) bytes: u64,
-    pub(super) round_trips: Option<u64>,
+    /// Further keys of the workload.
+    pub(super) keys: &'static str,
 }
 
 /// A sweep over programs, which the machine disturbs by `noise`.
@@ -29,19 +30,16 @@ pub(super) fn sweep(programs: &[Program], noise: f64) -> Sweep {
     let mut text = String::from(
         "version: 1\nname: t\nbase: { overhead: 2us, gap: 5us, latency: 20us, bandwidth: 100MB/s }\n\
          knobs:\n  overhead: [2us, 10us, 20us, 40us, 60us]\n  gap: [10us, 20us, 30us, 60us, 80us, 120us]\n  \
-         latency: [100us, 200us, 400us]\n  bandwidth: [50MB/s, 20MB/s, 10MB/s]\nworkloads:\n",
+         latency: [50us, 100us, 200us, 300us, 400us]\n  bandwidth: [50MB/s, 20MB/s, 10MB/s]\nworkloads:\n",
     );
     for program in programs {
-        let declared = program
-            .round_trips
-            .map(|count| format!(", communication: {{ round_trips: {count} }}"));
         text += &format!(
-            "  - {{ name: {}, command: [w]{} }}\n",
-            program.name,
-            declared.unwrap_or_default()
+            "  - {{ name: {}, command: [w], {} }}\n",
+            program.name, program.keys
         );
     }
-    let experiment = crate::sweep::read::read(&text, std::path::Path::new(""), "e").unwrap();
+    let directory = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/experiments"));
+    let experiment = crate::sweep::read::read(&text, directory, "e").unwrap();
     let cells = plan::cells(&experiment);
     let mut records: Vec<Record> = Vec::new();
     for run in (0..3).flat_map(|block| plan::block(&experiment, &cells, block)) {
