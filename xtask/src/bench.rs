@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Of the emulators, only the rows whose names contain this
     #[arg(long, value_name = "TEXT", default_value = "")]
     rows: String,
+    /// Only these emulators, as they are named in the table
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    emulators: Vec<String>,
     /// Measure each cell of the emulators so many times, by turns [default: 3, or 1 with --quick]
     #[arg(long)]
     rounds: Option<usize>,
@@ -122,6 +125,9 @@ fn compare(target: &Path, results: &Path, args: &Args) -> Vec<OsString> {
     let mut argv = vec![program];
     argv.extend(words.split(' ').map(OsString::from));
     argv.extend(["--only".into(), args.rows.clone().into()]);
+    for emulator in &args.emulators {
+        argv.extend(["--emulators".into(), emulator.into()]);
+    }
     argv.extend(["--json".into(), results.as_os_str().to_owned()]);
     argv
 }
