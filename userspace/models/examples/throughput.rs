@@ -50,6 +50,8 @@ fn scenario(bus: Option<BusScenario>) -> Scenario {
         local: Some(Table::constant(1.0)),
         remote: Some(Table::constant(20.0)),
         bus,
+        overhead: None,
+        scheduler: None,
     }
 }
 

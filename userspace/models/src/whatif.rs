@@ -15,6 +15,9 @@
 //! bounded by what is pending: events that arrived ahead of the slowest process, and messages on
 //! their way.
 //!
+//! **Scheduler** (optional, not the paper's): round robin with a quantum of some length instead, see
+//! [`round_robin`].
+//!
 //! **Symbols** (fig. 5): *group time*, the predicted clock of a processor; *remaining*, CPU time left
 //! until the event; *earliest*, when it would be reported if nothing else happened; *wait*, the time
 //! until the message arrives, below zero once the process waits for it.
@@ -40,7 +43,9 @@ pub mod input;
 pub mod line;
 pub mod placement;
 mod processor;
+pub mod round_robin;
 mod schedule;
+mod shares;
 pub mod snapshot;
 pub mod suggest;
 pub mod table;
@@ -49,6 +54,8 @@ pub mod table;
 mod property_tests;
 #[cfg(test)]
 mod published_tests;
+#[cfg(test)]
+mod scheduler_tests;
 
 pub use engine::{Counters, Prediction, PredictionError, Predictor, Report};
 pub use event::{Event, Kind, MessageId};

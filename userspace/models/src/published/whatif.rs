@@ -51,6 +51,8 @@ fn scenario() -> Option<Scenario> {
         local: free.clone(),
         remote: free,
         bus: None,
+        overhead: None,
+        scheduler: None,
     })
 }
 

@@ -12,7 +12,7 @@ use super::placement::{Placement, ProcessName};
 use super::processor::{Next, Processor};
 use super::schedule::Schedule;
 use super::table::Table;
-use mail::{Message, Send};
+use mail::{Message, Send, Times};
 
 /// A queue that has grown beyond this gives its memory back once it is empty.
 const KEPT_QUEUE: usize = 64;
@@ -42,7 +42,7 @@ impl Hasher for IdHasher {
 pub(crate) enum State {
     /// It has no event: nobody may be reported until it has one.
     Missing,
-    /// It computes until this virtual time of its processor.
+    /// It computes until this virtual time of its processor, where that has one.
     Computing(f64),
     /// Its message arrives then; the process waits since `since`.
     Waiting { since: f64, arrival: f64 },
@@ -58,6 +58,8 @@ pub(crate) struct Process {
     /// The front is the current event, the others are queued.
     pub(crate) queue: VecDeque<Event>,
     exits: bool,
+    /// Processor time of its last send that its next event pays, in µs.
+    owed: f64,
     /// Its current receive's message is sent, but held up on the bus by one of unknown receiver.
     held_up: bool,
 }
@@ -130,8 +132,7 @@ pub struct Counters {
 #[derive(Clone, Debug)]
 pub struct Predictor {
     placement: Placement,
-    local: Table,
-    remote: Table,
+    times: Times,
     bus: Option<Bus>,
     boarding: VecDeque<Send>,
     pub(crate) processes: Vec<Process>,
@@ -155,18 +156,22 @@ impl Predictor {
         let processors: Vec<Processor> = placement
             .speeds()
             .iter()
-            .map(|speed| Processor::new(*speed))
+            .map(|speed| Processor::new(*speed, scenario.scheduler))
             .collect();
         let process = Process {
             state: State::Missing,
             queue: VecDeque::new(),
             exits: false,
+            owed: 0.0,
             held_up: false,
         };
         Self {
-            // An absent table is one that no message needs, but for those of a process to itself.
-            local: scenario.local.clone().unwrap_or_else(|| Table::constant(0.0)),
-            remote: scenario.remote.clone().unwrap_or_else(|| Table::constant(0.0)),
+            times: Times {
+                // An absent table is one that no message needs, but for those of a process to itself.
+                local: scenario.local.clone().unwrap_or_else(|| Table::constant(0.0)),
+                remote: scenario.remote.clone().unwrap_or_else(|| Table::constant(0.0)),
+                overhead: scenario.overhead.clone(),
+            },
             bus: scenario.bus.map(|bus| bus.idle()),
             boarding: VecDeque::new(),
             missing: placement.processes(),
@@ -186,7 +191,8 @@ impl Predictor {
     ///
     /// # Errors
     /// When the process has exited.
-    pub fn push(&mut self, event: Event) -> Result<(), PredictionError> {
+    pub fn push(&mut self, mut event: Event) -> Result<(), PredictionError> {
+        let owes = self.send_overhead(&event);
         let process = &mut self.processes[event.process as usize];
         if process.exits {
             let process = self.placement.name(event.process).clone();
@@ -196,6 +202,7 @@ impl Predictor {
             });
         }
         process.exits = matches!(event.kind, Kind::Exit);
+        event.cpu += std::mem::replace(&mut process.owed, owes);
         process.queue.push_back(event);
         self.counters.held += 1;
         self.counters.most_held = self.counters.most_held.max(self.counters.held);
@@ -231,6 +238,9 @@ impl Predictor {
                     }
                 }
                 Next::Done(process) => return self.report(process, clock),
+                Next::Turn => self
+                    .schedule
+                    .set(group, self.processors[group as usize].next_time()),
             }
         }
         None
@@ -343,7 +353,7 @@ impl Predictor {
     fn arrive(&mut self, process: u32, since: f64, arrival: f64, cpu: f64) {
         let group = self.placement.group(process);
         let processor = &mut self.processors[group as usize];
-        if arrival <= processor.clock() {
+        if arrival <= processor.clock() && processor.takes_at_once(process) {
             return self.compute(process, cpu);
         }
         self.processes[process as usize].state = State::Waiting { since, arrival };

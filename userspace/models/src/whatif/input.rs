@@ -6,9 +6,11 @@
 //! network:
 //!   local: [{size: 0B, time: 40us}, {size: 8KiB, time: 90us}]
 //!   remote: [{size: 0B, time: 1.38ms}]
+//!   overhead: {send: [{size: 0B, time: 20us}], receive: [{size: 0B, time: 10us}]}    # optional
 //! bus:
 //!   bandwidth: 10Mbit/s                     # absent or `infinite`: takes no time
 //!   collisions: {slot: 51.2us, attempts: 16, seed: 7}
+//! scheduler: {quantum: 1.4ms, tick: 4ms, wakeup: queue}     # optional; absent: quanta without length
 //! events: four.jsonl                        # relative to this file; absent with --follow
 //! ```
 
@@ -16,6 +18,7 @@ use serde::Deserialize;
 
 use super::bus::{Bus, Collisions};
 use super::placement::{Placement, PlacementError, ProcessName};
+use super::round_robin::{Scheduler, Wakeup};
 use super::table::{Point, Table, TableError};
 use crate::quantity::{self, Micros};
 
@@ -29,6 +32,8 @@ pub struct Input {
     network: NetworkInput,
     #[serde(default)]
     bus: Option<BusInput>,
+    #[serde(default)]
+    scheduler: Option<SchedulerInput>,
     /// The event file, relative to the input.
     #[serde(default)]
     pub events: Option<String>,
@@ -86,6 +91,15 @@ struct NetworkInput {
     local: Option<Vec<Point>>,
     #[serde(default)]
     remote: Option<Vec<Point>>,
+    #[serde(default)]
+    overhead: Option<OverheadInput>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OverheadInput {
+    send: Vec<Point>,
+    receive: Vec<Point>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -99,6 +113,24 @@ struct BusInput {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct SchedulerInput {
+    quantum: Micros,
+    #[serde(default = "no_tick")]
+    tick: Micros,
+    #[serde(default)]
+    wakeup: WakeupInput,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WakeupInput {
+    #[default]
+    Queue,
+    Preempt,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct CollisionInput {
     #[serde(default = "ethernet_slot")]
     slot: Micros,
@@ -106,6 +138,11 @@ struct CollisionInput {
     attempts: u32,
     #[serde(default)]
     seed: u64,
+}
+
+/// Slices end anywhere.
+fn no_tick() -> Micros {
+    Micros(0.0)
 }
 
 /// 512 bit times at 10 Mbit/s (IEEE 802.3).
@@ -158,6 +195,11 @@ pub enum ScenarioError {
         /// The input.
         text: String,
     },
+    /// A quantum of no length.
+    #[error(
+        "scheduler.quantum: 0; must be above 0, as 4ms; without `scheduler`, processes share as if it had no length"
+    )]
+    NoQuantum,
     /// No attempts.
     #[error("bus.collisions.attempts: 0; allowed: 1 and up, 16 in Ethernet")]
     NoAttempts,
@@ -172,8 +214,22 @@ pub struct Scenario {
     pub local: Option<Table>,
     /// Message times between groups; absent where there is one group.
     pub remote: Option<Table>,
+    /// What messages between groups take of processors; nothing where absent.
+    pub overhead: Option<Overhead>,
     /// The bus between the groups, if any.
     pub bus: Option<BusScenario>,
+    /// How processors are shared; equally, with quanta without length, where absent.
+    pub scheduler: Option<Scheduler>,
+}
+
+/// LogGP's o of a message between groups, by size: from its send on the sender's processor is occupied for the one,
+/// and at the end of the message's one-way time the receiver's for the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overhead {
+    /// Of sending.
+    pub send: Table,
+    /// Of receiving.
+    pub receive: Table,
 }
 
 /// The bus of a scenario.
@@ -228,12 +284,41 @@ impl Input {
             None if count > 1 => return Err(ScenarioError::NoRemote { groups: count }),
             None => None,
         };
+        let overhead = self
+            .network
+            .overhead
+            .map(|overhead| {
+                Ok::<_, TableError>(Overhead {
+                    send: Table::new("overhead.send", &overhead.send)?,
+                    receive: Table::new("overhead.receive", &overhead.receive)?,
+                })
+            })
+            .transpose()?;
         let bus = self.bus.map(BusInput::scenario).transpose()?;
+        let scheduler = self.scheduler.map(SchedulerInput::scenario).transpose()?;
         Ok(Scenario {
             placement,
             local,
             remote,
+            overhead,
             bus,
+            scheduler,
+        })
+    }
+}
+
+impl SchedulerInput {
+    fn scenario(self) -> Result<Scheduler, ScenarioError> {
+        if self.quantum.0 <= 0.0 {
+            return Err(ScenarioError::NoQuantum);
+        }
+        Ok(Scheduler {
+            quantum: self.quantum.0,
+            tick: self.tick.0,
+            wakeup: match self.wakeup {
+                WakeupInput::Queue => Wakeup::Queue,
+                WakeupInput::Preempt => Wakeup::Preempt,
+            },
         })
     }
 }

@@ -1,19 +1,18 @@
-//! A group's processor: fair round robin among the processes that compute.
+//! A group's processor: who of its processes computes, and since when.
 //!
-//! Virtual time V is the CPU time that each computing process has received since the processor was
-//! last idle; it advances at speed / k with k of them. A process with `cpu` left is done at V + cpu, a
-//! number that no later arrival changes, so a heap keeps the order and no remaining time is ever
-//! updated. V returns to 0 whenever nobody computes, which keeps it small and exact.
+//! Either the paper's, equal [shares](Shares) for all who compute, or a scheduler's [turns](RoundRobin).
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+
+use super::round_robin::{RoundRobin, Scheduler};
+use super::shares::Shares;
 
 /// A process due at some (virtual or real) time. Orders a max-heap so that the earliest is on top, the
 /// process that stands first winning ties.
 #[derive(Clone, Copy, Debug)]
-struct Due {
-    at: f64,
-    process: u32,
+pub(super) struct Due {
+    pub(super) at: f64,
+    pub(super) process: u32,
 }
 
 impl PartialEq for Due {
@@ -44,142 +43,103 @@ impl Ord for Due {
 pub(crate) enum Next {
     /// A process has spent its CPU time.
     Done(u32),
-    /// A process's message has arrived.
+    /// A process's message has arrived, and the process takes it.
     Arrived(u32),
+    /// Nothing to report: the processor goes from one process to another.
+    Turn,
 }
 
 /// The processor of one group.
 #[derive(Clone, Debug)]
-pub(crate) struct Processor {
-    clock: f64,
-    speed: f64,
-    virtual_time: f64,
-    computing: BinaryHeap<Due>,
-    waiting: BinaryHeap<Due>,
+pub(crate) enum Processor {
+    /// Quanta without length.
+    Shared(Shares),
+    /// A scheduler with time slices.
+    Scheduled(RoundRobin),
 }
 
 impl Processor {
-    pub(crate) fn new(speed: f64) -> Self {
-        Self {
-            clock: 0.0,
-            speed,
-            virtual_time: 0.0,
-            computing: BinaryHeap::new(),
-            waiting: BinaryHeap::new(),
+    pub(crate) fn new(speed: f64, scheduler: Option<Scheduler>) -> Self {
+        match scheduler {
+            None => Self::Shared(Shares::new(speed)),
+            Some(scheduler) => Self::Scheduled(RoundRobin::new(speed, scheduler)),
         }
     }
 
     /// The group time.
     pub(crate) fn clock(&self) -> f64 {
-        self.clock
-    }
-
-    /// A process computes for `cpu` from now; returns the virtual time at which it is done.
-    pub(crate) fn compute(&mut self, process: u32, cpu: f64) -> f64 {
-        if self.computing.is_empty() {
-            self.virtual_time = 0.0;
+        match self {
+            Self::Shared(shares) => shares.clock(),
+            Self::Scheduled(turns) => turns.clock(),
         }
-        let at = self.virtual_time + cpu;
-        self.computing.push(Due { at, process });
-        at
     }
 
-    /// A process's message arrives at `time`, after the clock.
+    /// A process computes for `cpu` from now, or from its turn on; returns the virtual time at which it is
+    /// done, where there is one.
+    pub(crate) fn compute(&mut self, process: u32, cpu: f64) -> f64 {
+        match self {
+            Self::Shared(shares) => shares.compute(process, cpu),
+            Self::Scheduled(turns) => {
+                turns.compute(process, cpu);
+                0.0
+            }
+        }
+    }
+
+    /// Whether a process whose message is there by now takes it now.
+    pub(crate) fn takes_at_once(&self, process: u32) -> bool {
+        match self {
+            Self::Shared(_) => true,
+            Self::Scheduled(turns) => turns.is_holder(process),
+        }
+    }
+
+    /// A process's message arrives at `time`, not before the clock.
     pub(crate) fn wait(&mut self, process: u32, time: f64) {
-        self.waiting.push(Due { at: time, process });
+        match self {
+            Self::Shared(shares) => shares.wait(process, time),
+            Self::Scheduled(turns) => turns.wait(process, time),
+        }
     }
 
     /// When something happens here next if nothing comes from outside; infinite for never.
     pub(crate) fn next_time(&self) -> f64 {
-        let done = self
-            .computing
-            .peek()
-            .map_or(f64::INFINITY, |due| self.finish(due.at, self.computing.len()));
-        let arrived = self.waiting.peek().map_or(f64::INFINITY, |due| due.at);
-        done.min(arrived)
-    }
-
-    /// When a process that is done at virtual time `at` is done with `sharing` processes computing.
-    pub(crate) fn finish(&self, at: f64, sharing: usize) -> f64 {
-        self.clock + ((at - self.virtual_time) * sharing as f64 / self.speed).max(0.0)
-    }
-
-    /// CPU time that a process done at virtual time `at` has left.
-    pub(crate) fn remaining(&self, at: f64) -> f64 {
-        (at - self.virtual_time).max(0.0)
-    }
-
-    /// Number of processes computing.
-    pub(crate) fn sharing(&self) -> usize {
-        self.computing.len()
+        match self {
+            Self::Shared(shares) => shares.next_time(),
+            Self::Scheduled(turns) => turns.next_time(),
+        }
     }
 
     /// Advances to what is next and takes it out.
     pub(crate) fn step(&mut self) -> Option<Next> {
-        let done = self
-            .computing
-            .peek()
-            .map(|due| self.finish(due.at, self.computing.len()));
-        let arrived = self.waiting.peek().map(|due| due.at);
-        match (done, arrived) {
-            (None, None) => None,
-            // At the same instant the process that is done comes first: it is reported, while the one
-            // whose message arrived may still have to compute.
-            (Some(done), arrived) if arrived.is_none_or(|arrived| done <= arrived) => {
-                let due = self.computing.pop()?;
-                self.clock = done;
-                self.virtual_time = due.at;
-                Some(Next::Done(due.process))
-            }
-            (_, _) => {
-                let due = self.waiting.pop()?;
-                let elapsed = (due.at - self.clock).max(0.0);
-                if !self.computing.is_empty() {
-                    self.virtual_time += elapsed * self.speed / self.computing.len() as f64;
-                }
-                self.clock = self.clock.max(due.at);
-                Some(Next::Arrived(due.process))
-            }
+        match self {
+            Self::Shared(shares) => shares.step(),
+            Self::Scheduled(turns) => turns.step(),
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn equal_shares() {
-        let mut processor = Processor::new(1.0);
-        processor.compute(0, 1.0);
-        processor.compute(1, 2.0);
-        assert_eq!(processor.next_time(), 2.0);
-        assert_eq!(processor.step(), Some(Next::Done(0)));
-        assert_eq!(processor.next_time(), 3.0);
-        assert_eq!(processor.step(), Some(Next::Done(1)));
-        assert_eq!((processor.clock(), processor.step()), (3.0, None));
+    /// CPU time left of a computing process; `at` is what [`Processor::compute`] returned.
+    pub(crate) fn remaining(&self, process: u32, at: f64) -> f64 {
+        match self {
+            Self::Shared(shares) => shares.remaining(at),
+            Self::Scheduled(turns) => turns.remaining(process),
+        }
     }
 
-    #[test]
-    fn an_arrival_in_between_takes_its_share_from_then_on() {
-        let mut processor = Processor::new(2.0);
-        processor.compute(0, 10.0);
-        processor.wait(1, 2.0);
-        assert_eq!(processor.step(), Some(Next::Arrived(1)));
-        // 4 of 10 are done by 2; two processes share speed 2 from there.
-        processor.compute(1, 1.0);
-        assert_eq!(processor.step(), Some(Next::Done(1)));
-        assert_eq!(processor.clock(), 3.0);
-        assert_eq!(processor.step(), Some(Next::Done(0)));
-        assert_eq!(processor.clock(), 5.5);
+    /// When a computing process is done if nothing else happens; `at` as in [`Processor::remaining`].
+    pub(crate) fn finish(&self, process: u32, at: f64) -> f64 {
+        match self {
+            Self::Shared(shares) => shares.finish(at),
+            Self::Scheduled(turns) => turns.finish(process, 0.0),
+        }
     }
 
-    #[test]
-    fn ties_go_to_the_process_that_stands_first() {
-        let mut processor = Processor::new(1.0);
-        processor.compute(5, 1.0);
-        processor.compute(3, 1.0);
-        assert_eq!(processor.step(), Some(Next::Done(3)));
-        assert_eq!(processor.step(), Some(Next::Done(5)));
+    /// When a process whose message arrives at `arrival` has then computed for `cpu`, if nothing else happens.
+    pub(crate) fn finish_after(&self, process: u32, arrival: f64, cpu: f64) -> f64 {
+        match self {
+            // As the paper has it, with those who compute now.
+            Self::Shared(shares) => arrival + cpu * (shares.sharing() + 1) as f64,
+            Self::Scheduled(turns) => turns.finish(process, cpu),
+        }
     }
 }

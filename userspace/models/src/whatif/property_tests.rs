@@ -11,9 +11,9 @@ use super::*;
 /// A program that cannot deadlock: messages are created in one order, and every process receives after
 /// what it has sent before in that order.
 #[derive(Clone, Debug)]
-struct Program {
-    processes: u32,
-    events: Vec<Event>,
+pub(super) struct Program {
+    pub(super) processes: u32,
+    pub(super) events: Vec<Event>,
 }
 
 fn message(number: usize) -> MessageId {
@@ -22,7 +22,7 @@ fn message(number: usize) -> MessageId {
 
 /// Steps of (from, to, cpu of the sender, cpu of the receiver, bytes); CPU times are multiples of 1/4, so
 /// that sums are exact.
-fn program(processes: u32) -> impl Strategy<Value = Program> {
+pub(super) fn program(processes: u32) -> impl Strategy<Value = Program> {
     let step = (
         0..processes,
         0..processes,
@@ -87,7 +87,7 @@ fn program(processes: u32) -> impl Strategy<Value = Program> {
     })
 }
 
-fn scenario(groups: &[u32], remote: f64, per_byte: f64) -> Scenario {
+pub(super) fn scenario(groups: &[u32], remote: f64, per_byte: f64) -> Scenario {
     let count = groups.iter().max().unwrap() + 1;
     let members = (0..count).map(|group| {
         let names = (0..groups.len()).filter(|process| groups[*process] == group);
@@ -117,10 +117,12 @@ fn scenario(groups: &[u32], remote: f64, per_byte: f64) -> Scenario {
         local: Some(points(remote / 4.0)),
         remote: Some(points(remote)),
         bus: None,
+        overhead: None,
+        scheduler: None,
     }
 }
 
-fn run(program: &Program, scenario: &Scenario) -> (Prediction, Vec<Report>, Counters) {
+pub(super) fn run(program: &Program, scenario: &Scenario) -> (Prediction, Vec<Report>, Counters) {
     let mut predictor = Predictor::new(scenario);
     let mut reports = Vec::new();
     for event in &program.events {
@@ -163,7 +165,7 @@ fn critical_path(program: &Program, scenario: &Scenario) -> f64 {
     }
 }
 
-fn grouping() -> impl Strategy<Value = Vec<u32>> {
+pub(super) fn grouping() -> impl Strategy<Value = Vec<u32>> {
     proptest::collection::vec(0_u32..3, 5).prop_map(|mut groups| {
         groups[0] = 0;
         // Every group up to the largest has a member.

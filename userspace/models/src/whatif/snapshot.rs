@@ -37,13 +37,13 @@ impl Predictor {
                 let state = if place == 0 { process.state } else { State::Missing };
                 let (earliest, remaining, wait) = match state {
                     State::Computing(at) => (
-                        Some(processor.finish(at, processor.sharing())),
-                        processor.remaining(at),
+                        Some(processor.finish(index as u32, at)),
+                        processor.remaining(index as u32, at),
                         0.0,
                     ),
                     State::Waiting { arrival, .. } => {
-                        let own = event.cpu * (processor.sharing() + 1) as f64;
-                        (Some(arrival + own), event.cpu, arrival - clock)
+                        let finish = processor.finish_after(index as u32, arrival, event.cpu);
+                        (Some(finish), event.cpu, arrival - clock)
                     }
                     State::Pending { since } => (None, event.cpu, since - clock),
                     State::Missing | State::Ended => (None, event.cpu, 0.0),

@@ -383,6 +383,8 @@ mod tests {
             local: Some(Table::constant(0.0)),
             remote: Some(Table::constant(remote)),
             bus: None,
+            overhead: None,
+            scheduler: None,
         }
     }
 

@@ -23,13 +23,13 @@ pub enum TableError {
     /// No points.
     #[error("network.{name}: the table is empty; give at least one `{{size: 0B, time: 20us}}`")]
     Empty {
-        /// `local` or `remote`.
+        /// `local`, `remote`, or `overhead.` and what it is of.
         name: &'static str,
     },
     /// Two times for one size.
     #[error("network.{name}: size {size} B is given twice; give one time per size")]
     Duplicate {
-        /// `local` or `remote`.
+        /// `local`, `remote`, or `overhead.` and what it is of.
         name: &'static str,
         /// The size in bytes.
         size: f64,

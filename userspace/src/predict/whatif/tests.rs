@@ -174,6 +174,17 @@ fn what_is_wrong_is_said_and_is_the_input_s_fault() {
             "bus.bandwidth: `0bit/s` is 0",
         ),
         ("network:", "bus: {bandwith: 1bit/s}\nnetwork:", "bandwith"),
+        (
+            "network:",
+            "scheduler: {quantum: 0ms}\nnetwork:",
+            "scheduler.quantum: 0; must be above 0",
+        ),
+        ("network:", "scheduler: {tick: 4ms}\nnetwork:", "quantum"),
+        (
+            "network:",
+            "scheduler: {quantum: 4ms, wakeup: jump}\nnetwork:",
+            "preempt",
+        ),
         ("events: fig3.jsonl", "", "`events` is missing"),
         ("events: fig3.jsonl", "events: none", "No such file"),
         (

@@ -3,8 +3,10 @@
 
 use std::collections::hash_map::Entry;
 
-use super::super::event::{Kind, MessageId};
+use super::super::event::{Event, Kind, MessageId};
 use super::super::few::Few;
+use super::super::input::Overhead;
+use super::super::table::Table;
 use super::{Predictor, State};
 
 /// Sends whose receiver is unknown hold up the bus behind them; beyond this many the oldest counts as
@@ -18,8 +20,8 @@ pub(super) enum Sent {
     Unknown(Send),
     /// It waits for sends before it on the bus whose receiver is unknown.
     OnBus { serial: u64 },
-    /// It arrives then.
-    Arrives(f64),
+    /// It arrives then, and takes so much of the receiver's processor.
+    Arrives { at: f64, overhead: f64 },
 }
 
 /// The sends and receives of one message id; the k-th send belongs to the k-th receive.
@@ -48,7 +50,48 @@ pub(super) struct Send {
     pub(super) group: u32,
 }
 
+/// How long messages take.
+#[derive(Clone, Debug)]
+pub(super) struct Times {
+    pub(super) local: Table,
+    pub(super) remote: Table,
+    pub(super) overhead: Option<Overhead>,
+}
+
+impl Times {
+    /// A message inside a group.
+    fn inside(&self, send: Send) -> Sent {
+        Sent::Arrives {
+            at: send.time + self.local.time(send.bytes),
+            overhead: 0.0,
+        }
+    }
+
+    /// A message between groups that starts, or has passed the bus, at `time`. Its table's time ends with what the
+    /// receiver's processor does.
+    fn between(&self, time: f64, bytes: f64) -> Sent {
+        let total = self.remote.time(bytes);
+        let overhead = self
+            .overhead
+            .as_ref()
+            .map_or(0.0, |overhead| overhead.receive.time(bytes).min(total));
+        Sent::Arrives {
+            at: time + (total - overhead),
+            overhead,
+        }
+    }
+}
+
 impl Predictor {
+    /// What sending takes of the sender's processor. A receiver that the event does not name counts as remote.
+    pub(super) fn send_overhead(&self, event: &Event) -> f64 {
+        let (Kind::Send { bytes, to, .. }, Some(overhead)) = (event.kind, &self.times.overhead) else {
+            return 0.0;
+        };
+        let inside = to.is_some_and(|to| self.placement.group(to) == self.placement.group(event.process));
+        if inside { 0.0 } else { overhead.send.time(bytes) }
+    }
+
     /// A send is reported.
     pub(super) fn send(&mut self, send: Send, to: Option<u32>) {
         self.counters.in_flight += 1;
@@ -58,7 +101,7 @@ impl Predictor {
             None => Sent::Unknown(send),
             Some(receiver) if self.placement.group(receiver) == send.group => {
                 self.counters.local += 1;
-                Sent::Arrives(send.time + self.local.time(send.bytes))
+                self.times.inside(send)
             }
             Some(_) if self.boarding.is_empty() => {
                 self.counters.remote += 1;
@@ -66,12 +109,12 @@ impl Predictor {
                     .bus
                     .as_mut()
                     .map_or(send.time, |bus| bus.pass(send.time, send.bytes));
-                Sent::Arrives(passed + self.remote.time(send.bytes))
+                self.times.between(passed, send.bytes)
             }
             Some(_) => Sent::OnBus { serial: send.serial },
         };
         message.sent.push(sent);
-        if self.bus.is_some() && !matches!(sent, Sent::Arrives(_)) {
+        if self.bus.is_some() && !matches!(sent, Sent::Arrives { .. }) {
             self.boarding.push_back(send);
             if self.boarding.len() > MOST_UNKNOWN {
                 self.board(false);
@@ -92,12 +135,12 @@ impl Predictor {
         };
         let sent = if self.placement.group(process) == send.group {
             self.counters.local += 1;
-            Sent::Arrives(send.time + self.local.time(send.bytes))
+            self.times.inside(send)
         } else if self.bus.is_some() {
             Sent::OnBus { serial: send.serial }
         } else {
             self.counters.remote += 1;
-            Sent::Arrives(send.time + self.remote.time(send.bytes))
+            self.times.between(send.time, send.bytes)
         };
         entry.sent.set(place, sent);
         self.board(false);
@@ -111,7 +154,7 @@ impl Predictor {
             let found = self.messages.get_mut(&send.message).and_then(|message| {
                 let place = message.sent.position(|sent| match sent {
                     Sent::OnBus { serial } | Sent::Unknown(Send { serial, .. }) => serial == send.serial,
-                    Sent::Arrives(_) => false,
+                    Sent::Arrives { .. } => false,
                 })?;
                 Some((place, message))
             });
@@ -123,9 +166,8 @@ impl Predictor {
                 }
                 let Some(bus) = self.bus.as_mut() else { return };
                 let passed = bus.pass(send.time, send.bytes);
-                message
-                    .sent
-                    .set(place, Sent::Arrives(passed + self.remote.time(send.bytes)));
+                let sent = self.times.between(passed, send.bytes);
+                message.sent.set(place, sent);
                 self.counters.assumed_remote += u64::from(unknown && !all);
                 self.counters.remote += 1;
                 let receiver = message.receivers.get(place);
@@ -145,7 +187,7 @@ impl Predictor {
         let State::Pending { since } = process.state else {
             return;
         };
-        let Some(event) = process.queue.front().copied() else {
+        let Some(event) = process.queue.front_mut() else {
             return;
         };
         if event.kind != (Kind::EndRecv { message: id }) {
@@ -163,7 +205,7 @@ impl Predictor {
                 self.held_up += usize::from(!process.held_up);
                 process.held_up = true;
             }
-            Some(Sent::Arrives(arrival)) => {
+            Some(Sent::Arrives { at, overhead }) => {
                 self.held_up -= usize::from(process.held_up);
                 process.held_up = false;
                 self.counters.in_flight -= 1;
@@ -173,7 +215,9 @@ impl Predictor {
                 if message.sent.is_empty() && message.receivers.is_empty() {
                     entry.remove();
                 }
-                self.arrive(receiver, since, arrival, event.cpu);
+                event.cpu += overhead;
+                let cpu = event.cpu;
+                self.arrive(receiver, since, at, cpu);
                 self.reschedule(receiver);
             }
         }
