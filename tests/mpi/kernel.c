@@ -1,7 +1,9 @@
 /* A kernel that computes and communicates, with known balance.
  *
  *     kernel calibrate                              iterations of the loop per microsecond of CPU time
- *     kernel pingpong ROUNDS SIZE...                half of the median round-trip time in us, per size in bytes
+ *     kernel pingpong ROUNDS SIZE...                per size in bytes, in us: half of the median round-trip time; one way
+ *                                                   when both send at once; medians of the processor's time to send, and
+ *                                                   to receive what is there
  *     kernel PATTERN ROUNDS BYTES RATE US0 US1 ...  PATTERN: ring, pairs, alltoall, reduce
  *
  * A round computes for US microseconds (rank r for the r-th of them; RATE as calibrated) and communicates. Rounds
@@ -47,13 +49,19 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double median(double *times, int count)
+{
+    qsort(times, (size_t)count, sizeof *times, ascending);
+    return times[count / 2];
+}
+
 static void pingpong(int rank, int count, char **arguments)
 {
     int rounds = atoi(arguments[0]);
     double *times = malloc(sizeof *times * (size_t)rounds);
     for (int i = 1; i < count; i++) {
         int bytes = atoi(arguments[i]);
-        char *data = calloc((size_t)bytes + 1, 1);
+        char *data = calloc((size_t)bytes + 1, 1), *out = calloc((size_t)bytes + 1, 1);
         for (int round = -WARM_UP; round < rounds; round++) {
             double start = MPI_Wtime();
             if (rank == 0) {
@@ -66,10 +74,41 @@ static void pingpong(int rank, int count, char **arguments)
             if (round >= 0)
                 times[round] = MPI_Wtime() - start;
         }
-        qsort(times, (size_t)rounds, sizeof *times, ascending);
+        double one_way = median(times, rounds) / 2, overheads[2] = {0};
+        /* Both send after a pause. What one waits less because the other was early, the other waits longer. */
+        for (int round = -WARM_UP; round < rounds; round++) {
+            MPI_Request requests[2];
+            double start = MPI_Wtime();
+            while (MPI_Wtime() < start + one_way)
+                ;
+            start = MPI_Wtime();
+            MPI_Irecv(data, bytes, MPI_CHAR, 1 - rank, 3, MPI_COMM_WORLD, &requests[0]);
+            MPI_Isend(out, bytes, MPI_CHAR, 1 - rank, 3, MPI_COMM_WORLD, &requests[1]);
+            MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+            if (round >= 0)
+                times[round] = (MPI_Wtime() - start) / 2;
+        }
+        MPI_Allreduce(MPI_IN_PLACE, times, rounds, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        double exchange = median(times, rounds);
+        for (int round = 0; round < rounds; round++) {
+            double start = MPI_Wtime();
+            /* The message is there. */
+            while (rank == 1 && MPI_Wtime() < start + 2 * one_way + 1e-3)
+                ;
+            start = cpu_seconds();
+            if (rank == 0)
+                MPI_Send(data, bytes, MPI_CHAR, 1, 2, MPI_COMM_WORLD);
+            else if (rank == 1)
+                MPI_Recv(data, bytes, MPI_CHAR, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            times[round] = cpu_seconds() - start;
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+        overheads[rank != 0] = median(times, rounds);
+        MPI_Allreduce(MPI_IN_PLACE, overheads, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
         if (rank == 0)
-            printf("%d %.3f\n", bytes, times[rounds / 2] * 1e6 / 2);
+            printf("%d %.3f %.3f %.3f %.3f\n", bytes, one_way * 1e6, exchange * 1e6, overheads[0] * 1e6, overheads[1] * 1e6);
         free(data);
+        free(out);
     }
     free(times);
 }

@@ -8,6 +8,7 @@
 //! streams     TCP and UDP: bytes that arrived in a window of time
 //! comparison  the same measurements with each emulator
 //! frames      raw Ethernet frames, for what sockets do not send
+//! slice       how long a processor's time slices are
 //! remains     what a finished emulation must not leave
 //! ```
 //!
@@ -27,4 +28,5 @@ pub mod kernel;
 pub mod measure;
 pub mod product;
 pub mod remains;
+pub mod slice;
 pub mod streams;
