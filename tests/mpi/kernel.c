@@ -7,7 +7,8 @@
  *     kernel PATTERN ROUNDS BYTES RATE US0 US1 ...  PATTERN: ring, pairs, alltoall, reduce
  *
  * A round computes for US microseconds (rank r for the r-th of them; RATE as calibrated) and communicates. Rounds
- * before the first traced one open the connections. Rank 0 prints the seconds that the slowest rank took. */
+ * before the first traced one open the connections. Rank 0 prints the seconds that the slowest rank took, and the share of
+ * its processor that the ranks of a host did not have: they poll, so others had it; of the host where that is most. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,16 +166,24 @@ int main(int count, char **arguments)
             communicate(&k);
         MPI_Barrier(MPI_COMM_WORLD);
         MPI_Pcontrol(1);
-        double start = MPI_Wtime();
+        double start = MPI_Wtime(), cpu = cpu_seconds();
         for (int round = 0; round < rounds; round++) {
             compute(k.iterations);
             communicate(&k);
         }
-        double seconds = MPI_Wtime() - start, slowest;
+        double seconds = MPI_Wtime() - start, slowest, others, most;
+        cpu = cpu_seconds() - cpu;
         MPI_Pcontrol(0);
+        MPI_Comm host;
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+        MPI_Allreduce(&cpu, &others, 1, MPI_DOUBLE, MPI_SUM, host);
+        MPI_Allreduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, host);
+        others = 1 - others / slowest;
+        MPI_Reduce(&others, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+        MPI_Comm_free(&host);
         MPI_Reduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
         if (k.rank == 0)
-            printf("%.6f\n", slowest);
+            printf("%.6f %.4f\n", slowest, most);
     } else if (k.rank == 0) {
         fprintf(stderr, "kernel: see its source for the arguments\n");
         MPI_Abort(MPI_COMM_WORLD, 2);

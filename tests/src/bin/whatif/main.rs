@@ -55,12 +55,13 @@ const BUSY: f64 = 0.05;
 /// The paper's own bar for a prediction's error, in percent.
 const BAR: f64 = 8.0;
 
-const HEADER: [&str; 11] = [
+const HEADER: [&str; 12] = [
     "program",
     "other",
     "ranks on h1 / h2",
     "network",
     "measured s",
+    "others %",
     "paper's model s",
     "error %",
     "exchanges, overheads s",
@@ -354,15 +355,14 @@ fn main() -> Result<()> {
                 &bench.arguments(case.workload),
                 None,
             )?;
-            times.push(
-                printed
-                    .trim()
-                    .parse::<f64>()
-                    .with_context(|| format!("kernel printed {printed:?}"))?,
-            );
+            let (seconds, others) = printed
+                .trim()
+                .split_once(' ')
+                .with_context(|| format!("kernel printed {printed:?}"))?;
+            times.push((seconds.parse::<f64>()?, others.parse::<f64>()?));
         }
-        times.sort_by(f64::total_cmp);
-        let measured = times[times.len() / 2];
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (measured, others) = times[times.len() / 2];
         let error = predicted.map(|predicted| 100.0 * (predicted - measured) / measured);
         let mut row = vec![
             case.workload.name.to_owned(),
@@ -370,6 +370,7 @@ fn main() -> Result<()> {
             placement,
             case.network.to_owned(),
             format!("{measured:.4}"),
+            format!("{:.0}", 100.0 * others),
         ];
         for (predicted, error) in predicted.iter().zip(error) {
             row.extend([format!("{predicted:.4}"), format!("{error:+.1}")]);
@@ -398,7 +399,7 @@ fn print(rows: &[Vec<String>], markdown: bool) {
         if markdown {
             println!("| {} |", row.join(" | "));
             if index == 0 {
-                println!("|{}{}", "---|".repeat(4), "---:|".repeat(7));
+                println!("|{}{}", "---|".repeat(4), "---:|".repeat(8));
             }
         } else {
             let cells: Vec<String> = row
