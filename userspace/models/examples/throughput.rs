@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use perturb_models::locality::{Document, Method, Partitioning, Sequence};
-use perturb_models::whatif::bus::Collisions;
+use perturb_models::whatif::bus::{Collisions, Scope};
 use perturb_models::whatif::input::BusScenario;
 use perturb_models::whatif::placement::ProcessName;
 use perturb_models::whatif::table::Table;
@@ -29,6 +29,7 @@ fn main() -> Result<(), PredictionError> {
         None,
         Some(BusScenario {
             bandwidth: Some(1e12),
+            scope: Scope::Shared,
             collisions: None as Option<Collisions>,
         }),
     ] {

@@ -1,4 +1,5 @@
-//! The bus pseudo-process: one FIFO server at Ethernet speed between the groups.
+//! The bus pseudo-process: one FIFO server at Ethernet speed between the groups; or one for each group, a link through
+//! which it alone sends, so that messages of its processes queue behind each other.
 //!
 //! ```text
 //! start = max(send time, bus free)       in the order in which sends are reported
@@ -46,7 +47,60 @@ pub struct Collisions {
     pub seed: u64,
 }
 
-/// The server's state.
+/// Who shares a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// All groups: a bus.
+    #[default]
+    Shared,
+    /// The processes of a group: its link, towards the others.
+    Host,
+}
+
+/// The servers between the groups.
+#[derive(Clone, Debug)]
+pub struct Buses(Vec<Bus>);
+
+impl Buses {
+    /// One for all, or one for each of the groups.
+    #[must_use]
+    pub fn new(bus: &Bus, scope: Scope, groups: usize) -> Self {
+        let servers = match scope {
+            Scope::Shared => 1,
+            Scope::Host => groups,
+        };
+        Self(vec![bus.clone(); servers])
+    }
+
+    /// As [`Bus::pass`], for a message of this group, from 0.
+    pub fn pass(&mut self, group: u32, time: f64, bytes: f64) -> f64 {
+        let server = match self.0.as_mut_slice() {
+            [shared] => shared,
+            links => &mut links[group as usize],
+        };
+        server.pass(time, bytes)
+    }
+
+    /// Messages that have passed.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.0.iter().map(Bus::messages).sum()
+    }
+
+    /// Rounds lost to collisions.
+    #[must_use]
+    pub fn lost_rounds(&self) -> u64 {
+        self.0.iter().map(Bus::lost_rounds).sum()
+    }
+
+    /// Time the busiest was occupied, in µs.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        self.0.iter().map(Bus::busy).fold(0.0, f64::max)
+    }
+}
+
+/// A server's state.
 #[derive(Clone, Debug)]
 pub struct Bus {
     server: Server,
@@ -187,6 +241,19 @@ mod tests {
         assert_eq!(bus.pass(300.0, 500.0), 1300.0);
         assert_eq!(bus.pass(2000.0, 0.0), 2000.0);
         assert_eq!((bus.messages(), bus.busy()), (3, 1200.0));
+    }
+
+    #[test]
+    fn links_do_not_wait_for_each_other() {
+        let bus = Bus::new(Some(1.25e6), None);
+        let mut links = Buses::new(&bus, Scope::Host, 2);
+        assert_eq!(links.pass(0, 0.0, 1000.0), 800.0);
+        assert_eq!(links.pass(1, 0.0, 1000.0), 800.0);
+        assert_eq!(links.pass(0, 0.0, 500.0), 1200.0);
+        assert_eq!((links.messages(), links.busy()), (3, 1200.0));
+        let mut shared = Buses::new(&bus, Scope::Shared, 2);
+        assert_eq!(shared.pass(0, 0.0, 1000.0), 800.0);
+        assert_eq!(shared.pass(1, 0.0, 1000.0), 1600.0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod mail;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::bus::Bus;
+use super::bus::Buses;
 use super::event::{Event, Kind, MessageId};
 use super::input::Scenario;
 use super::placement::{Placement, ProcessName};
@@ -133,7 +133,7 @@ pub struct Counters {
 pub struct Predictor {
     placement: Placement,
     times: Times,
-    bus: Option<Bus>,
+    bus: Option<Buses>,
     boarding: VecDeque<Send>,
     pub(crate) processes: Vec<Process>,
     pub(crate) processors: Vec<Processor>,
@@ -172,7 +172,7 @@ impl Predictor {
                 remote: scenario.remote.clone().unwrap_or_else(|| Table::constant(0.0)),
                 overhead: scenario.overhead.clone(),
             },
-            bus: scenario.bus.map(|bus| bus.idle()),
+            bus: scenario.bus.map(|bus| bus.idle(processors.len())),
             boarding: VecDeque::new(),
             missing: placement.processes(),
             processes: vec![process; placement.processes()],
@@ -316,9 +316,9 @@ impl Predictor {
         self.counters
     }
 
-    /// The bus, if the scenario has one.
+    /// The bus or the links, if the scenario has one.
     #[must_use]
-    pub fn bus(&self) -> Option<&Bus> {
+    pub fn bus(&self) -> Option<&Buses> {
         self.bus.as_ref()
     }
 

@@ -9,14 +9,15 @@
 //!   overhead: {send: [{size: 0B, time: 20us}], receive: [{size: 0B, time: 10us}]}    # optional
 //! bus:
 //!   bandwidth: 10Mbit/s                     # absent or `infinite`: takes no time
-//!   collisions: {slot: 51.2us, attempts: 16, seed: 7}
+//!   scope: shared                           # or host: each group sends through a server of its own
+//!   collisions: {slot: 51.2us, attempts: 16, seed: 7}      # of a shared one
 //! scheduler: {quantum: 1.4ms, tick: 4ms, wakeup: queue}     # optional; absent: quanta without length
 //! events: four.jsonl                        # relative to this file; absent with --follow
 //! ```
 
 use serde::Deserialize;
 
-use super::bus::{Bus, Collisions};
+use super::bus::{Bus, Buses, Collisions, Scope};
 use super::placement::{Placement, PlacementError, ProcessName};
 use super::round_robin::{Scheduler, Wakeup};
 use super::table::{Point, Table, TableError};
@@ -108,6 +109,8 @@ struct BusInput {
     #[serde(default)]
     bandwidth: Option<String>,
     #[serde(default)]
+    scope: ScopeInput,
+    #[serde(default)]
     collisions: Option<CollisionInput>,
 }
 
@@ -119,6 +122,14 @@ struct SchedulerInput {
     tick: Micros,
     #[serde(default)]
     wakeup: WakeupInput,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ScopeInput {
+    #[default]
+    Shared,
+    Host,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -200,6 +211,11 @@ pub enum ScenarioError {
         "scheduler.quantum: 0; must be above 0, as 4ms; without `scheduler`, processes share as if it had no length"
     )]
     NoQuantum,
+    /// A link with one sender.
+    #[error(
+        "bus.collisions: nobody collides on a link that one host alone sends through; leave out `scope: host`"
+    )]
+    NoContenders,
     /// No attempts.
     #[error("bus.collisions.attempts: 0; allowed: 1 and up, 16 in Ethernet")]
     NoAttempts,
@@ -237,15 +253,17 @@ pub struct Overhead {
 pub struct BusScenario {
     /// In bytes per second; `None` is infinite.
     pub bandwidth: Option<f64>,
-    /// CSMA/CD, if wanted.
+    /// Whether all share it, or each group has its own.
+    pub scope: Scope,
+    /// CSMA/CD, if wanted; of a shared one.
     pub collisions: Option<Collisions>,
 }
 
 impl BusScenario {
-    /// An idle bus of this kind.
+    /// An idle bus of this kind, or one for each group.
     #[must_use]
-    pub fn idle(&self) -> Bus {
-        Bus::new(self.bandwidth, self.collisions)
+    pub fn idle(&self, groups: usize) -> Buses {
+        Buses::new(&Bus::new(self.bandwidth, self.collisions), self.scope, groups)
     }
 }
 
@@ -343,8 +361,14 @@ impl BusInput {
                 seed,
             }),
         };
+        let scope = match self.scope {
+            ScopeInput::Shared => Scope::Shared,
+            ScopeInput::Host if collisions.is_some() => return Err(ScenarioError::NoContenders),
+            ScopeInput::Host => Scope::Host,
+        };
         Ok(BusScenario {
             bandwidth,
+            scope,
             collisions,
         })
     }

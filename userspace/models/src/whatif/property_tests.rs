@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::bus::Collisions;
+use super::bus::{Collisions, Scope};
 use super::input::BusScenario;
 use super::placement::ProcessName;
 use super::table::Table;
@@ -237,7 +237,7 @@ proptest! {
     fn the_order_of_arrival_changes_nothing(program in program(4), groups in proptest::collection::vec(0_u32..2, 4), bus in any::<bool>()) {
         prop_assume!(groups.contains(&0) && groups.contains(&1));
         let mut scenario = scenario(&groups, 3.0, 0.01);
-        scenario.bus = bus.then_some(BusScenario { bandwidth: Some(2e6), collisions: None });
+        scenario.bus = bus.then_some(BusScenario { bandwidth: Some(2e6), scope: Scope::Shared, collisions: None });
         let (found, ..) = run(&program, &scenario);
         let mut sorted = program.clone();
         sorted.events.sort_by_key(|event| event.process);
@@ -249,9 +249,22 @@ proptest! {
     fn a_bus_without_limit_is_no_bus(program in program(5), groups in grouping(), latency in 0_u32..50) {
         let mut scenario = scenario(&groups, f64::from(latency), 0.01);
         let (without, ..) = run(&program, &scenario);
-        scenario.bus = Some(BusScenario { bandwidth: None, collisions: None });
+        scenario.bus = Some(BusScenario { bandwidth: None, scope: Scope::Shared, collisions: None });
         let (with, ..) = run(&program, &scenario);
         prop_assert_eq!(without, with);
+    }
+
+    #[test]
+    fn links_help_over_a_bus_and_never_over_none(program in program(4)) {
+        let mut scenario = scenario(&[0, 1, 2, 3], 1.0, 0.0);
+        let (without, ..) = run(&program, &scenario);
+        let with = |scope| BusScenario { bandwidth: Some(1e6), scope, collisions: None };
+        scenario.bus = Some(with(Scope::Host));
+        let (links, ..) = run(&program, &scenario);
+        prop_assert!(links.program_time >= without.program_time - 1e-6);
+        scenario.bus = Some(with(Scope::Shared));
+        let (bus, ..) = run(&program, &scenario);
+        prop_assert!(bus.program_time >= links.program_time - 1e-6);
     }
 
     #[test]
@@ -260,11 +273,11 @@ proptest! {
         // receiver per message the arrival times only grow.
         let mut scenario = scenario(&[0, 1, 2, 3], 1.0, 0.0);
         let (without, ..) = run(&program, &scenario);
-        scenario.bus = Some(BusScenario { bandwidth: Some(1e6), collisions: None });
+        scenario.bus = Some(BusScenario { bandwidth: Some(1e6), scope: Scope::Shared, collisions: None });
         let (with, ..) = run(&program, &scenario);
         prop_assert!(with.program_time >= without.program_time - 1e-6);
         let collisions = Collisions { slot: 5.0, attempts: 16, seed: 3 };
-        scenario.bus = Some(BusScenario { bandwidth: Some(1e6), collisions: Some(collisions) });
+        scenario.bus = Some(BusScenario { bandwidth: Some(1e6), scope: Scope::Shared, collisions: Some(collisions) });
         let (colliding, ..) = run(&program, &scenario);
         prop_assert!(colliding.program_time >= without.program_time - 1e-6);
         prop_assert_eq!(run(&program, &scenario).0, colliding);

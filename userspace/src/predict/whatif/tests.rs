@@ -174,6 +174,12 @@ fn what_is_wrong_is_said_and_is_the_input_s_fault() {
             "bus.bandwidth: `0bit/s` is 0",
         ),
         ("network:", "bus: {bandwith: 1bit/s}\nnetwork:", "bandwith"),
+        ("network:", "bus: {scope: flow}\nnetwork:", "shared"),
+        (
+            "network:",
+            "bus: {scope: host, collisions: {slot: 5us, attempts: 16, seed: 7}}\nnetwork:",
+            "bus.collisions: nobody collides",
+        ),
         (
             "network:",
             "scheduler: {quantum: 0ms}\nnetwork:",

@@ -108,7 +108,7 @@ impl Predictor {
                 let passed = self
                     .bus
                     .as_mut()
-                    .map_or(send.time, |bus| bus.pass(send.time, send.bytes));
+                    .map_or(send.time, |bus| bus.pass(send.group, send.time, send.bytes));
                 self.times.between(passed, send.bytes)
             }
             Some(_) => Sent::OnBus { serial: send.serial },
@@ -165,7 +165,7 @@ impl Predictor {
                     return;
                 }
                 let Some(bus) = self.bus.as_mut() else { return };
-                let passed = bus.pass(send.time, send.bytes);
+                let passed = bus.pass(send.group, send.time, send.bytes);
                 let sent = self.times.between(passed, send.bytes);
                 message.sent.set(place, sent);
                 self.counters.assumed_remote += u64::from(unknown && !all);
