@@ -6,8 +6,27 @@ use anyhow::{Context as _, Result};
 pub(crate) struct Network {
     pub(crate) name: &'static str,
     pub(crate) profile: &'static str,
-    /// Messages of all pass a server of this bandwidth (payload, bit/s); the table is that of another network.
-    pub(crate) bus: Option<(f64, &'static str)>,
+    /// What messages pass besides.
+    pub(crate) server: Option<Server>,
+}
+
+/// A server that messages pass one after the other; the table is that of a network without it.
+#[derive(Clone, Copy)]
+pub(crate) struct Server {
+    /// Payload, bit/s.
+    pub(crate) rate: f64,
+    /// The other network.
+    pub(crate) table: &'static str,
+    pub(crate) scope: Scope,
+}
+
+/// Whose messages pass a server.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Scope {
+    /// All: the paper's bus.
+    Shared,
+    /// Those that a host sends. The paper knows tables only.
+    Host,
 }
 
 /// A bus carries 1448 bytes of payload in 1514 on the wire.
@@ -17,38 +36,50 @@ pub(crate) const NETWORKS: [Network; 7] = [
     Network {
         name: "0.1 ms",
         profile: "latency: 100us",
-        bus: None,
+        server: None,
     },
     Network {
         name: "1 ms",
         profile: "latency: 1ms",
-        bus: None,
+        server: None,
     },
     Network {
         name: "5 ms",
         profile: "latency: 5ms",
-        bus: None,
+        server: None,
     },
     Network {
         name: "5 ms, Reno",
         profile: "latency: 5ms\ntcp: { congestion_control: reno }",
-        bus: None,
+        server: None,
     },
     Network {
         name: "20 Mbit/s",
         profile: "latency: 100us\nbandwidth: 20Mbit/s\nbuffer: 1MiB",
-        bus: None,
+        server: Some(Server {
+            rate: 20e6 * PAYLOAD,
+            table: TRACED,
+            scope: Scope::Host,
+        }),
     },
     Network {
         name: "20 Mbit/s, Reno",
         profile: "latency: 100us\nbandwidth: 20Mbit/s\nbuffer: 1MiB\ntcp: { congestion_control: reno }",
-        bus: None,
+        server: Some(Server {
+            rate: 20e6 * PAYLOAD,
+            table: TRACED,
+            scope: Scope::Host,
+        }),
     },
     Network {
         name: "bus of 50 Mbit/s",
         profile: "servers: { bus: { bandwidth: 50Mbit/s, latency: 100us } }\n\
                   classes: [ { name: all, match: {}, egress: [bus], ingress: [bus] } ]",
-        bus: Some((50e6 * PAYLOAD, "0.1 ms")),
+        server: Some(Server {
+            rate: 50e6 * PAYLOAD,
+            table: TRACED,
+            scope: Scope::Shared,
+        }),
     },
 ];
 

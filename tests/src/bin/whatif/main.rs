@@ -7,8 +7,9 @@
 //! measured time is the median of several runs without tracing.
 //!
 //! Each prediction is made three times: by the paper's model; with one-way times of messages that cross each other, as
-//! in all of these programs, and what messages take of processors, from the same runs; and with time slices besides, as
-//! threads that share a processor find them here. No parameter comes from the rows.
+//! in all of these programs, what messages take of processors, from the same runs, and where a host's link is slow, a
+//! server of that bandwidth instead of a table of that network; and with time slices besides, as threads that share a
+//! processor find them here. No parameter comes from the rows.
 
 mod cases;
 
@@ -26,7 +27,7 @@ use clap::Parser;
 use perturb_tests::{product::Product, slice::slices};
 use tempfile::TempDir;
 
-use cases::{CASES, Network, Placement, TRACED, Workload, network};
+use cases::{CASES, Network, Placement, Scope, Server, TRACED, Workload, network};
 
 /// Predictions for an MPI program against measurements
 #[derive(Parser)]
@@ -64,7 +65,7 @@ const HEADER: [&str; 12] = [
     "others %",
     "paper's model s",
     "error %",
-    "exchanges, overheads s",
+    "exchanges, overheads, links s",
     "error %",
     "and slices s",
     "error %",
@@ -302,8 +303,21 @@ fn main() -> Result<()> {
         eprintln!("{name}");
         let network_there = network(case.network)?;
         let local = tables.get("local", || bench.tables(network(TRACED)?, [&[0, 1], &[]]))?;
-        let table_of = network_there.bus.map_or(case.network, |(_, table)| table);
-        let remote = tables.get(table_of, || bench.tables(network(table_of)?, [&[0], &[1]]))?;
+        // The paper's model knows a bus, and a host's link as a part of the table only.
+        let server = network_there.server;
+        let of = |server: Option<Server>| {
+            server.map_or((case.network, String::new()), |Server { rate, table, scope }| {
+                let scope = if scope == Scope::Host { "host" } else { "shared" };
+                (
+                    table,
+                    format!("bus: {{bandwidth: {rate}bit/s, scope: {scope}}}\n"),
+                )
+            })
+        };
+        let (paper_table, paper_bus) = of(server.filter(|server| server.scope == Scope::Shared));
+        let (table, bus) = of(server);
+        let mut remote = |of: &'static str| tables.get(of, || bench.tables(network(of)?, [&[0], &[1]]));
+        let (paper, remote) = (remote(paper_table)?, remote(table)?);
         let trace = traces.get(case.workload.name, || {
             let path = bench
                 .folder
@@ -316,12 +330,9 @@ fn main() -> Result<()> {
             )?;
             Ok(path.display().to_string())
         })?;
-        let bus = network_there.bus.map_or(String::new(), |(rate, _)| {
-            format!("bus: {{bandwidth: {rate}bit/s}}\n")
-        });
-        let predict = |model: &str, times: &str, overhead: &str, scheduler: &str| {
+        let predict = |model: &str, times: &str, more: &str, bus: &str| {
             let scenario = format!(
-                "groups: [[{}], [{}]]\nnetwork:\n  local: [{}]\n  remote: [{}]\n{overhead}{scheduler}{bus}events: {trace}\n",
+                "groups: [[{}], [{}]]\nnetwork:\n  local: [{}]\n  remote: [{}]\n{more}{bus}events: {trace}\n",
                 ranks(case.placement[0]),
                 ranks(case.placement[1]),
                 local.one_way,
@@ -335,9 +346,14 @@ fn main() -> Result<()> {
         );
         let scheduler = format!("scheduler: {{quantum: {quantum}us, tick: {tick}us}}\n");
         let predicted = [
-            predict("paper", &remote.one_way, "", "")?,
-            predict("exchanges", &remote.exchange, &overhead, "")?,
-            predict("slices", &remote.exchange, &overhead, &scheduler)?,
+            predict("paper", &paper.one_way, "", &paper_bus)?,
+            predict("exchanges", &remote.exchange, &overhead, &bus)?,
+            predict(
+                "slices",
+                &remote.exchange,
+                &format!("{overhead}{scheduler}"),
+                &bus,
+            )?,
         ];
         let stolen = perturb_clock::stolen_share(PROBE);
         if stolen > BUSY {
