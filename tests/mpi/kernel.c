@@ -3,7 +3,8 @@
  *     kernel calibrate                              iterations of the loop per microsecond of CPU time
  *     kernel pingpong ROUNDS SIZE...                per size in bytes, in us: half of the median round-trip time; one way
  *                                                   when both send at once; medians of the processor's time to send, and
- *                                                   to receive what is there
+ *                                                   to receive what is there; what others had of the processor for each
+ *                                                   message sent and received
  *     kernel PATTERN ROUNDS BYTES RATE US0 US1 ...  PATTERN: ring, pairs, alltoall, reduce
  *
  * A round computes for US microseconds (rank r for the r-th of them; RATE as calibrated) and communicates. Rounds
@@ -75,11 +76,14 @@ static void pingpong(int rank, int count, char **arguments)
             if (round >= 0)
                 times[round] = MPI_Wtime() - start;
         }
-        double one_way = median(times, rounds) / 2, overheads[2] = {0};
-        /* Both send after a pause. What one waits less because the other was early, the other waits longer. */
+        double one_way = median(times, rounds) / 2, costs[3] = {0}, others = 0;
+        /* Both send after a pause. What one waits less because the other was early, the other waits longer. A rank never
+         * sleeps here, so what it does not have of its processor others have. */
         for (int round = -WARM_UP; round < rounds; round++) {
             MPI_Request requests[2];
             double start = MPI_Wtime();
+            if (round == 0)
+                others = start - cpu_seconds();
             while (MPI_Wtime() < start + one_way)
                 ;
             start = MPI_Wtime();
@@ -89,6 +93,7 @@ static void pingpong(int rank, int count, char **arguments)
             if (round >= 0)
                 times[round] = (MPI_Wtime() - start) / 2;
         }
+        costs[2] = (MPI_Wtime() - cpu_seconds() - others) / rounds / 2;
         MPI_Allreduce(MPI_IN_PLACE, times, rounds, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
         double exchange = median(times, rounds);
         for (int round = 0; round < rounds; round++) {
@@ -104,10 +109,11 @@ static void pingpong(int rank, int count, char **arguments)
             times[round] = cpu_seconds() - start;
             MPI_Barrier(MPI_COMM_WORLD);
         }
-        overheads[rank != 0] = median(times, rounds);
-        MPI_Allreduce(MPI_IN_PLACE, overheads, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        costs[rank != 0] = median(times, rounds);
+        MPI_Allreduce(MPI_IN_PLACE, costs, 3, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
         if (rank == 0)
-            printf("%d %.3f %.3f %.3f %.3f\n", bytes, one_way * 1e6, exchange * 1e6, overheads[0] * 1e6, overheads[1] * 1e6);
+            printf("%d %.3f %.3f %.3f %.3f %.3f\n", bytes, one_way * 1e6, exchange * 1e6, costs[0] * 1e6, costs[1] * 1e6,
+                   costs[2] * 1e6);
         free(data);
         free(out);
     }
