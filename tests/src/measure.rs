@@ -85,7 +85,7 @@ impl std::fmt::Display for Quantiles {
 }
 
 /// Most packets per second that arrive without loss at a delay, sent at an even pace for `window`: doubled from
-/// 10 000 until they do not, then halved to a sixteenth; 0 if 10 000 are too many.
+/// 1000 until they do not, then halved to a sixteenth; 0 if 1000 are too many.
 pub fn sustained_rate(bed: &Bed, delay: Duration, window: Duration) -> Result<f64> {
     const LEAST: f64 = 1_000.0;
     const MOST: f64 = 5e6;

@@ -37,8 +37,16 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     emulators: Vec<String>,
     /// Measure each cell of the emulators so many times, by turns [default: 3, or 1 with --quick]
-    #[arg(long)]
-    rounds: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+}
+
+impl Args {
+    /// Where a comparison's figures go: those of chosen rows or emulators do not take the place of all.
+    fn file(&self, place: &str) -> String {
+        let all = self.rows.is_empty() && self.emulators.is_empty();
+        format!("{place}{}.json", if all { "" } else { ".chosen" })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -86,12 +94,12 @@ pub(crate) fn measure(args: &Args) -> Result<ExitCode> {
         }
         match part {
             Part::Host => {
-                let argv = compare(&target, &results.join("host.json"), args);
+                let argv = compare(&target, &results.join(args.file("host")), args);
                 let (program, arguments) = argv.split_first().context("a command has a program")?;
                 run(Command::new(program).args(arguments))?;
             }
             Part::Sandbox => {
-                let mut task = Task::new(compare(&target, &results.join("sandbox.json"), args))?;
+                let mut task = Task::new(compare(&target, &results.join(args.file("sandbox")), args))?;
                 task.writable.push(results.clone());
                 task.memory_mib = 2048;
                 say("comparing emulators in the sandbox");

@@ -25,8 +25,8 @@ struct Cli {
     #[arg(long, default_value_t = 3)]
     seconds: u64,
     /// Measure each cell so many times, the emulators by turns, and give medians and quartiles
-    #[arg(long, default_value_t = 1)]
-    rounds: usize,
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
     /// Only the rows whose names contain this
     #[arg(long, default_value = "")]
     only: String,
@@ -71,7 +71,7 @@ fn main() -> Result<()> {
     for row in rows(extent).iter().filter(|row| row.name.contains(&cli.only)) {
         let mut line = format!("{:<64}", format!("{}, {}", row.name, row.unit));
         let mut cells = serde_json::Map::new();
-        let figures = comparison::cells(&product, row, &emulators, cli.rounds);
+        let figures = comparison::cells(&product, row, &emulators, cli.rounds.into());
         for (&emulator, figure) in emulators.iter().zip(figures) {
             let cell = match figure {
                 Ok(Some(figure)) => {

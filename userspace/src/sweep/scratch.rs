@@ -51,7 +51,12 @@ impl Scratch {
         let path = self.path();
         let begun = Instant::now();
         loop {
-            match fs::remove_dir_all(path).and_then(|()| fs::remove_file(&self.link)) {
+            let gone = match fs::remove_dir_all(path) {
+                // The program has removed it itself.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other,
+            };
+            match gone.and_then(|()| fs::remove_file(&self.link)) {
                 Ok(()) => return Ok(()),
                 // The last of the killed processes may still be at work.
                 Err(error)
@@ -95,6 +100,11 @@ mod tests {
         assert_eq!(fs::read_link(sweep.path().join(LINK)).unwrap(), path);
         second.remove().unwrap();
         assert!(!path.exists() && !sweep.path().join(LINK).is_symlink());
+        // A program may remove its own.
+        let third = Scratch::make(sweep.path()).unwrap();
+        fs::remove_dir_all(third.path()).unwrap();
+        third.remove().unwrap();
+        assert!(!sweep.path().join(LINK).is_symlink());
         // A directory that it did not make stays.
         let other = tempfile::tempdir().unwrap();
         symlink(other.path(), sweep.path().join(LINK)).unwrap();

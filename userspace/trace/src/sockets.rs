@@ -160,7 +160,9 @@ fn batch(kind: Kind, descriptor: c_int, messages: *const Batch, call: impl FnOnc
         // SAFETY: the call has filled in `count` messages of the caller's array.
         let messages = unsafe { std::slice::from_raw_parts(messages, count as usize) };
         let bytes = messages.iter().map(|message| u64::from(message.length)).sum();
-        record(kind, descriptor, bytes, before);
+        if bytes > 0 {
+            record(kind, descriptor, bytes, before);
+        }
     }
     count
 }

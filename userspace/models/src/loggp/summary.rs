@@ -32,6 +32,8 @@ pub struct CommunicationSummary {
     threads: Vec<Thread>,
     /// Messages on their way; of equal ids the first one sent is the first one taken.
     flying: HashMap<MessageId, VecDeque<Flying>>,
+    /// Told to be taken before they were told to be sent: by whom, and when by that thread's clock.
+    early: HashMap<MessageId, VecDeque<(usize, u64)>>,
     has_receives: bool,
 }
 
@@ -110,8 +112,10 @@ impl CommunicationSummary {
             bytes,
         };
         count(&mut self.sent[thread.process], NOBODY, bytes);
-        if let Some(message) = message {
-            self.flying.entry(message).or_default().push_back(flying);
+        let Some(message) = message else { return };
+        match pop(&mut self.early, message) {
+            Some((taker, clock)) => self.meet(flying, taker, clock),
+            None => self.flying.entry(message).or_default().push_back(flying),
         }
     }
 
@@ -121,16 +125,15 @@ impl CommunicationSummary {
         let taker = self.thread(name);
         self.threads[taker].clock += 1;
         self.threads[taker].has_answer = false;
-        let Some(queue) = self.flying.get_mut(&message) else {
-            return;
-        };
-        let first = queue.pop_front();
-        if queue.is_empty() {
-            self.flying.remove(&message);
+        let clock = self.threads[taker].clock;
+        match pop(&mut self.flying, message) {
+            Some(flying) => self.meet(flying, taker, clock),
+            None => self.early.entry(message).or_default().push_back((taker, clock)),
         }
-        let Some(flying) = first else {
-            return;
-        };
+    }
+
+    /// A message that was sent is the one that a thread took when its clock stood so.
+    fn meet(&mut self, flying: Flying, taker: usize, clock: u64) {
         let (process, sender) = (self.threads[taker].process, self.threads[flying.thread].process);
         // Now it is known to whom it went.
         let sent = &mut self.sent[sender];
@@ -139,7 +142,6 @@ impl CommunicationSummary {
             unknown.bytes -= flying.bytes;
         }
         count(sent, process, flying.bytes);
-        let clock = self.threads[taker].clock;
         self.threads[taker]
             .taken
             .insert(flying.thread, (flying.number, clock));
@@ -234,6 +236,16 @@ impl CommunicationSummary {
     }
 }
 
+/// The first of those with an id.
+fn pop<T>(queues: &mut HashMap<MessageId, VecDeque<T>>, message: MessageId) -> Option<T> {
+    let queue = queues.get_mut(&message)?;
+    let first = queue.pop_front();
+    if queue.is_empty() {
+        queues.remove(&message);
+    }
+    first
+}
+
 fn count(sent: &mut BTreeMap<usize, Sent>, to: usize, bytes: f64) {
     let sent = sent.entry(to).or_default();
     sent.messages += 1;
@@ -306,6 +318,15 @@ mod tests {
     fn equal_ids_are_taken_in_their_order() {
         // As MPI's: the k-th send of a channel meets the k-th receive.
         assert_eq!(round_trips("0>q 0>q 1<q 1>r 0<r 1<q 1>r 0<r"), 1);
+    }
+
+    #[test]
+    fn a_message_may_be_told_taken_before_it_is_told_sent() {
+        assert_eq!(round_trips("b<1 a>1 b>2 a<2"), 1);
+        // One inversion does not put off those that follow.
+        let rounds = "a>q b<q b>r a<r ".repeat(4);
+        assert_eq!(round_trips(&format!("b<q a>q b>r a<r {rounds}")), 5);
+        assert_eq!(round_trips(&format!("{rounds} b<q a>q b>r a<r {rounds}")), 9);
     }
 
     #[test]

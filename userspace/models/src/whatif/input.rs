@@ -23,6 +23,9 @@ use super::round_robin::{Scheduler, Wakeup};
 use super::table::{Point, Table, TableError};
 use crate::quantity::{self, Micros};
 
+/// The shortest quantum: no scheduler has one below what switching takes.
+const LEAST_QUANTUM_US: f64 = 1.0;
+
 /// The file as written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -206,11 +209,11 @@ pub enum ScenarioError {
         /// The input.
         text: String,
     },
-    /// A quantum of no length.
+    /// A quantum of hardly any length: each slice is a step of the simulation.
     #[error(
-        "scheduler.quantum: 0; must be above 0, as 4ms; without `scheduler`, processes share as if it had no length"
+        "scheduler.quantum: {0} us; allowed: 1us and up, as 4ms; without `scheduler`, processes share as if it had no length"
     )]
-    NoQuantum,
+    NoQuantum(f64),
     /// A link with one sender.
     #[error(
         "bus.collisions: nobody collides on a link that one host alone sends through; leave out `scope: host`"
@@ -327,8 +330,8 @@ impl Input {
 
 impl SchedulerInput {
     fn scenario(self) -> Result<Scheduler, ScenarioError> {
-        if self.quantum.0 <= 0.0 {
-            return Err(ScenarioError::NoQuantum);
+        if self.quantum.0 < LEAST_QUANTUM_US {
+            return Err(ScenarioError::NoQuantum(self.quantum.0));
         }
         Ok(Scheduler {
             quantum: self.quantum.0,

@@ -183,7 +183,7 @@ fn what_is_wrong_is_said_and_is_the_input_s_fault() {
         (
             "network:",
             "scheduler: {quantum: 0ms}\nnetwork:",
-            "scheduler.quantum: 0; must be above 0",
+            "scheduler.quantum: 0 us; allowed: 1us and up",
         ),
         ("network:", "scheduler: {tick: 4ms}\nnetwork:", "quantum"),
         (

@@ -34,7 +34,7 @@ const WORKLOAD: &[&str] = &[
 ];
 const COMMUNICATION: &[&str] = &["messages", "round_trips", "interval", "bytes"];
 const COLLECTIVE: &[&str] = &["algorithm", "message", "times"];
-/// As `perturb predict plogpt` names them, and `perturb rto`.
+/// As `perturb predict plogpt` names them; `incast` is `gather`, as `perturb rto` calls it.
 const ALGORITHMS: (&[&str], [CollectiveKind; 7]) = (
     &[
         "alltoall-a",
