@@ -91,6 +91,9 @@ pub struct TraceArgs {
     /// Print the summary as one JSON object, on standard output.
     #[arg(long)]
     pub json: bool,
+    /// Write the summary into this file, too, as one JSON object.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "merge", "overhead"])]
+    pub summary: Option<PathBuf>,
     /// The command and its arguments.
     #[arg(last = true, required_unless_present = "merge")]
     pub command: Vec<OsString>,

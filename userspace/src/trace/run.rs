@@ -147,6 +147,14 @@ pub(super) fn traced(args: &TraceArgs) -> Result<(u8, Report), TraceError> {
             source,
         })?;
     }
+    if let Some(path) = &args.summary {
+        let failed = |source| TraceError::Write {
+            path: path.clone(),
+            source,
+        };
+        let text = serde_json::to_string_pretty(&report).map_err(|error| failed(error.into()))?;
+        std::fs::write(path, text).map_err(failed)?;
+    }
     Ok((perturb_sandbox::exit_code(status), report))
 }
 
