@@ -267,10 +267,13 @@ struct Verdict {
 }
 
 impl Verdict {
-    /// The run is of no use after all.
+    /// The run is of no use after all: another may have no holes, and what cannot be traced cannot be traced again.
     fn spoil(&mut self, reason: &TracedError) {
         if self.status == Status::Ok {
-            self.status = Status::Failed;
+            self.status = match reason {
+                TracedError::Lost(_) => Status::Invalid,
+                _ => Status::Failed,
+            };
         }
         self.reasons.push(reason.to_string());
     }
