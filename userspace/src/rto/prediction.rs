@@ -104,12 +104,7 @@ pub(super) fn predict(
     }
     let input = PlogptInput {
         parameters,
-        program: ProgramInput {
-            ranks: None,
-            collective: Some(kind),
-            message: Some(ByteSize(bytes)),
-            root: None,
-        },
+        program: ProgramInput::collective(kind, ByteSize(bytes)),
     };
     let plogpt = plogpt_predict(&input)?;
     let total = plogpt.total_us / 1e3;

@@ -92,6 +92,19 @@ pub struct ProgramInput {
     pub root: Option<u32>,
 }
 
+impl ProgramInput {
+    /// One collective of all ranks, from rank 0 where it has a root.
+    #[must_use]
+    pub fn collective(kind: CollectiveKind, message: ByteSize) -> Self {
+        Self {
+            ranks: None,
+            collective: Some(kind),
+            message: Some(message),
+            root: None,
+        }
+    }
+}
+
 /// One operation of a rank.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -147,6 +160,29 @@ pub enum CollectiveKind {
 }
 
 impl CollectiveKind {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::AlltoallA,
+        Self::AlltoallB,
+        Self::Ring,
+        Self::RecursiveDoubling,
+        Self::Broadcast,
+        Self::Gather,
+    ];
+
+    /// Its name in inputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AlltoallA => "alltoall-a",
+            Self::AlltoallB => "alltoall-b",
+            Self::Ring => "ring",
+            Self::RecursiveDoubling => "recursive-doubling",
+            Self::Broadcast => "broadcast",
+            Self::Gather => "gather",
+        }
+    }
+
     /// Whether its messages load the edges near the root in one direction only.
     #[must_use]
     pub const fn one_way(self) -> bool {
@@ -156,13 +192,6 @@ impl CollectiveKind {
 
 impl fmt::Display for CollectiveKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::AlltoallA => "alltoall-a",
-            Self::AlltoallB => "alltoall-b",
-            Self::Ring => "ring",
-            Self::RecursiveDoubling => "recursive-doubling",
-            Self::Broadcast => "broadcast",
-            Self::Gather => "gather",
-        })
+        out.write_str(self.name())
     }
 }

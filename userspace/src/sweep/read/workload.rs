@@ -34,27 +34,16 @@ const WORKLOAD: &[&str] = &[
 ];
 const COMMUNICATION: &[&str] = &["messages", "round_trips", "interval", "bytes"];
 const COLLECTIVE: &[&str] = &["algorithm", "message", "times"];
-/// As `perturb predict plogpt` names them; `incast` is `gather`, as `perturb rto` calls it.
-const ALGORITHMS: (&[&str], [CollectiveKind; 7]) = (
-    &[
-        "alltoall-a",
-        "alltoall-b",
-        "ring",
-        "recursive-doubling",
-        "broadcast",
-        "gather",
-        "incast",
-    ],
-    [
-        CollectiveKind::AlltoallA,
-        CollectiveKind::AlltoallB,
-        CollectiveKind::Ring,
-        CollectiveKind::RecursiveDoubling,
-        CollectiveKind::Broadcast,
-        CollectiveKind::Gather,
-        CollectiveKind::Gather,
-    ],
-);
+/// As `perturb predict plogpt` names them.
+const ALGORITHMS: &[&str] = &{
+    let mut names = [""; CollectiveKind::ALL.len()];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = CollectiveKind::ALL[index].name();
+        index += 1;
+    }
+    names
+};
 const MESSAGES: Bounds<Size> = Bounds {
     min: Size::from_bytes(1),
     max: Size::from_bytes(1 << 30),
@@ -169,7 +158,7 @@ fn declared(at: At<'_>, findings: &mut Findings<'_>) -> Option<Declared> {
 fn collective(at: At<'_>, findings: &mut Findings<'_>) -> Option<Collective> {
     let fields = Fields::open(at, "a collective", COLLECTIVE.to_vec(), findings)?;
     let algorithm = fields.require("algorithm", "algorithm: alltoall-b", findings, |at, f| {
-        at.choice(ALGORITHMS.0, &ALGORITHMS.1, f)
+        at.choice(ALGORITHMS, &CollectiveKind::ALL, f)
     });
     let message = fields.require("message", "message: 16KiB", findings, |at, f| {
         let size: Size = at.quantity(MESSAGES, f)?;

@@ -75,12 +75,7 @@ fn times_us(collective: Collective, hosts: u32, value: &dyn Fn(Knob) -> f64) -> 
     let plogp = plogp(&network, kind, bytes).ok()?;
     let input = PlogptInput {
         parameters,
-        program: ProgramInput {
-            ranks: None,
-            collective: Some(kind),
-            message: Some(ByteSize(bytes)),
-            root: None,
-        },
+        program: ProgramInput::collective(kind, ByteSize(bytes)),
     };
     let plogpt = predict(&input).ok()?.total_us;
     Some(Times { plogpt, plogp })

@@ -20,27 +20,61 @@ use crate::sweep::{
     store::{Record, Traced, Traffic},
 };
 
-/// A program's communication at the baseline, as the emulator counted it; means over the runs.
+/// How much is sent from each to each other one: wire packets of hosts, or messages of processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Communication {
-    /// Wire packets of the host that sends most.
+pub(super) struct Volume {
+    /// Of the one that sends most.
     pub(super) messages: u64,
-    /// Of all hosts, on average.
+    /// Of all, on average.
     pub(super) average_messages: f64,
-    /// Wire bytes of the host that sends most.
+    /// Of the one that sends most.
     pub(super) bytes: u64,
     pub(super) total_messages: u64,
     pub(super) total_bytes: u64,
     pub(super) mean_size: f64,
-    /// Mean time between two packets of the host that sends most.
+    /// Mean time between two messages of the one that sends most, in the baseline runs.
     pub(super) interval_us: f64,
+    /// Messages from each (row) to each (column).
+    pub(super) matrix: Vec<Vec<u64>>,
+    pub(super) matrix_bytes: Vec<Vec<u64>>,
+}
+
+impl Volume {
+    /// In a run of this time; `None` if nothing is sent.
+    fn of(matrix: Vec<Vec<u64>>, matrix_bytes: Vec<Vec<u64>>, seconds: f64) -> Option<Self> {
+        let sums = |table: &[Vec<u64>]| -> Vec<u64> { table.iter().map(|row| row.iter().sum()).collect() };
+        let (sent, bytes) = (sums(&matrix), sums(&matrix_bytes));
+        let messages = sent.iter().copied().max().filter(|messages| *messages > 0)?;
+        let (total_messages, total_bytes): (u64, u64) = (sent.iter().sum(), bytes.iter().sum());
+        Some(Self {
+            messages,
+            average_messages: total_messages as f64 / sent.len() as f64,
+            bytes: bytes.iter().copied().max().unwrap_or_default(),
+            total_messages,
+            total_bytes,
+            mean_size: total_bytes as f64 / total_messages as f64,
+            interval_us: seconds * 1e6 / messages as f64,
+            matrix,
+            matrix_bytes,
+        })
+    }
+
+    /// Messages in blocking round trips, request and reply, in percent of those of the one that sends most.
+    pub(super) fn reads_percent(&self, round_trips: u64) -> f64 {
+        (200.0 * round_trips as f64 / self.messages as f64).min(100.0)
+    }
+}
+
+/// A program's communication at the baseline, as the emulator counted it; means over the runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Communication {
+    /// Wire packets between hosts.
+    #[serde(flatten)]
+    pub(super) sent: Volume,
     /// Longest time that a packet waited behind others, which a smooth sender does not have.
     pub(super) max_backlog_us: f64,
     /// `max_backlog_us` over `interval_us`: 0 for a smooth sender, the packets in the longest queue for bursts.
     pub(super) burstiness: f64,
-    /// Packets from host (row) to host (column).
-    pub(super) matrix: Vec<Vec<u64>>,
-    pub(super) matrix_bytes: Vec<Vec<u64>>,
     /// Blocking round trips, where the experiment says so or a trace does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) round_trips: Option<u64>,
@@ -57,22 +91,12 @@ pub(super) struct Communication {
 pub(super) struct Program {
     /// Names: ranks, or the program's name and a number.
     pub(super) processes: Vec<String>,
-    /// Of the process that sends most.
-    pub(super) messages: u64,
-    pub(super) average_messages: f64,
-    /// Of the process that sends most.
-    pub(super) bytes: u64,
-    pub(super) total_messages: u64,
-    pub(super) total_bytes: u64,
-    pub(super) mean_size: f64,
-    /// Mean time between two messages of the process that sends most, in the baseline runs.
-    pub(super) interval_us: f64,
+    /// Messages between processes.
+    #[serde(flatten)]
+    pub(super) sent: Volume,
     pub(super) round_trips: u64,
-    /// Share of the busiest process's messages that are requests that it waits for, or replies to such.
+    /// Messages in the round trips of the thread with most of them, of those of the process that sends most.
     pub(super) reads_percent: f64,
-    /// Messages from process (row) to process (column).
-    pub(super) matrix: Vec<Vec<u64>>,
-    pub(super) matrix_bytes: Vec<Vec<u64>>,
 }
 
 impl Communication {
@@ -98,13 +122,7 @@ impl Communication {
             table
         };
         let (matrix, matrix_bytes) = (table(|traffic| traffic.packets), table(|traffic| traffic.bytes));
-        let (sent, bytes) = (sums(&matrix), sums(&matrix_bytes));
-        let total_messages: u64 = sent.iter().sum();
-        if total_messages == 0 {
-            return None;
-        }
-        let messages = sent.iter().copied().max().unwrap_or_default();
-        let interval_us = seconds * 1e6 / messages as f64;
+        let sent = Volume::of(matrix, matrix_bytes, seconds)?;
         let backlogs: Vec<f64> = records
             .iter()
             .filter_map(|record| {
@@ -124,17 +142,9 @@ impl Communication {
         let round_trips = declared.or(counted.map(|traced| (traced.round_trips, "trace")));
         let max_backlog_us = backlogs.iter().sum::<f64>() / backlogs.len().max(1) as f64;
         Some(Self {
-            messages,
-            average_messages: total_messages as f64 / hosts as f64,
-            bytes: bytes.iter().copied().max().unwrap_or_default(),
-            total_messages,
-            total_bytes: bytes.iter().sum(),
-            mean_size: bytes.iter().sum::<u64>() as f64 / total_messages as f64,
-            interval_us,
             max_backlog_us,
-            burstiness: max_backlog_us / interval_us,
-            matrix,
-            matrix_bytes,
+            burstiness: max_backlog_us / sent.interval_us,
+            sent,
             round_trips: round_trips.map(|(count, _)| count),
             round_trips_from: round_trips.map(|(_, from)| from),
             program: traced.and_then(|traced| Program::of(traced, seconds)),
@@ -149,35 +159,24 @@ impl Communication {
         };
         format!(
             "{} packets (counters) for o and g; {} bytes (counters) for G; {latency}",
-            self.messages, self.bytes
+            self.sent.messages, self.sent.bytes
         )
     }
 
     /// Largest over mean number of packets that a host sends: 1 for perfect balance.
     pub(super) fn imbalance(&self) -> f64 {
-        self.messages as f64 / self.average_messages
+        self.sent.messages as f64 / self.sent.average_messages
     }
 }
 
 impl Program {
     fn of(traced: &Traced, seconds: f64) -> Option<Self> {
-        let (sent, bytes) = (sums(&traced.matrix), sums(&traced.matrix_bytes));
-        let messages = sent.iter().copied().max().filter(|messages| *messages > 0)?;
-        let (total_messages, total_bytes): (u64, u64) = (sent.iter().sum(), bytes.iter().sum());
+        let sent = Volume::of(traced.matrix.clone(), traced.matrix_bytes.clone(), seconds)?;
         Some(Self {
             processes: traced.processes.clone(),
-            messages,
-            average_messages: total_messages as f64 / sent.len() as f64,
-            bytes: bytes.iter().copied().max().unwrap_or_default(),
-            total_messages,
-            total_bytes,
-            mean_size: total_bytes as f64 / total_messages as f64,
-            interval_us: seconds * 1e6 / messages as f64,
             round_trips: traced.round_trips,
-            // The thesis counts requests and replies: m reads / 2 = t.
-            reads_percent: (200.0 * traced.round_trips as f64 / messages as f64).min(100.0),
-            matrix: traced.matrix.clone(),
-            matrix_bytes: traced.matrix_bytes.clone(),
+            reads_percent: sent.reads_percent(traced.round_trips),
+            sent,
         })
     }
 }
@@ -188,17 +187,13 @@ impl fmt::Display for Program {
             f,
             "{} messages and {} bytes from the busiest of {} processes, one each {:.1} us, {:.0} bytes on average; {} \
              blocking round trips ({:.0} % reads)",
-            self.messages,
-            self.bytes,
+            self.sent.messages,
+            self.sent.bytes,
             self.processes.len(),
-            self.interval_us,
-            self.mean_size,
+            self.sent.interval_us,
+            self.sent.mean_size,
             self.round_trips,
             self.reads_percent
         )
     }
-}
-
-fn sums(table: &[Vec<u64>]) -> Vec<u64> {
-    table.iter().map(|row| row.iter().sum()).collect()
 }

@@ -227,7 +227,7 @@ fn share_of_reads(workload: &WorkloadReport) -> Option<f64> {
     let round_trips = communication.round_trips?;
     Some(match &communication.program {
         Some(program) => program.reads_percent,
-        None => (200.0 * round_trips as f64 / communication.messages as f64).min(100.0),
+        None => communication.sent.reads_percent(round_trips),
     })
 }
 
@@ -240,7 +240,7 @@ fn bulk(workloads: &[WorkloadReport]) -> Finding {
     let mut rows: Vec<(&str, f64, f64)> = turned(workloads, Knob::Bandwidth)
         .filter(|(workload, _)| !workload.per_operation)
         .filter_map(|(workload, report)| {
-            let size = workload.baseline.communication.as_ref()?.mean_size;
+            let size = workload.baseline.communication.as_ref()?.sent.mean_size;
             // Slope per µs/byte, as percent per ns/byte.
             let slope = report.slope.filter(|_| report.responds()).unwrap_or(0.0);
             Some((workload.name.as_str(), size, slope / 10.0))

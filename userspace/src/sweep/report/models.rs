@@ -143,11 +143,13 @@ fn key(knob: perturb_models::loggp::Knob) -> Option<Knob> {
 fn loggp_input(basis: &Basis<'_>, knob: Knob, levels: &[f64]) -> Option<LoggpInput> {
     let counted = basis.communication;
     let declared = &basis.declared;
-    let messages = declared.messages.or(counted.map(|counted| counted.messages))?;
+    let messages = declared
+        .messages
+        .or(counted.map(|counted| counted.sent.messages))?;
     let bytes = declared
         .bytes
         .map(|bytes| bytes as f64)
-        .or(counted.map(|counted| counted.bytes as f64));
+        .or(counted.map(|counted| counted.sent.bytes as f64));
     let base = |knob: Knob| Micros((basis.baseline)(knob));
     let rate = |value: f64| BytesPerSecond(if value > 0.0 { 1e6 / value } else { UNLIMITED });
     let mut vary = Vary::default();
@@ -189,11 +191,11 @@ fn loggp_input(basis: &Basis<'_>, knob: Knob, levels: &[f64]) -> Option<LoggpInp
 /// µs of run time for each µs of the knob, if all messages of all hosts come one after another.
 fn serial(basis: &Basis<'_>, knob: Knob) -> Option<f64> {
     let counted = basis.communication?;
-    let messages = counted.total_messages as f64;
+    let messages = counted.sent.total_messages as f64;
     Some(match knob {
         Knob::Overhead => 2.0 * messages,
         Knob::Gap | Knob::Latency => messages,
-        Knob::Bandwidth => counted.total_bytes as f64,
+        Knob::Bandwidth => counted.sent.total_bytes as f64,
     })
 }
 
@@ -225,15 +227,19 @@ fn response_us(input: &NfsInput, knob: Knob, added: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::communication::Volume;
     use super::*;
 
     #[test]
     fn coefficients_are_the_thesis_s() {
         let communication = Communication {
-            messages: 1000,
-            bytes: 100_000,
-            total_messages: 1500,
-            total_bytes: 150_000,
+            sent: Volume {
+                messages: 1000,
+                bytes: 100_000,
+                total_messages: 1500,
+                total_bytes: 150_000,
+                ..Volume::default()
+            },
             ..Communication::default()
         };
         let basis = Basis {

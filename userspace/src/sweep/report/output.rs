@@ -70,7 +70,7 @@ pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
         if let Some(communication) = &workload.baseline.communication {
             let title = format!("{}: packets from host (row) to host (column)", workload.name);
             let hosts: Vec<String> = (1..=workload.hosts).map(crate::lab::name).collect();
-            let picture = matrix::svg(&title, &hosts, &communication.matrix);
+            let picture = matrix::svg(&title, &hosts, &communication.sent.matrix);
             put(&format!("{}.balance.svg", workload.name), &picture)?;
             page = page.picture(&picture);
             if let Some(program) = &communication.program {
@@ -78,7 +78,7 @@ pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
                     "{}: messages from process (row) to process (column)",
                     workload.name
                 );
-                let picture = matrix::svg(&title, &program.processes, &program.matrix);
+                let picture = matrix::svg(&title, &program.processes, &program.sent.matrix);
                 put(&format!("{}.messages.svg", workload.name), &picture)?;
                 page = page.picture(&picture);
             }
@@ -226,10 +226,10 @@ fn baseline_facts(workload: &WorkloadReport) -> Vec<(&'static str, String)> {
             format!(
                 "busiest host: {} packets, {} bytes, one each {:.1} us; mean packet {:.0} bytes; imbalance {:.2}; longest \
                  queue {:.1} us ({:.1} intervals)",
-                communication.messages,
-                communication.bytes,
-                communication.interval_us,
-                communication.mean_size,
+                communication.sent.messages,
+                communication.sent.bytes,
+                communication.sent.interval_us,
+                communication.sent.mean_size,
                 communication.imbalance(),
                 communication.max_backlog_us,
                 communication.burstiness

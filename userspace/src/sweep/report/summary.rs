@@ -192,7 +192,7 @@ impl WorkloadReport {
         let mean_size = baseline
             .communication
             .as_ref()
-            .map(|communication| communication.mean_size);
+            .map(|communication| communication.sent.mean_size);
         let ranking = answers::Ranking::of(&knobs, mean_size);
         let answers = answers::answers(&knobs, &ranking, &base);
         Self {

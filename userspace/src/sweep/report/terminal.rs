@@ -46,10 +46,10 @@ impl fmt::Display for WorkloadReport {
                 f,
                 "  {} packets and {} bytes from the busiest host, one each {:.1} us; {} bytes on average, imbalance \
                  {:.2}, burstiness {:.1}",
-                communication.messages,
-                communication.bytes,
-                communication.interval_us,
-                communication.mean_size.round(),
+                communication.sent.messages,
+                communication.sent.bytes,
+                communication.sent.interval_us,
+                communication.sent.mean_size.round(),
                 communication.imbalance(),
                 communication.burstiness
             )?;
