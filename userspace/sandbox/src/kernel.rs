@@ -8,6 +8,7 @@
 use std::{
     env,
     ffi::OsString,
+    fs,
     io::{self, PipeReader},
     os::{
         fd::OwnedFd,
@@ -31,6 +32,9 @@ use nix::{
 };
 
 use crate::{Sandbox, SandboxError, Task, error::Context as _, guest::INIT_ARGUMENT};
+
+/// See `shim.rs`.
+const SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libperturb_shim.so"));
 
 /// A running kernel. Dropping it kills all of it.
 #[derive(Debug)]
@@ -61,11 +65,14 @@ impl Kernel {
         let memory_directory = memory_directory(task.memory_mib);
         let scratch = Scratch::new(&memory_directory)?;
 
+        let shim = scratch.0.join("shim.so");
+        fs::write(&shim, SHIM).context("write what is preloaded into its kernel")?;
         let mut command = Command::new(&sandbox.kernel);
         command
             .args(kernel_arguments(task, init, &scratch.0))
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("LD_PRELOAD", &shim)
             // The guest's memory is a file there that has no name any more once the kernel runs.
             .env("TMPDIR", &memory_directory)
             .stdin(OwnedFd::from(guest_line))
@@ -168,7 +175,7 @@ fn memory_directory(memory_mib: u32) -> PathBuf {
     if suits { shared } else { env::temp_dir() }
 }
 
-/// A directory for the kernel's control socket; gone once the guest runs, or on drop.
+/// A directory for the kernel's control socket and the shim; gone once the guest runs, or on drop.
 #[derive(Debug)]
 struct Scratch(PathBuf);
 
@@ -180,7 +187,7 @@ impl Scratch {
     }
 
     fn remove(&self) {
-        match std::fs::remove_dir_all(&self.0) {
+        match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 eprintln!("{} could not be removed: {error}", self.0.display());
             }

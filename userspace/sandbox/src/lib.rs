@@ -15,6 +15,8 @@ mod error;
 mod guest;
 mod host;
 mod kernel;
+#[cfg(test)]
+mod shim;
 mod signals;
 mod terminal;
 mod view;
