@@ -13,6 +13,7 @@ use perturb_common::{
 use crate::{
     account, classify, flows, fold,
     hold::{self, PASS},
+    lead,
     maps::{ATTACHMENTS, CLASSES, CONTROL, NEAR, SETTINGS},
     network, overhead,
     packet::{self, skb},
@@ -97,8 +98,8 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         return PASS;
     };
     // SAFETY: the helper has no preconditions.
-    let now = unsafe { bpf_ktime_get_ns() };
-    let Some(profile) = Profile::in_force(ctx, now) else {
+    let mut now = MonoNanos(unsafe { bpf_ktime_get_ns() });
+    let Some(profile) = Profile::in_force(ctx, now.0) else {
         return PASS;
     };
     let Some(scratch) = Scratch::here() else {
@@ -123,11 +124,10 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         Direction::Egress => profile.settings.overhead_send,
         Direction::Ingress => profile.settings.overhead_receive,
     };
-    let mut arrival = MonoNanos(now);
     if overhead != 0 {
         overhead::burn(overhead, load.segments);
         // SAFETY: the helper has no preconditions.
-        arrival = MonoNanos(unsafe { bpf_ktime_get_ns() });
+        now = MonoNanos(unsafe { bpf_ktime_get_ns() });
     }
     // SAFETY: as above; nothing that is called while it is looked at writes to it.
     let key = unsafe { &(*scratch).key };
@@ -138,8 +138,8 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
     if !attachment.emulates(remote) {
         return PASS;
     }
-    if flows::watched(now) {
-        flows::log(now, class);
+    if flows::watched(now.0) {
+        flows::log(now.0, class);
     }
     let half = profile.half();
     let Some(servers) = fold::path(half, path) else {
@@ -166,11 +166,13 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
             Tag {
                 direction: direction as u32,
                 position: 0,
+                waits: false,
             },
         );
     }
     let job = Job {
-        arrival,
+        now,
+        arrival: lead::arrival(now),
         half,
         class,
         path,

@@ -19,6 +19,7 @@ use crate::{
     account::{self, Served},
     atomic, collide,
     hold::{self, Order},
+    lead,
     maps::{INSTANCES, JITTER, NTH, ORDINALS, PATHS, RING, SERVERS, STATES},
     network,
     scratch::{Job, Scratch, Walk},
@@ -114,6 +115,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
     let tag = Tag {
         direction: direction as u32,
         position,
+        waits: lead::waits(departure, scratch.job.now),
     };
     hold::hold(ctx, attachment, tag, departure, order, walk.copies)
 }

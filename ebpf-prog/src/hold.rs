@@ -250,6 +250,7 @@ pub(crate) fn deliver(ctx: &TcContext, attachment: &Attachment, direction: u32) 
         (*ctx.skb.skb).tc_index = Tag {
             direction,
             position: Tag::DELIVER,
+            waits: false,
         }
         .encode();
         let flags = if direction == 0 {

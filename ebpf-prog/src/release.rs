@@ -4,7 +4,7 @@
 use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
 use perturb_common::{
     abi::{Attachment, Event, NONE, Tag},
-    units::{MonoNanos, Nanos},
+    units::MonoNanos,
 };
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     capture::{Profile, attachment},
     fold,
     hold::{self, Held},
-    packet,
+    lead, packet,
     scratch::{Job, Scratch},
 };
 
@@ -29,7 +29,7 @@ pub(crate) fn release(ctx: &TcContext) -> i32 {
     // SAFETY: the helper has no preconditions.
     let now = MonoNanos(unsafe { bpf_ktime_get_ns() });
     if held.departure.0 != 0 {
-        account::lateness(Nanos(now.0.saturating_sub(held.departure.0)));
+        account::lateness(lead::lateness(&held, now));
     }
     if held.tag.position != Tag::DELIVER
         && let Some(action) = next_leg(ctx, attachment, &held, now)
@@ -63,9 +63,10 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNano
     let arrival = if held.departure.0 != 0 {
         held.departure
     } else {
-        now
+        lead::arrival(now)
     };
     let job = Job {
+        now,
         arrival,
         half,
         class,

@@ -29,7 +29,9 @@ pub(crate) struct Scratch {
 /// What is to be done with it.
 #[repr(C)]
 pub(crate) struct Job {
-    /// When it arrives at the next server.
+    /// The time by the clock.
+    pub(crate) now: MonoNanos,
+    /// When it arrives at the next server, ahead of the clock ([`crate::lead`]) or late.
     pub(crate) arrival: MonoNanos,
     /// The half of the tables that holds its path.
     pub(crate) half: u32,

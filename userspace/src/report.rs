@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use perturb_clock::now;
 use perturb_common::{
     abi::{CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, PacerStat, ServerCounters, lateness_bound},
-    units::{Instant, Ticks},
+    units::{Instant, MonoNanos, Nanos, Ticks},
 };
 use perturb_dataplane::{
     counters::Counters,
@@ -188,6 +188,8 @@ pub struct Lateness {
     pub p99_us: f64,
     /// All, at most this.
     pub max_us: f64,
+    /// By how much departures are moved ahead now, to make up for a timer that fires late (fq pacer).
+    pub lead_us: f64,
 }
 
 impl Report {
@@ -280,7 +282,7 @@ impl Report {
             } else {
                 None
             },
-            lateness: lateness(&counters.lateness),
+            lateness: lateness(&counters.lateness, counters.lead.at(MonoNanos(now()))),
         }))
     }
 }
@@ -322,7 +324,7 @@ fn server_report(
     }
 }
 
-fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize]) -> Option<Lateness> {
+fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize], lead: Nanos) -> Option<Lateness> {
     let total: u64 = histogram.iter().sum();
     if total == 0 {
         return None;
@@ -342,6 +344,7 @@ fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize]) -> Option<Lateness> {
         p50_us: bound(0.5),
         p99_us: bound(0.99),
         max_us: bound(1.0),
+        lead_us: lead.0 as f64 / 1e3,
     })
 }
 

@@ -11,6 +11,7 @@ pub mod collisions;
 pub mod departure;
 pub mod fate;
 pub mod flow;
+pub mod lead;
 pub mod network;
 #[cfg(feature = "alloc")]
 pub mod tables;

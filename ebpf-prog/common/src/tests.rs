@@ -145,8 +145,8 @@ proptest! {
     }
 
     #[test]
-    fn tags_round_trip(direction in 0..2u32, position in 0..32u32) {
-        let tag = Tag { direction, position };
+    fn tags_round_trip(direction in 0..2u32, position in 0..32u32, waits: bool) {
+        let tag = Tag { direction, position, waits };
         prop_assert!(tag.encode() <= u32::from(u16::MAX));
         prop_assert_eq!(Tag::decode(tag.encode()), Some(tag));
     }

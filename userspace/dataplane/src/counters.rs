@@ -1,7 +1,10 @@
 //! Reads the counters.
 
 use aya::maps::{MapError, PerCpuArray, PerCpuValues};
-use perturb_common::abi::{ClassCounters, EVENTS, LATENESS_BUCKETS, MAX_CLASSES, ServerCounters};
+use perturb_common::{
+    abi::{ClassCounters, EVENTS, LATENESS_BUCKETS, MAX_CLASSES, ServerCounters},
+    lead::Lead,
+};
 
 use crate::maps::{Maps, Wire};
 
@@ -16,6 +19,8 @@ pub struct Counters {
     pub servers: Vec<ServerCounters>,
     /// Held packets by lateness ([`LATENESS_BUCKETS`]).
     pub lateness: [u64; LATENESS_BUCKETS as usize],
+    /// How far the emulation is ahead of the clock, to make up for a timer that fires late (fq pacer).
+    pub lead: Lead,
 }
 
 impl Counters {
@@ -33,6 +38,7 @@ impl Counters {
         Ok(Self {
             events,
             lateness,
+            lead: Lead(maps.lead.get(&0, 0)?),
             classes: (0..classes)
                 .map(|index| Ok([class(index)?, class(MAX_CLASSES + index)?]))
                 .collect::<Result<_, MapError>>()?,

@@ -94,6 +94,7 @@ maps! {
     class_counters: "CLASS_COUNTERS" => PerCpuArray<Wire<ClassCounters>>,
     server_counters: "SERVER_COUNTERS" => PerCpuArray<Wire<ServerCounters>>,
     lateness: "LATENESS" => PerCpuArray<u64>,
+    lead: "LEAD" => Array<u64>,
     pacer_stats: "PACER_STATS" => Array<u64>,
 }
 

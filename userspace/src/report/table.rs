@@ -83,8 +83,8 @@ impl fmt::Display for Report {
         if let Some(lateness) = &self.lateness {
             writeln!(
                 f,
-                "  late by at most: {:.1} us (50 %), {:.1} us (99 %), {:.1} us (all)",
-                lateness.p50_us, lateness.p99_us, lateness.max_us
+                "  late by at most: {:.1} us (50 %), {:.1} us (99 %), {:.1} us (all); timer's lateness made up for: {:.1} us",
+                lateness.p50_us, lateness.p99_us, lateness.max_us, lateness.lead_us
             )?;
         }
         Ok(())

@@ -3,7 +3,8 @@
 /// Where a packet's fold stands, carried in `skb->tc_index` from the hold device to the interface.
 ///
 /// ```text
-/// bits 15..6  magic
+/// bits 15..7  magic
+/// bit  6      waits
 /// bit  5      direction
 /// bits 4..0   next position on the path; 31: done, deliver
 /// ```
@@ -13,30 +14,36 @@ pub struct Tag {
     pub direction: u32,
     /// Index of the next server on its path, or [`Tag::DELIVER`].
     pub position: u32,
+    /// Whether it waits for its departure: how late it leaves is then how late the pacer's timer is ([`Lead`]). Lost
+    /// with the user pacer, which does not need it.
+    ///
+    /// [`Lead`]: crate::lead::Lead
+    pub waits: bool,
 }
 
 impl Tag {
     /// The fold is complete.
     pub const DELIVER: u32 = 31;
-    const MAGIC: u32 = 0x2d3;
+    const MAGIC: u32 = 0x169;
 
     /// As a `tc_index`.
     #[inline(always)]
     #[must_use]
     pub const fn encode(self) -> u32 {
-        (Self::MAGIC << 6) | ((self.direction & 1) << 5) | (self.position & 31)
+        (Self::MAGIC << 7) | ((self.waits as u32) << 6) | ((self.direction & 1) << 5) | (self.position & 31)
     }
 
     /// From a `tc_index`; `None` if it is not ours.
     #[inline(always)]
     #[must_use]
     pub const fn decode(tc_index: u32) -> Option<Self> {
-        if tc_index >> 6 != Self::MAGIC {
+        if tc_index >> 7 != Self::MAGIC {
             return None;
         }
         Some(Self {
             direction: (tc_index >> 5) & 1,
             position: tc_index & 31,
+            waits: (tc_index >> 6) & 1 != 0,
         })
     }
 }
@@ -99,6 +106,7 @@ impl Ticket {
             Tag {
                 direction: state >> 5,
                 position: state & 31,
+                waits: false,
             },
         ))
     }

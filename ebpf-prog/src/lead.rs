@@ -1,0 +1,50 @@
+//! The lead of the emulation over the clock, which makes up for the fq pacer's timer ([`perturb_common::lead`]).
+//! With the user pacer nothing is learned, and there is none: its thread sees to that itself.
+
+use aya_ebpf::{macros::map, maps::Array};
+use perturb_common::{
+    lead::{Lead, WAIT},
+    units::{MonoNanos, Nanos},
+};
+
+use crate::hold::Held;
+
+/// One word, a [`Lead`]: of all interfaces, as the servers between them are.
+#[map]
+static LEAD: Array<u64> = Array::with_max_entries(1, 0);
+
+#[inline(always)]
+fn word() -> Option<*mut u64> {
+    LEAD.get_ptr_mut(0)
+}
+
+/// When a packet arrives in the emulation that comes now.
+#[inline(always)]
+pub(crate) fn arrival(now: MonoNanos) -> MonoNanos {
+    // SAFETY: an aligned word of a map value, read at once.
+    let lead = word().map_or(Lead::default(), |word| Lead(unsafe { word.read_volatile() }));
+    MonoNanos(now.0.saturating_sub(lead.at(now).0))
+}
+
+/// Whether a packet that departs then will wait for the pacer's timer.
+#[inline(always)]
+pub(crate) fn waits(departure: MonoNanos, now: MonoNanos) -> bool {
+    departure.0 > now.0 + WAIT.0
+}
+
+/// How late a held packet leaves; if its timer was to let it go, the lead learns from it.
+#[inline(always)]
+pub(crate) fn lateness(held: &Held, now: MonoNanos) -> Nanos {
+    let late = Nanos(now.0.saturating_sub(held.departure.0));
+    let Some(word) = word() else { return late };
+    // SAFETY: an aligned word of a map value, read and written at once. CPUs that race forget a lesson.
+    let lead = Lead(unsafe { word.read_volatile() });
+    if held.tag.waits {
+        let learned = lead.follow(late, now);
+        if learned != lead {
+            // SAFETY: as above.
+            unsafe { word.write_volatile(learned.0) };
+        }
+    }
+    Nanos(late.0.saturating_sub(lead.at(now).0))
+}
