@@ -24,11 +24,13 @@ pub fn delays(bed: &Bed, count: usize, expected: Duration) -> Result<Sample> {
     trace.delays_us()
 }
 
-/// Datagrams far enough apart not to meet each other.
+/// Datagrams far enough apart not to meet each other, and not in step with delays of whole milliseconds: a processor
+/// that sends one while another is to leave would be late with that.
 #[must_use]
 pub fn lone(count: usize, expected: Duration) -> Plan {
     Plan {
         count,
+        interval: Duration::from_micros(2_570),
         patience: expected + Duration::from_millis(300),
         ..Plan::default()
     }
