@@ -339,11 +339,7 @@ impl fmt::Display for Classes {
         ]);
         for line in &self.classes {
             let or_dash = |value: Option<f64>| value.map_or("-".to_owned(), number);
-            let verdict = match line.verdict {
-                Verdict::Right => "ok",
-                Verdict::Wrong => "WRONG",
-                Verdict::Undecided => "undecided",
-            };
+            let verdict = line.verdict.name();
             table.row(vec![
                 line.class.clone(),
                 line.direction.to_owned(),

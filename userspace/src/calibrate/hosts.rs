@@ -11,11 +11,11 @@ use std::{
 use anyhow::{Context as _, bail};
 use perturb_dataplane::{
     ethtool::{self, Offload},
-    programs::{ProcessorTime, Program, count_processor_time},
+    programs::{Pacer, ProcessorTime, Program, count_processor_time},
 };
 
 use crate::{
-    controller::setup::{Pacing, Prepared, Running},
+    controller::setup::{Pacing, Prepared, Running, pacer_name},
     lab::{
         self, INTERFACE, Lab,
         run::{LEASE, emulate},
@@ -98,6 +98,13 @@ impl Hosts {
             self.running = Some(emulate(&self.lab, prepared, pacing, false)?);
         }
         self.renew()
+    }
+
+    /// Whether a thread keeps the time, which wants a processor.
+    #[must_use]
+    pub fn pacer_wants_processor(&self) -> bool {
+        let by_thread = |running: &Running| running.record.pacer == pacer_name(Pacer::User);
+        self.running.as_ref().is_some_and(by_thread)
     }
 
     /// Keeps the emulation in force for another minute.

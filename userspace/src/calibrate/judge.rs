@@ -3,7 +3,9 @@
 //! Model: o adds up along the way, so what a setting adds is observed - control. g and G are those of the slowest stage,
 //! of which the machine's own are others: there max(desired, control) should be observed. L lies between the two: a
 //! departure is an absolute time, so what the way itself takes while a packet is held is hidden, and what it takes
-//! before and after is not; anything from max(desired, control) to desired + control is as it should be. A knob is right
+//! before and after is not; anything from max(desired, control) to desired + control is as it should be. That is said of
+//! the time from the sender's call to the arrival: packets are captured within that call, and what the call does after
+//! that is hidden as well. A knob is right
 //! within 2 % or 30 us, whichever is larger; G, which has no such absolute bound, within 2 %. Another parameter may
 //! change by 5 % of its control or 30 us (30 us in a full frame for G), unless LogGP says that it must:
 //!
@@ -12,6 +14,8 @@
 //! * g and G delay a lone packet, as servers deliver at the end of their service. That is subtracted from L where the
 //!   service can be seen; behind a sender that is slower it cannot.
 //!
+//! Where the control's own g or G is larger than what was asked for, nothing else can be seen: such a setting is *hidden*,
+//! and says nothing for or against the knob.
 //! What is lacking: a verdict where the interval of the observation is wider than the tolerance. The machine is too
 //! busy then, which is said, and does not pass.
 
@@ -59,6 +63,21 @@ pub enum Verdict {
     Wrong,
     /// The interval is wider than the tolerance.
     Undecided,
+    /// The machine's own is seen, as it should be, because it is larger.
+    Hidden,
+}
+
+impl Verdict {
+    /// As the tables have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Right => "ok",
+            Self::Wrong => "WRONG",
+            Self::Undecided => "undecided",
+            Self::Hidden => "hidden",
+        }
+    }
 }
 
 /// Another parameter than the one that was turned.
@@ -88,10 +107,16 @@ pub fn value(observed: &Observed, knob: Knob) -> f64 {
     }
 }
 
-/// What should be observed of the knob that is turned: at least, and at most.
-#[must_use]
-pub fn expected(setting: Setting, control: &Observed) -> (f64, f64) {
-    let own = value(control, setting.knob);
+/// What is seen of the knob that is turned.
+fn seen(knob: Knob, summary: &Summary) -> f64 {
+    match knob {
+        Knob::Latency => summary.send_us.point + summary.observed.latency_us,
+        other => value(&summary.observed, other),
+    }
+}
+
+/// What should be seen of the knob that is turned, whose control is `own`: at least, and at most.
+fn expected(setting: Setting, own: f64) -> (f64, f64) {
     let (slowest, sum) = (setting.desired.max(own), setting.desired + own);
     match setting.knob {
         Knob::Overhead => (sum, sum),
@@ -114,7 +139,7 @@ pub fn tolerance(setting: Setting) -> f64 {
 #[must_use]
 pub fn half_width(knob: Knob, summary: &Summary) -> f64 {
     match knob {
-        Knob::Overhead => f64::midpoint(summary.send_us.half_width(), summary.receive_us.half_width()),
+        Knob::Overhead => summary.overhead_us.half_width(),
         Knob::Gap => summary.spacing_us.half_width(),
         Knob::Latency => summary.transit_us.half_width(),
         Knob::GapPerByte => summary.gap_per_byte_half_ns,
@@ -123,9 +148,10 @@ pub fn half_width(knob: Knob, summary: &Summary) -> f64 {
 
 /// Judges a setting.
 #[must_use]
-pub fn judge(setting: Setting, summary: &Summary, control: &Observed) -> Judgement {
-    let expected = expected(setting, control);
-    let seen = value(&summary.observed, setting.knob);
+pub fn judge(setting: Setting, summary: &Summary, control: &Summary) -> Judgement {
+    let own = seen(setting.knob, control);
+    let expected = expected(setting, own);
+    let seen = seen(setting.knob, summary);
     let error = seen - seen.clamp(expected.0, expected.1);
     let tolerance = tolerance(setting);
     let half_width = half_width(setting.knob, summary);
@@ -135,6 +161,8 @@ pub fn judge(setting: Setting, summary: &Summary, control: &Observed) -> Judgeme
         Verdict::Undecided
     } else if error.abs() > tolerance {
         Verdict::Wrong
+    } else if matches!(setting.knob, Knob::Gap | Knob::GapPerByte) && own > setting.desired + tolerance {
+        Verdict::Hidden
     } else {
         Verdict::Right
     };
@@ -151,8 +179,8 @@ pub fn judge(setting: Setting, summary: &Summary, control: &Observed) -> Judgeme
     }
 }
 
-fn cross(setting: Setting, other: Knob, summary: &Summary, control: &Observed) -> Cross {
-    let own = value(control, other);
+fn cross(setting: Setting, other: Knob, summary: &Summary, control: &Summary) -> Cross {
+    let own = value(&control.observed, other);
     let change = value(&summary.observed, other) - own;
     let absolute = match other {
         Knob::GapPerByte => 1e3 * ABSOLUTE_US / FRAME,
@@ -227,6 +255,7 @@ mod tests {
     fn summary(observed: Observed, half: f64) -> Summary {
         Summary {
             observed,
+            overhead_us: exact(observed.overhead_us, half),
             send_us: exact(observed.overhead_us, half),
             receive_us: exact(observed.overhead_us, half),
             until_read_us: exact(observed.overhead_us, half),
@@ -268,8 +297,18 @@ mod tests {
                     knob,
                     desired: desired * factor,
                 };
-                let seen = with(knob, expected(turned, &CONTROL).0);
-                judge(setting, &summary(seen, 1.0), &CONTROL).verdict
+                // What way() adds to L is the sender's overhead, which is in both.
+                let control = summary(CONTROL, 1.0);
+                let way = expected(turned, seen(knob, &control)).1;
+                let observed = with(
+                    knob,
+                    if knob == Knob::Latency {
+                        way - CONTROL.overhead_us
+                    } else {
+                        way
+                    },
+                );
+                judge(setting, &summary(observed, 1.0), &control).verdict
             };
             assert_eq!(verdict(1.0), Verdict::Right);
             assert_eq!([verdict(0.9), verdict(1.1)], [Verdict::Wrong; 2], "{knob}");
@@ -282,14 +321,15 @@ mod tests {
             knob: Knob::Latency,
             desired: 100.0,
         };
+        // The way takes 48 us in the control.
         let seen = with(Knob::Latency, 175.0);
-        assert_eq!(expected(setting, &CONTROL), (100.0, 140.0));
+        assert_eq!(expected(setting, 48.0), (100.0, 148.0));
         assert_eq!(
-            judge(setting, &summary(seen, 50.0), &CONTROL).verdict,
+            judge(setting, &summary(seen, 50.0), &summary(CONTROL, 1.0)).verdict,
             Verdict::Undecided
         );
         assert_eq!(
-            judge(setting, &summary(seen, 2.0), &CONTROL).verdict,
+            judge(setting, &summary(seen, 2.0), &summary(CONTROL, 1.0)).verdict,
             Verdict::Wrong
         );
     }
@@ -302,13 +342,13 @@ mod tests {
         };
         let mut seen = with(Knob::Overhead, 508.0);
         seen.gap_us = 1_010.0;
-        let judged = judge(setting, &summary(seen, 1.0), &CONTROL);
+        let judged = judge(setting, &summary(seen, 1.0), &summary(CONTROL, 1.0));
         let gap = &judged.cross[0];
         assert!(gap.parameter == Knob::Gap && gap.flagged && gap.reason.is_some());
         // Three times the overhead is not what LogGP says, nor is a latency that moves.
         seen.gap_us = 1_600.0;
         seen.latency_us = 140.0;
-        let judged = judge(setting, &summary(seen, 1.0), &CONTROL);
+        let judged = judge(setting, &summary(seen, 1.0), &summary(CONTROL, 1.0));
         assert!(judged.cross[0].flagged && judged.cross[0].reason.is_none());
         assert!(judged.cross[1].flagged && judged.cross[1].reason.is_none());
         assert!(!judged.cross[2].flagged);

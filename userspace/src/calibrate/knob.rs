@@ -149,7 +149,8 @@ impl Added {
         network.max(2.0 * self.overhead_us * packets)
     }
 
-    /// The profile that adds it, alike in both directions.
+    /// The profile that adds it, alike in both directions. Super-packets are split whatever it adds: the control then
+    /// shows what that takes.
     #[must_use]
     pub fn profile(&self, seed: u64) -> String {
         let ns = |us: f64| (us * 1e3).round() as u64;
@@ -162,7 +163,7 @@ impl Added {
             String::new()
         };
         format!(
-            "version: 1\nname: calibrate\nseed: {seed}\noverhead: {{ send: {o}ns, receive: {o}ns }}\n\
+            "version: 1\nname: calibrate\nseed: {seed}\nsegmentation: exact\noverhead: {{ send: {o}ns, receive: {o}ns }}\n\
              gap: {g}ns\nlatency: {l}ns\n{bandwidth}",
             o = ns(self.overhead_us),
             g = ns(self.gap_us),

@@ -1,6 +1,6 @@
 //! What is measured at one setting: raw samples, and what they say.
 
-use std::time::Duration;
+use std::{thread::available_parallelism, time::Duration};
 
 use anyhow::Context as _;
 use perturb_dataplane::programs::ProcessorTime;
@@ -87,6 +87,9 @@ pub struct Samples {
 pub struct Summary {
     /// The four parameters.
     pub observed: Observed,
+    /// o: half of o_s + o_r; or, where the kernel keeps no account of the latter, and there is one processor that does all
+    /// of both, half of what a packet of a burst takes of it.
+    pub overhead_us: Estimate,
     /// o_s, with its interval.
     pub send_us: Estimate,
     /// o_r, with its interval: processor time, or where the kernel keeps no account of it, by the wall clock.
@@ -166,9 +169,7 @@ impl Samples {
         effort: &Effort,
         clock_ns: u64,
     ) -> anyhow::Result<()> {
-        // Sender, pacer and receiver want a processor each; where they share, polling would delay the others.
-        let polls = std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 2);
-        hosts.there.set_attentive(polls);
+        hosts.there.set_attentive(polls(hosts));
         let measured = (0..BLOCKS).try_for_each(|_| self.block(hosts, added, effort.lone / BLOCKS, clock_ns));
         hosts.there.set_attentive(false);
         measured
@@ -211,8 +212,9 @@ impl Samples {
         let packets = f64::from(segments);
         let spacing = added.spacing_us(packets * wire(payload), packets).max(1.0);
         let burst = (effort.burst_us / spacing).clamp(*BURST.start(), *BURST.end());
-        // The next burst begins when the last has long been served, on a slow machine as well.
-        let interval = 2_000.0 + burst * (1.3 * spacing + 25.0 * packets);
+        // The next burst begins when the last has long been served, and read, on a slow machine as well.
+        let packet_us = if single_processor() { 80.0 } else { 25.0 };
+        let interval = 2_000.0 + burst * (2.0 * spacing + packet_us * packets);
         let train = Train {
             messages: burst as u32 * effort.bursts,
             segments,
@@ -220,7 +222,13 @@ impl Samples {
             burst: burst as u32,
             interval_ns: (interval * 1e3) as u64,
         };
-        let (sent, receipts) = exchange(hosts, &train, added)?;
+        // The receiver works between bursts.
+        hosts
+            .there
+            .set_rest(Duration::from_micros((0.6 * interval) as u64));
+        let exchanged = exchange(hosts, &train, added);
+        hosts.there.set_rest(Duration::ZERO);
+        let (sent, receipts) = exchanged?;
         self.count(&train, receipts.len());
         Ok(train::spacings(&train, &sent, &receipts))
     }
@@ -299,6 +307,14 @@ impl Samples {
         } else {
             interval(self.ingress_ns.iter().map(|ns| ns / 1e3).collect())?
         };
+        let smallest = self.singles.first().map(|(_, spacings)| spacings.as_slice());
+        let smallest = smallest.unwrap_or_default();
+        let both_us = if self.ingress_ns.is_empty() && single_processor() {
+            interval(smallest.iter().map(|spacing| spacing.calls_us).collect())?
+        } else {
+            sum(send_us, receive_us)
+        };
+        let overhead_us = half(both_us);
         let transit_us = of(|passage| passage.transit_us)?;
         let (intercept_us, single_ns) = line(&self.singles)?;
         let (gap_per_byte_ns, seen_at) = if self.messages.is_empty() {
@@ -306,12 +322,10 @@ impl Samples {
         } else {
             (line(&self.messages)?.1, &self.messages)
         };
-        let smallest = self.singles.first().map(|(_, spacings)| spacings.as_slice());
-        let smallest = smallest.unwrap_or_default();
         let service_us = median(&smallest.iter().map(Spacing::service_us).collect::<Vec<_>>()).unwrap_or(0.0);
         let small_us = interval(smallest.iter().map(|spacing| spacing.arrivals_us).collect())?;
         let observed = Observed {
-            overhead_us: f64::midpoint(send_us.point, receive_us.point),
+            overhead_us: overhead_us.point,
             // Where the sender is the slowest stage its interval bounds g, and a line through the sizes is noise.
             gap_us: if service_us > 0.0 {
                 intercept_us
@@ -324,6 +338,7 @@ impl Samples {
         };
         Ok(Summary {
             observed,
+            overhead_us,
             send_us,
             receive_us,
             until_read_us,
@@ -351,6 +366,20 @@ impl Samples {
             gap_per_byte_ns,
         })
     }
+}
+
+/// Whether a receiver is to poll: sender, pacer and receiver want a processor each, or, where the kernel is the pacer and
+/// there is one processor, a receiver that gives way. Between these it would delay the others.
+fn polls(hosts: &Hosts) -> bool {
+    match available_parallelism() {
+        Ok(processors) if processors.get() == 1 => !hosts.pacer_wants_processor(),
+        Ok(processors) => processors.get() > 2,
+        Err(_) => false,
+    }
+}
+
+fn single_processor() -> bool {
+    available_parallelism().is_ok_and(|processors| processors.get() == 1)
 }
 
 /// Sends a train from h1 and waits for what comes of it at h2.
@@ -422,4 +451,23 @@ fn tilt(sizes: &[(f64, Vec<Spacing>)]) -> anyhow::Result<f64> {
 fn interval(values: Vec<f64>) -> anyhow::Result<Estimate> {
     let sample = Sample::new(values).context("too few packets arrived")?;
     Ok(sample.median_interval(CONFIDENCE)?)
+}
+
+/// The sum of two quantities, whose intervals add up at worst.
+fn sum(one: Estimate, other: Estimate) -> Estimate {
+    Estimate {
+        point: one.point + other.point,
+        lower: one.lower + other.lower,
+        upper: one.upper + other.upper,
+        confidence: one.confidence.min(other.confidence),
+    }
+}
+
+fn half(of: Estimate) -> Estimate {
+    Estimate {
+        point: of.point / 2.0,
+        lower: of.lower / 2.0,
+        upper: of.upper / 2.0,
+        ..of
+    }
 }

@@ -22,7 +22,7 @@ pub struct Measured {
     pub desired: f64,
     /// What was observed, the machine's own share included.
     pub observed: Observed,
-    /// Whether the knob is within its tolerance.
+    /// Whether the knob is within its tolerance, or hidden behind the machine's own.
     pub ok: bool,
     /// Why.
     #[serde(flatten)]
@@ -39,7 +39,7 @@ impl Measured {
             knob: setting.knob,
             desired: setting.desired,
             observed: measured.observed,
-            ok: judgement.verdict == Verdict::Right,
+            ok: matches!(judgement.verdict, Verdict::Right | Verdict::Hidden),
             judgement,
             measured,
         }
@@ -176,16 +176,11 @@ pub fn row(setting: &Measured) -> Vec<String> {
             .map_or("", |cross| if cross.reason.is_some() { "*" } else { "!" });
         format!("{}{mark}", number(value(&setting.observed, knob)))
     }));
-    let verdict = match judgement.verdict {
-        Verdict::Right => "ok",
-        Verdict::Wrong => "WRONG",
-        Verdict::Undecided => "undecided",
-    };
     let sign = if judgement.error < 0.0 { "-" } else { "+" };
     cells.extend([
         format!("{sign}{}", number(judgement.error.abs())),
         number(judgement.tolerance),
-        verdict.to_owned(),
+        judgement.verdict.name().to_owned(),
     ]);
     cells
 }
@@ -258,12 +253,20 @@ impl fmt::Display for Calibration {
             Outcome::Pass => "pass",
             Outcome::Fail => "FAIL",
         };
-        let right = self.settings.iter().filter(|setting| setting.ok).count();
-        writeln!(
+        let count = |wanted| {
+            let verdicts = self.settings.iter().map(|setting| setting.judgement.verdict);
+            verdicts.filter(|verdict| *verdict == wanted).count()
+        };
+        write!(
             f,
-            "{verdict}: {right} of {} settings within their tolerance, in {:.0} s",
-            self.settings.len(),
-            self.elapsed_s
-        )
+            "{verdict}: {} of {} settings within their tolerance",
+            count(Verdict::Right),
+            self.settings.len()
+        )?;
+        if count(Verdict::Hidden) > 0 {
+            let hidden = count(Verdict::Hidden);
+            write!(f, ", {hidden} hidden: this machine itself is slower (control)")?;
+        }
+        writeln!(f, ", in {:.0} s", self.elapsed_s)
     }
 }

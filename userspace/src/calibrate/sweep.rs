@@ -154,7 +154,7 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
     let control_summary = control.summary()?;
     let measured = |(setting, seen): &(Setting, Samples)| -> anyhow::Result<Measured> {
         let summary = seen.summary()?;
-        let judgement = judge::judge(*setting, &summary, &control_summary.observed);
+        let judgement = judge::judge(*setting, &summary, &control_summary);
         Ok(Measured::new(*setting, summary, judgement))
     };
     let settings = samples.iter().map(measured).collect::<anyhow::Result<_>>()?;

@@ -51,16 +51,30 @@ fn rounds(count: u64) {
     }
 }
 
-/// Asks for real-time priority for the calling thread, below none of perturb's own: other programs then do not delay a
-/// measurement. A thread without that right measures the same with more noise.
-pub fn ask_for_priority() {
-    let parameter = libc::sched_param { sched_priority: 1 };
-    // SAFETY: `parameter` outlives the call; 0 is the calling thread.
-    unsafe {
-        libc::sched_setscheduler(
-            0,
-            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
-            &raw const parameter,
-        );
+/// Whom the scheduler prefers to a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Nobody but perturb's own pacer: other programs then do not delay a measurement. A thread without the right to it
+    /// is as any other, and measures the same with more noise.
+    RealTime,
+    /// Everybody.
+    Idle,
+}
+
+/// Sets the calling thread's priority.
+pub fn set_priority(priority: Priority) {
+    let set = |policy, sched_priority| {
+        let parameter = libc::sched_param { sched_priority };
+        // SAFETY: `parameter` outlives the call; 0 is the calling thread.
+        unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const parameter) == 0 }
+    };
+    match priority {
+        Priority::RealTime if set(libc::SCHED_FIFO, 1) => {}
+        Priority::RealTime => {
+            set(libc::SCHED_OTHER, 0);
+        }
+        Priority::Idle => {
+            set(libc::SCHED_IDLE, 0);
+        }
     }
 }

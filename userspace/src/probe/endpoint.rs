@@ -9,7 +9,7 @@ use std::{
     net::{SocketAddr, UdpSocket},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 mod raw;
 
 use super::{
-    clock,
+    clock::{self, Priority},
     message::{HEADER, Kind, Message},
 };
 
@@ -28,6 +28,8 @@ use super::{
 const LOOK: Duration = Duration::from_millis(50);
 /// How long before the first datagram of a train: time to sleep until it is due.
 const LEAD: u64 = 1_000_000;
+/// Messages handed to the kernel by one call, at most.
+pub const PER_CALL: u32 = 64;
 /// Trains remembered whose receipts nobody took.
 const MAX_TRAINS: usize = 256;
 
@@ -40,7 +42,7 @@ pub struct Train {
     pub segments: u32,
     /// UDP payload of each datagram, bytes; at least [`HEADER`].
     pub payload: usize,
-    /// How many messages leave together.
+    /// How many messages leave together, handed to the kernel by one call if they are at most [`PER_CALL`].
     pub burst: u32,
     /// From the start of a burst to the start of the next.
     pub interval_ns: u64,
@@ -61,7 +63,7 @@ impl Train {
     }
 }
 
-/// When a message was sent, by the sender's clock.
+/// When a message was sent, by the sender's clock. The time of a call that sends several is divided among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     /// Before the system call, ns.
@@ -97,6 +99,7 @@ pub struct RoundTrip {
 struct Shared {
     stop: AtomicBool,
     attentive: AtomicBool,
+    rest_ns: AtomicU64,
     trains: AtomicU32,
     receipts: Mutex<BTreeMap<u32, Vec<Receipt>>>,
     arrived: Condvar,
@@ -124,6 +127,7 @@ impl Endpoint {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             attentive: AtomicBool::new(false),
+            rest_ns: AtomicU64::new(0),
             // Trains of an earlier process at the same port must not be taken for ours.
             trains: AtomicU32::new((clock::now() >> 10) as u32),
             receipts: Mutex::default(),
@@ -131,7 +135,7 @@ impl Endpoint {
         });
         let (reader, theirs) = (socket.try_clone()?, Arc::clone(&shared));
         let thread = thread::Builder::new().name("probe".into()).spawn(move || {
-            clock::ask_for_priority();
+            clock::set_priority(Priority::RealTime);
             receive(&reader, &theirs);
         })?;
         Ok(Self {
@@ -152,6 +156,14 @@ impl Endpoint {
         self.shared.attentive.store(attentive, Ordering::Relaxed);
     }
 
+    /// How long the receiving thread rests before it looks what else has come. While it rests, datagrams wait in the
+    /// socket with the kernel's stamps, and a sender on the same processor is not interrupted for each.
+    pub fn set_rest(&self, rest: Duration) {
+        self.shared
+            .rest_ns
+            .store(rest.as_nanos() as u64, Ordering::Relaxed);
+    }
+
     /// A number for a train from here.
     #[must_use]
     pub fn number(&self) -> u32 {
@@ -160,19 +172,29 @@ impl Endpoint {
 
     /// Sends a train; returns when the last message has been handed to the kernel.
     pub fn send(&self, to: SocketAddr, number: u32, train: &Train) -> io::Result<Vec<Sent>> {
-        let mut buffer = vec![0; train.payload.max(HEADER) * train.segments as usize];
-        let payload = buffer.len() / train.segments as usize;
+        let payload = train.payload.max(HEADER);
+        let message = payload * train.segments as usize;
+        let together = train.burst.clamp(1, PER_CALL);
+        let mut buffer = vec![0; message * together.min(train.messages) as usize];
         let mut sent = Vec::with_capacity(train.messages as usize);
         let mut due = clock::now() + LEAD;
-        for message in 0..train.messages {
-            for (datagram, segment) in buffer.chunks_exact_mut(payload).zip(0..) {
-                header(Kind::Train, number, message * train.segments + segment, 0).write(datagram);
+        let mut next = 0;
+        while next < train.messages {
+            let place = next % train.burst.max(1);
+            let count = together
+                .min(train.burst.max(1) - place)
+                .min(train.messages - next);
+            let data = &mut buffer[..message * count as usize];
+            for (datagram, segment) in data.chunks_exact_mut(payload).zip(0..) {
+                header(Kind::Train, number, next * train.segments + segment, 0).write(datagram);
             }
-            if message % train.burst == 0 {
+            if place == 0 {
                 clock::sleep_until(due);
                 due += train.interval_ns;
             }
-            sent.push(raw::send(&self.socket, &to, &buffer, payload)?);
+            let call = raw::send(&self.socket, &to, data, (message, payload))?;
+            sent.extend(shares(call, count));
+            next += count;
         }
         Ok(sent)
     }
@@ -207,7 +229,7 @@ impl Endpoint {
             let last = number + 1 == messages;
             let kind = if last { Kind::Request } else { Kind::Train };
             header(kind, train, number, answer).write(&mut buffer);
-            let times = raw::send(&self.socket, &to, &buffer, buffer.len())?;
+            let times = raw::send(&self.socket, &to, &buffer, (buffer.len(), buffer.len()))?;
             sent.push(times);
             if !last && delay_ns > 0 {
                 clock::spin_until(times.returned + delay_ns);
@@ -242,7 +264,7 @@ impl Endpoint {
                 return Ok(None);
             }
             header(Kind::Request, train, number, answer).write(&mut buffer);
-            end = raw::send(&self.socket, &to, &buffer, buffer.len())?.returned;
+            end = raw::send(&self.socket, &to, &buffer, (buffer.len(), buffer.len()))?.returned;
             if delay_ns > 0 {
                 work.compute(delay_ns);
                 end = clock::now();
@@ -286,45 +308,98 @@ fn header(kind: Kind, train: u32, number: u32, answer: u16) -> Message {
     }
 }
 
+/// What each of the messages has of a call that sent them all.
+fn shares(call: Sent, count: u32) -> impl Iterator<Item = Sent> {
+    let at = move |place: u32| call.at + (call.returned - call.at) * u64::from(place) / u64::from(count);
+    (0..count).map(move |place| Sent {
+        at: at(place),
+        returned: at(place + 1),
+    })
+}
+
 /// The receiving thread.
 fn receive(socket: &UdpSocket, shared: &Shared) {
-    let mut buffer = vec![0; 64 << 10];
+    let mut receiver = raw::Receiver::new();
+    let mut answer = vec![0; 64 << 10];
+    let shares_processor = thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
+    let mut attentive = false;
     while !shared.stop.load(Ordering::Relaxed) {
+        if shared.attentive.load(Ordering::Relaxed) != attentive {
+            attentive = !attentive;
+            if shares_processor {
+                // Who polls takes a sender's only processor, but for a sender that may take it back.
+                clock::set_priority(if attentive {
+                    Priority::Idle
+                } else {
+                    Priority::RealTime
+                });
+            }
+        }
         // A time-out, or an ICMP error that an answer brought about: there is nothing to note.
-        let waits = !shared.attentive.load(Ordering::Relaxed);
-        let Ok(datagram) = raw::receive(socket, &mut buffer, waits) else {
+        let Ok(datagrams) = receiver.receive(socket, !attentive) else {
             continue;
         };
-        let Some(message) = Message::read(&buffer[..datagram.length]) else {
+        note(shared, socket, &receiver, &datagrams, &mut answer);
+        let rest = shared.rest_ns.load(Ordering::Relaxed);
+        if rest > 0 {
+            clock::sleep_until(clock::now() + rest);
+            while let Ok(datagrams) = receiver.receive(socket, false) {
+                note(shared, socket, &receiver, &datagrams, &mut answer);
+            }
+        }
+    }
+}
+
+/// Answers the requests among what came, and notes all of it.
+fn note(
+    shared: &Shared,
+    socket: &UdpSocket,
+    receiver: &raw::Receiver,
+    datagrams: &[raw::Datagram],
+    answer: &mut [u8],
+) {
+    let mut noted = Vec::with_capacity(datagrams.len());
+    for datagram in datagrams {
+        let Some(message) = Message::read(receiver.payload(datagram)) else {
             continue;
         };
-        let mut turnaround = message.turnaround;
-        if message.kind == Kind::Request {
-            let length = usize::from(message.answer).clamp(HEADER, buffer.len());
-            let answer = Message {
-                kind: Kind::Answer,
-                arrival: datagram.arrival,
-                turnaround: clock::now().saturating_sub(datagram.arrival),
-                ..message
-            };
-            answer.write(&mut buffer);
-            // An answer that cannot be sent is one that does not come.
-            let _ = raw::answer(socket, &datagram, &buffer[..length]);
-            turnaround = clock::now().saturating_sub(datagram.arrival);
-        }
-        let mut receipts = shared.receipts();
-        while receipts.len() > MAX_TRAINS {
-            receipts.pop_first();
-        }
-        receipts.entry(message.train).or_default().push(Receipt {
+        let turnaround = if message.kind == Kind::Request {
+            reply(socket, datagram, &message, answer)
+        } else {
+            message.turnaround
+        };
+        let receipt = Receipt {
             number: message.number,
             arrival: datagram.arrival,
             read: datagram.read,
             turnaround,
-        });
-        drop(receipts);
-        shared.arrived.notify_all();
+        };
+        noted.push((message.train, receipt));
     }
+    let mut receipts = shared.receipts();
+    while receipts.len() > MAX_TRAINS {
+        receipts.pop_first();
+    }
+    for (train, receipt) in noted {
+        receipts.entry(train).or_default().push(receipt);
+    }
+    drop(receipts);
+    shared.arrived.notify_all();
+}
+
+/// Answers a request; how long that took since it arrived, ns.
+fn reply(socket: &UdpSocket, request: &raw::Datagram, message: &Message, buffer: &mut [u8]) -> u64 {
+    let length = usize::from(message.answer).clamp(HEADER, buffer.len());
+    let answer = Message {
+        kind: Kind::Answer,
+        arrival: request.arrival,
+        turnaround: clock::now().saturating_sub(request.arrival),
+        ..*message
+    };
+    answer.write(buffer);
+    // An answer that cannot be sent is one that does not come.
+    let _ = raw::answer(socket, request, &buffer[..length]);
+    clock::now().saturating_sub(request.arrival)
 }
 
 #[cfg(test)]

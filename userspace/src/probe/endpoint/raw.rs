@@ -1,13 +1,14 @@
-//! The system calls of an endpoint: sending a message of several datagrams at once (UDP_SEGMENT, since 4.18), and
-//! receiving with the kernel's stamp (SO_TIMESTAMPNS).
+//! The system calls of an endpoint: sending a burst of messages, of several datagrams each (UDP_SEGMENT, since 4.18), by
+//! one call, and receiving many with the kernel's stamps (SO_TIMESTAMPNS).
 //!
 //! The kernel stamps by CLOCK_REALTIME; the age of a stamp is the same by either clock, so it is converted by its age.
 
 use std::{
     io,
-    mem::{MaybeUninit, zeroed},
+    mem::zeroed,
     net::{SocketAddr, UdpSocket},
     os::fd::AsRawFd as _,
+    ptr::null_mut,
 };
 
 use nix::sys::socket::{SockaddrLike as _, SockaddrStorage, setsockopt, sockopt};
@@ -20,7 +21,8 @@ const BUFFER: usize = 32 << 20;
 
 /// A datagram that came.
 pub(super) struct Datagram {
-    /// Bytes of payload.
+    /// Where its payload is in the [`Receiver`], and how many bytes of it there are.
+    pub(super) place: usize,
     pub(super) length: usize,
     /// The kernel's stamp, CLOCK_MONOTONIC ns.
     pub(super) arrival: u64,
@@ -42,46 +44,78 @@ pub(super) fn prepare(socket: &UdpSocket) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a message that the kernel cuts into datagrams of `payload` bytes.
-pub(super) fn send(socket: &UdpSocket, to: &SocketAddr, data: &[u8], payload: usize) -> io::Result<Sent> {
+/// Sends messages of `message` bytes each, which the kernel cuts into datagrams of `payload` bytes; all by one system
+/// call, so that calls are not what spaces them.
+pub(super) fn send(
+    socket: &UdpSocket,
+    to: &SocketAddr,
+    data: &[u8],
+    (message, payload): (usize, usize),
+) -> io::Result<Sent> {
     let address = SockaddrStorage::from(*to);
-    let mut control = [0_u64; 4];
-    let mut vector = libc::iovec {
-        iov_base: data.as_ptr().cast_mut().cast(),
-        iov_len: data.len(),
-    };
-    // SAFETY: all zeros is a valid message header.
-    let mut message: libc::msghdr = unsafe { zeroed() };
-    message.msg_name = address.as_ptr().cast_mut().cast();
-    message.msg_namelen = address.len();
-    message.msg_iov = &raw mut vector;
-    message.msg_iovlen = 1;
-    if payload < data.len() {
-        message.msg_control = control.as_mut_ptr().cast();
-        // SAFETY: the macros compute lengths; the control buffer has room for one u16, and outlives the call.
-        unsafe {
-            message.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as usize;
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_UDP;
-            (*header).cmsg_type = libc::UDP_SEGMENT;
-            (*header).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as usize;
-            libc::CMSG_DATA(header)
-                .cast::<u16>()
-                .write_unaligned(payload as u16);
-        }
-    }
+    let mut control = SegmentSize::new(payload);
+    let mut vectors: Vec<libc::iovec> = data
+        .chunks_exact(message)
+        .map(|message| libc::iovec {
+            iov_base: message.as_ptr().cast_mut().cast(),
+            iov_len: message.len(),
+        })
+        .collect();
+    let mut messages: Vec<libc::mmsghdr> = vectors
+        .iter_mut()
+        .map(|vector| {
+            // SAFETY: all zeros is a valid message header.
+            let mut header: libc::mmsghdr = unsafe { zeroed() };
+            header.msg_hdr.msg_name = address.as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_namelen = address.len();
+            header.msg_hdr.msg_iov = vector;
+            header.msg_hdr.msg_iovlen = 1;
+            if payload < message {
+                header.msg_hdr.msg_control = (&raw mut control).cast();
+                header.msg_hdr.msg_controllen = size_of_val(&control);
+            }
+            header
+        })
+        .collect();
+    let mut rest = messages.as_mut_slice();
     let at = clock::now();
-    // SAFETY: the header points to an address, data and control that outlive the call, which reads them only.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
+    while !rest.is_empty() {
+        let (first, count) = (rest.as_mut_ptr(), rest.len() as u32);
+        // SAFETY: the headers point to an address, data and control that outlive the call.
+        let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), first, count, 0) };
+        let gone = match usize::try_from(sent) {
+            Ok(sent) => sent,
+            // A full queue of a device is a loss, and is counted as one.
+            Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS) => 1,
+            Err(_) => return Err(io::Error::last_os_error()),
+        };
+        rest = &mut rest[gone..];
+    }
     let returned = clock::now();
-    if sent < 0 {
-        let error = io::Error::last_os_error();
-        // A full queue of a device is a loss, and is counted as one.
-        if error.raw_os_error() != Some(libc::ENOBUFS) {
-            return Err(error);
+    Ok(Sent { at, returned })
+}
+
+/// The control message that has the kernel cut a message (UDP_SEGMENT).
+#[repr(C)]
+struct SegmentSize {
+    header: libc::cmsghdr,
+    size: u16,
+    padding: [u16; 3],
+}
+
+impl SegmentSize {
+    fn new(payload: usize) -> Self {
+        // SAFETY: all zeros is a valid header; on targets where it has padding there is no other way to make one.
+        let mut header: libc::cmsghdr = unsafe { zeroed() };
+        header.cmsg_level = libc::SOL_UDP;
+        header.cmsg_type = libc::UDP_SEGMENT;
+        header.cmsg_len = size_of::<libc::cmsghdr>() + size_of::<u16>();
+        Self {
+            header,
+            size: payload as u16,
+            padding: [0; 3],
         }
     }
-    Ok(Sent { at, returned })
 }
 
 /// Sends an answer to where a datagram came from.
@@ -104,37 +138,83 @@ pub(super) fn answer(socket: &UdpSocket, to: &Datagram, data: &[u8]) -> io::Resu
     }
 }
 
-/// Receives a datagram; `waits` for it, or returns at once if there is none.
-pub(super) fn receive(socket: &UdpSocket, buffer: &mut [u8], waits: bool) -> io::Result<Datagram> {
-    let mut control = [MaybeUninit::<u64>::uninit(); 16];
-    // SAFETY: all zeros is a valid address and a valid message header.
-    let (mut source, mut message): (libc::sockaddr_storage, libc::msghdr) = unsafe { (zeroed(), zeroed()) };
-    let mut vector = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
-    message.msg_name = (&raw mut source).cast();
-    message.msg_namelen = size_of_val(&source) as u32;
-    message.msg_iov = &raw mut vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control);
-    let flags = if waits { 0 } else { libc::MSG_DONTWAIT };
-    // SAFETY: the header points to buffers that outlive the call.
-    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
-    let (read, wall) = (clock::now(), clock::wall());
-    if length < 0 {
-        return Err(io::Error::last_os_error());
+/// Datagrams received by one system call at most.
+pub(super) const BATCH: usize = 32;
+/// The largest datagram, and room for its control messages.
+const LARGEST: usize = 64 << 10;
+type Control = [u64; 16];
+
+/// Memory to receive into.
+pub(super) struct Receiver {
+    payloads: Vec<u8>,
+    controls: Vec<Control>,
+    sources: Vec<libc::sockaddr_storage>,
+}
+
+impl Receiver {
+    pub(super) fn new() -> Self {
+        Self {
+            payloads: vec![0; BATCH * LARGEST],
+            controls: vec![Control::default(); BATCH],
+            // SAFETY: all zeros is a valid address.
+            sources: vec![unsafe { zeroed() }; BATCH],
+        }
     }
-    // SAFETY: the kernel filled in the control messages of this header.
-    let stamp = unsafe { stamp(&message) };
-    Ok(Datagram {
-        length: length.unsigned_abs(),
-        arrival: stamp.map_or(read, |stamp| read.saturating_sub(wall.saturating_sub(stamp))),
-        read,
-        source,
-        source_length: message.msg_namelen,
-    })
+
+    /// The payload of one that was received last.
+    pub(super) fn payload(&self, datagram: &Datagram) -> &[u8] {
+        &self.payloads[datagram.place..][..datagram.length]
+    }
+
+    /// Receives what has come, some datagrams at most; `waits` for the first, or fails at once if there is none.
+    pub(super) fn receive(&mut self, socket: &UdpSocket, waits: bool) -> io::Result<Vec<Datagram>> {
+        let mut vectors: Vec<libc::iovec> = self
+            .payloads
+            .chunks_exact_mut(LARGEST)
+            .map(|payload| libc::iovec {
+                iov_base: payload.as_mut_ptr().cast(),
+                iov_len: LARGEST,
+            })
+            .collect();
+        let places = vectors.iter_mut().zip(&mut self.controls).zip(&mut self.sources);
+        let mut messages: Vec<libc::mmsghdr> = places
+            .map(|((vector, control), source)| {
+                // SAFETY: all zeros is a valid message header.
+                let mut header: libc::mmsghdr = unsafe { zeroed() };
+                header.msg_hdr.msg_name = (&raw mut *source).cast();
+                header.msg_hdr.msg_namelen = size_of_val(source) as u32;
+                header.msg_hdr.msg_iov = vector;
+                header.msg_hdr.msg_iovlen = 1;
+                header.msg_hdr.msg_control = (&raw mut *control).cast();
+                header.msg_hdr.msg_controllen = size_of_val(control);
+                header
+            })
+            .collect();
+        let flags = if waits {
+            libc::MSG_WAITFORONE
+        } else {
+            libc::MSG_DONTWAIT
+        };
+        let (first, room) = (messages.as_mut_ptr(), messages.len() as u32);
+        // SAFETY: the headers point to buffers that outlive the call.
+        let count = unsafe { libc::recvmmsg(socket.as_raw_fd(), first, room, flags, null_mut()) };
+        let (read, wall) = (clock::now(), clock::wall());
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        let datagram = |(place, (header, source)): (usize, (&libc::mmsghdr, &libc::sockaddr_storage))| {
+            // SAFETY: the kernel filled in the control messages of this header.
+            let stamp = unsafe { stamp(&header.msg_hdr) };
+            Datagram {
+                place: place * LARGEST,
+                length: header.msg_len as usize,
+                arrival: stamp.map_or(read, |stamp| read.saturating_sub(wall.saturating_sub(stamp))),
+                read,
+                source: *source,
+                source_length: header.msg_hdr.msg_namelen,
+            }
+        };
+        let came = messages.iter().zip(&self.sources).take(count).enumerate();
+        Ok(came.map(datagram).collect())
+    }
 }
 
 /// The kernel's stamp, CLOCK_REALTIME ns.
