@@ -7,7 +7,7 @@ use perturb_common::{
     units::{MonoNanos, Nanos},
 };
 
-use crate::hold::Held;
+use crate::{atomic, hold::Held};
 
 /// One word, a [`Lead`]: of all interfaces, as the servers between them are.
 #[map]
@@ -21,8 +21,8 @@ fn word() -> Option<*mut u64> {
 /// When a packet arrives in the emulation that comes now.
 #[inline(always)]
 pub(crate) fn arrival(now: MonoNanos) -> MonoNanos {
-    // SAFETY: an aligned word of a map value, read at once.
-    let lead = word().map_or(Lead::default(), |word| Lead(unsafe { word.read_volatile() }));
+    // SAFETY: an aligned word of a map value.
+    let lead = word().map_or(Lead::default(), |word| Lead(unsafe { atomic::load(word) }));
     MonoNanos(now.0.saturating_sub(lead.at(now).0))
 }
 
@@ -32,18 +32,20 @@ pub(crate) fn waits(departure: MonoNanos, now: MonoNanos) -> bool {
     departure.0 > now.0 + WAIT.0
 }
 
-/// How late a held packet leaves; if its timer was to let it go, the lead learns from it.
+/// How late a held packet leaves, by the lead of now, early counting as not late; if a timer was to let it go, the lead
+/// learns from it.
 #[inline(always)]
 pub(crate) fn lateness(held: &Held, now: MonoNanos) -> Nanos {
     let late = Nanos(now.0.saturating_sub(held.departure.0));
     let Some(word) = word() else { return late };
-    // SAFETY: an aligned word of a map value, read and written at once. CPUs that race forget a lesson.
-    let lead = Lead(unsafe { word.read_volatile() });
+    // SAFETY: an aligned word of a map value.
+    let lead = Lead(unsafe { atomic::load(word) });
     if held.tag.waits {
         let learned = lead.follow(late, now);
         if learned != lead {
+            // Of CPUs that race one teaches: a stale lesson must not undo a fresh one.
             // SAFETY: as above.
-            unsafe { word.write_volatile(learned.0) };
+            unsafe { atomic::compare_exchange(word, lead.0, learned.0) };
         }
     }
     Nanos(late.0.saturating_sub(lead.at(now).0))

@@ -179,7 +179,7 @@ pub struct Events {
     pub unlogged: u64,
 }
 
-/// Quantiles of lateness.
+/// Quantiles of lateness, by the lead at the time of leaving; packets that left early count as not late.
 #[derive(Debug, Serialize)]
 pub struct Lateness {
     /// Median, at most this.

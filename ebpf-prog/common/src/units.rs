@@ -69,7 +69,7 @@ impl Ticks {
 }
 
 impl Instant {
-    /// The same instant in whole nanoseconds, rounded up: a packet never leaves early.
+    /// The same instant in whole nanoseconds, rounded up: rounding never makes a packet leave early.
     #[inline(always)]
     #[must_use]
     pub const fn ceil_nanos(self) -> MonoNanos {

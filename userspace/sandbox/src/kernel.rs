@@ -65,20 +65,24 @@ impl Kernel {
         let memory_directory = memory_directory(task.memory_mib);
         let scratch = Scratch::new(&memory_directory)?;
 
-        let shim = scratch.0.join("shim.so");
-        fs::write(&shim, SHIM).context("write what is preloaded into its kernel")?;
+        fs::write(scratch.0.join("shim.so"), SHIM).context("write what is preloaded into its kernel")?;
         let mut command = Command::new(&sandbox.kernel);
         command
             .args(kernel_arguments(task, init, &scratch.0))
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("LD_PRELOAD", &shim)
+            // By a relative name: an absolute one may have blanks and colons, at which the list would be split.
+            .current_dir(&scratch.0)
             // The guest's memory is a file there that has no name any more once the kernel runs.
             .env("TMPDIR", &memory_directory)
             .stdin(OwnedFd::from(guest_line))
             .stdout(guest_console)
             .stderr(also_console)
             .process_group(0);
+        // Linked with the C library of this program, which must be linux.uml's, too.
+        if cfg!(target_env = "gnu") {
+            command.env("LD_PRELOAD", "./shim.so");
+        }
         // SAFETY: setrlimit is async-signal-safe and touches nothing of the parent's.
         unsafe {
             // A panicking user-mode kernel aborts; its core would be the guest's whole memory.

@@ -16,10 +16,10 @@ use std::{
 };
 
 const SYS_PTRACE: c_long = 101;
-const GETREGSET: c_long = 0x4204;
-const SETREGSET: c_long = 0x4205;
+const GETREGSET: c_int = 0x4204;
+const SETREGSET: c_int = 0x4205;
 /// The x86 extended state (`NT_X86_XSTATE`).
-const XSTATE: usize = 0x202;
+const XSTATE: c_int = 0x202;
 /// The next definition in the order of search.
 const NEXT: *mut c_void = -1_isize as *mut c_void;
 /// More than any processor has today.
@@ -30,7 +30,7 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
 }
 
-type Ptrace = unsafe extern "C" fn(c_long, c_int, *mut c_void, *mut c_void) -> c_long;
+type Ptrace = unsafe extern "C" fn(c_int, c_int, *mut c_void, *mut c_void) -> c_long;
 
 /// `struct iovec`.
 #[repr(C)]
@@ -43,7 +43,7 @@ struct Buffer {
 static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// Bytes that this machine's processor has; 0 as long as nobody has asked.
 static WHOLE: AtomicUsize = AtomicUsize::new(0);
-/// Zeros behind what was last set. The kernel has one thread that sets registers.
+/// Where a short state is filled up. The kernel has one thread that sets registers.
 static mut STATE: [u8; LARGEST] = [0; LARGEST];
 
 /// `ptrace(2)`, which takes extended states that are too short.
@@ -52,12 +52,13 @@ static mut STATE: [u8; LARGEST] = [0; LARGEST];
 /// As the C library's; one thread at a time.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn ptrace(
-    request: c_long,
+    request: c_int,
     process: c_int,
     address: *mut c_void,
     data: *mut c_void,
 ) -> c_long {
-    if request == SETREGSET && address as usize == XSTATE {
+    // The C library passes both as int.
+    if request == SETREGSET && address as usize as c_int == XSTATE {
         // SAFETY: the caller's; `data` points to an iovec for this request.
         return unsafe { set_state(process, &*data.cast::<Buffer>()) };
     }
@@ -72,6 +73,21 @@ pub(crate) unsafe extern "C" fn ptrace(
 }
 
 /// # Safety
+/// `state` must describe memory that may be written (GETREGSET) or read.
+unsafe fn direct(request: c_int, process: c_int, state: *mut Buffer) -> c_long {
+    // SAFETY: the caller's.
+    unsafe {
+        syscall(
+            SYS_PTRACE,
+            c_long::from(request),
+            c_long::from(process),
+            c_long::from(XSTATE),
+            state,
+        )
+    }
+}
+
+/// # Safety
 /// `state` must lie in memory that may be read; one thread at a time.
 unsafe fn set_state(process: c_int, state: &Buffer) -> c_long {
     let place = (&raw mut STATE).cast::<u8>();
@@ -83,11 +99,10 @@ unsafe fn set_state(process: c_int, state: &Buffer) -> c_long {
                 base: place,
                 length: LARGEST,
             };
-            if syscall(SYS_PTRACE, GETREGSET, process as c_long, XSTATE, &raw mut all) != 0 {
+            if direct(GETREGSET, process, &raw mut all) != 0 {
                 return -1;
             }
             whole = all.length;
-            place.write_bytes(0, LARGEST);
             WHOLE.store(whole, Ordering::Relaxed);
         }
         let mut given = Buffer {
@@ -96,12 +111,13 @@ unsafe fn set_state(process: c_int, state: &Buffer) -> c_long {
         };
         if state.length < whole {
             copy_nonoverlapping(state.base, place, state.length);
+            place.add(state.length).write_bytes(0, whole - state.length);
             given = Buffer {
                 base: place,
                 length: whole,
             };
         }
-        syscall(SYS_PTRACE, SETREGSET, process as c_long, XSTATE, &raw mut given)
+        direct(SETREGSET, process, &raw mut given)
     }
 }
 

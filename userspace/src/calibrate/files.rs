@@ -6,7 +6,6 @@ use anyhow::Context as _;
 use perturb_stats::chart::{Axis, Chart, ChartError, Kind, Series, Stroke};
 
 use super::{
-    judge::value,
     knob::Knob,
     measurement::Samples,
     report::{COLUMNS, Calibration, Measured, Outcome, control_row, reasons, row},
@@ -167,7 +166,7 @@ fn knob_chart(knob: Knob, settings: &[&Measured]) -> Chart {
         .stroke(Stroke::Dashed)
         .without_markers(),
     )
-    .series(Series::new("observed", points(&|setting| value(&setting.observed, knob))).stroke(Stroke::None))
+    .series(Series::new("observed", points(&|setting| setting.judgement.seen)).stroke(Stroke::None))
 }
 
 fn signature_part(page: Page, signature: &Signature) -> Result<Page, ChartError> {

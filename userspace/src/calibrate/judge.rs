@@ -39,7 +39,9 @@ const FRAME: f64 = 1514.0;
 /// The judgement of a setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judgement {
-    /// What should have been observed of the knob, at least and at most, the control taken into account.
+    /// What is judged: the knob's value; of L, o_s + L, the way from the sender's call on.
+    pub seen: f64,
+    /// What should have been seen, at least and at most, the control taken into account.
     pub expected: (f64, f64),
     /// How far it is outside of that.
     pub error: f64,
@@ -141,7 +143,7 @@ pub fn half_width(knob: Knob, summary: &Summary) -> f64 {
     match knob {
         Knob::Overhead => summary.overhead_us.half_width(),
         Knob::Gap => summary.spacing_us.half_width(),
-        Knob::Latency => summary.transit_us.half_width(),
+        Knob::Latency => summary.send_us.half_width() + summary.transit_us.half_width(),
         Knob::GapPerByte => summary.gap_per_byte_half_ns,
     }
 }
@@ -168,6 +170,7 @@ pub fn judge(setting: Setting, summary: &Summary, control: &Summary) -> Judgemen
     };
     let others = Knob::ALL.into_iter().filter(|&knob| knob != setting.knob);
     Judgement {
+        seen,
         expected,
         error,
         tolerance,
@@ -187,8 +190,13 @@ fn cross(setting: Setting, other: Knob, summary: &Summary, control: &Summary) ->
         _ => ABSOLUTE_US,
     };
     let tolerance = absolute.max(CROSS_RELATIVE * own);
-    // What the way itself takes is hidden while packets wait for something else.
-    let hidden = if other == Knob::Latency { own } else { 0.0 };
+    // What the way itself takes is hidden while packets wait for something else; and what of o is seen in the sender's call
+    // alone contains the receiver's share only if nothing waits.
+    let hidden = match other {
+        Knob::Latency => own,
+        Knob::Overhead if control.overhead_in_calls => own,
+        _ => 0.0,
+    };
     let flagged = change > tolerance || change < -tolerance - hidden;
     Cross {
         parameter: other,
@@ -256,6 +264,7 @@ mod tests {
         Summary {
             observed,
             overhead_us: exact(observed.overhead_us, half),
+            overhead_in_calls: false,
             send_us: exact(observed.overhead_us, half),
             receive_us: exact(observed.overhead_us, half),
             until_read_us: exact(observed.overhead_us, half),
@@ -332,6 +341,24 @@ mod tests {
             judge(setting, &summary(seen, 2.0), &summary(CONTROL, 1.0)).verdict,
             Verdict::Wrong
         );
+    }
+
+    #[test]
+    fn a_slower_machine_hides_the_knob() {
+        let setting = Setting {
+            knob: Knob::GapPerByte,
+            desired: 8.0,
+        };
+        let slow = with(Knob::GapPerByte, 20.0);
+        let verdict = |seen| {
+            judge(
+                setting,
+                &summary(with(Knob::GapPerByte, seen), 1.0),
+                &summary(slow, 1.0),
+            )
+            .verdict
+        };
+        assert_eq!((verdict(20.1), verdict(22.0)), (Verdict::Hidden, Verdict::Wrong));
     }
 
     #[test]

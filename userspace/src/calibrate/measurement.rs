@@ -90,6 +90,8 @@ pub struct Summary {
     /// o: half of o_s + o_r; or, where the kernel keeps no account of the latter, and there is one processor that does all
     /// of both, half of what a packet of a burst takes of it.
     pub overhead_us: Estimate,
+    /// Whether it is the latter.
+    pub overhead_in_calls: bool,
     /// o_s, with its interval.
     pub send_us: Estimate,
     /// o_r, with its interval: processor time, or where the kernel keeps no account of it, by the wall clock.
@@ -302,14 +304,16 @@ impl Samples {
         let of = |value: fn(&Passage) -> f64| interval(self.passages.iter().map(value).collect());
         let send_us = of(|passage| passage.send_us)?;
         let until_read_us = of(|passage| passage.receive_us)?;
-        let receive_us = if self.ingress_ns.len() < 2 {
-            until_read_us
-        } else {
+        let accounted = self.ingress_ns.len() >= 2;
+        let receive_us = if accounted {
             interval(self.ingress_ns.iter().map(|ns| ns / 1e3).collect())?
+        } else {
+            until_read_us
         };
         let smallest = self.singles.first().map(|(_, spacings)| spacings.as_slice());
         let smallest = smallest.unwrap_or_default();
-        let both_us = if self.ingress_ns.is_empty() && single_processor() {
+        let overhead_in_calls = !accounted && single_processor();
+        let both_us = if overhead_in_calls {
             interval(smallest.iter().map(|spacing| spacing.calls_us).collect())?
         } else {
             sum(send_us, receive_us)
@@ -339,6 +343,7 @@ impl Samples {
         Ok(Summary {
             observed,
             overhead_us,
+            overhead_in_calls,
             send_us,
             receive_us,
             until_read_us,

@@ -50,9 +50,9 @@ impl Measured {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Every knob does what it says.
+    /// Every knob does what it says, wherever this machine lets it be seen.
     Pass,
-    /// One does not, or that could not be decided.
+    /// One does not, or that could not be decided, or it could be seen nowhere.
     Fail,
 }
 
@@ -97,7 +97,9 @@ impl Calibration {
         elapsed_s: f64,
         provenance: Provenance,
     ) -> Self {
-        let passes = settings.iter().all(|setting| setting.ok) && unintended_drops == 0;
+        let passes = settings.iter().all(|setting| setting.ok)
+            && hidden(&settings).is_empty()
+            && unintended_drops == 0;
         Self {
             verdict: if passes { Outcome::Pass } else { Outcome::Fail },
             settings,
@@ -126,6 +128,11 @@ impl Calibration {
                 100.0 * self.provenance.busy_share
             ));
         }
+        for knob in hidden(&self.settings) {
+            warnings.push(format!(
+                "this machine is slower than every setting of {knob}, which hides it"
+            ));
+        }
         for setting in &self.settings {
             for cross in unexplained(&setting.judgement) {
                 warnings.push(format!(
@@ -148,6 +155,15 @@ impl Calibration {
         }
         warnings
     }
+}
+
+/// Knobs all of whose settings are hidden.
+fn hidden(settings: &[Measured]) -> Vec<Knob> {
+    let seen = |knob: Knob| {
+        let mut of_knob = settings.iter().filter(|setting| setting.knob == knob).peekable();
+        of_knob.peek().is_none() || of_knob.any(|setting| setting.judgement.verdict != Verdict::Hidden)
+    };
+    Knob::ALL.into_iter().filter(|&knob| !seen(knob)).collect()
 }
 
 fn unexplained(judgement: &Judgement) -> impl Iterator<Item = &Cross> {
