@@ -85,14 +85,24 @@ impl Setting {
     }
 
     /// Runs a test whose bounds are meant for a machine that does nothing else; what it finds while
-    /// others take the processors is skipped, and counted, not believed.
-    pub(crate) fn fairly(&self, test: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// others take the processors is skipped, and counted, not believed. A virtual machine loses its processors now and
+    /// then for milliseconds that no account of its own shows, so what is wrong must be found three times.
+    pub(crate) fn fairly(&self, test: impl Fn() -> Result<()>) -> Result<()> {
+        const TRIES: usize = 3;
         self.needs_fair_timing()?;
-        let found = test();
-        if found.is_err() {
+        let mut attempt = 1;
+        loop {
+            let Err(fault) = test() else { return Ok(()) };
+            if fault.is::<Skip>() {
+                return Err(fault);
+            }
             quiet()?;
+            if attempt == TRIES {
+                return Err(fault);
+            }
+            figure!("try {attempt} of {TRIES}: {fault:#}");
+            attempt += 1;
         }
-        found
     }
 }
 
