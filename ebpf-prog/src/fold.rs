@@ -6,9 +6,9 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Attachment, Direction, Event, InstanceKey, MAX_PATH_SERVERS, MAX_PATHS, MAX_SERVERS, NETWORK, NONE,
-        NthKey, Path, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, Scope,
-        ServerConfig, ServerState, Tag,
+        Attachment, Direction, Event, MAX_PATH_SERVERS, MAX_PATHS, MAX_SERVERS, NETWORK, NONE, NthKey, Path,
+        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, Scope, ServerConfig,
+        ServerState, Tag,
     },
     departure::{Load, Outcome, Service, departure},
     fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
@@ -22,7 +22,7 @@ use crate::{
     lead,
     maps::{INSTANCES, JITTER, NTH, ORDINALS, PATHS, RING, SERVERS, STATES},
     network,
-    scratch::{Job, Scratch, Walk},
+    scratch::{self, Job, Scratch, Walk},
 };
 
 /// Attempts to update a server that other CPUs update too, before the occupancy is added without
@@ -244,30 +244,35 @@ fn state(scratch: &mut Scratch, config: &ServerConfig, interface: u32) -> Option
     INSTANCES.get_ptr_mut(key)
 }
 
+/// Names the instance that a packet belongs to, by what its scope tells apart.
 #[inline(always)]
 fn name_instance(scratch: &mut Scratch, config: &ServerConfig, interface: u32) {
-    let Scratch {
-        key: flow, instance, ..
-    } = scratch;
-    *instance = InstanceKey {
-        slot: config.slot,
-        ..InstanceKey::default()
-    };
-    if config.scope == Scope::Interface as u32 {
-        instance.ifindex = interface;
-        return;
-    }
-    let egress = flow.direction == Direction::Egress as u32;
-    instance.remote = if egress { flow.destination } else { flow.source };
-    if config.scope == Scope::Flow as u32 {
-        instance.local = if egress { flow.source } else { flow.destination };
-        (instance.local_port, instance.remote_port) = if egress {
-            (flow.source_port, flow.destination_port)
+    let [source, more_source, destination, more_destination, small, _] = scratch.key.words();
+    let egress = scratch.key.direction == Direction::Egress as u32;
+    let slot = u64::from(config.slot);
+    let words = if config.scope == Scope::Interface as u32 {
+        [0, 0, 0, 0, u64::from(interface) << 32, slot]
+    } else {
+        let (local, remote) = if egress {
+            ([source, more_source], [destination, more_destination])
         } else {
-            (flow.destination_port, flow.source_port)
+            ([destination, more_destination], [source, more_source])
         };
-        instance.protocol = u32::from(flow.protocol);
-    }
+        if config.scope == Scope::Flow as u32 {
+            let (source_port, destination_port) = (small & 0xffff, small >> 16 & 0xffff);
+            let ports = if egress {
+                source_port | destination_port << 16
+            } else {
+                destination_port | source_port << 16
+            };
+            let protocol = u64::from(scratch.key.protocol) << 32;
+            [local[0], local[1], remote[0], remote[1], ports, slot | protocol]
+        } else {
+            [0, 0, remote[0], remote[1], 0, slot]
+        }
+    };
+    // SAFETY: an `InstanceKey` is made of these words, the machine being little-endian.
+    unsafe { scratch::write_words(&raw mut scratch.instance, words) };
 }
 
 /// One step of the recursion against shared state.
@@ -282,50 +287,12 @@ unsafe fn serve(
     load: Load,
     lost: Ticks,
 ) -> Result<Service, Dropped> {
-    let server = &config.server;
-    // SAFETY: the caller's.
-    let place = unsafe { &raw mut (*state).free };
     // What occupies nothing is never busy.
-    let costs = server.gap.0 != 0 || server.per_byte.0 != 0;
-    let mut attempt = 0;
-    let service = loop {
-        let free = if costs {
-            // SAFETY: an aligned word of a map value.
-            Instant(unsafe { atomic::load(place) })
-        } else {
-            Instant(0)
-        };
-        match departure(server, free, arrival, load) {
-            Outcome::Served(service) => {
-                let service = service.delayed(lost, server.latency);
-                // SAFETY: as above.
-                if !costs || unsafe { atomic::compare_exchange(place, free.0, service.free.0) } == free.0 {
-                    break service;
-                }
-                attempt += 1;
-                if attempt == RETRIES {
-                    account::count(Event::Contention);
-                    let busy = service.free.since(arrival.max(free));
-                    // Occupancy is never lost: the server is busy, or others would not be updating it.
-                    // SAFETY: as above.
-                    let start = Instant(unsafe { atomic::fetch_add(place, busy.0) }).max(arrival);
-                    let free = start.after(busy);
-                    break Service {
-                        backlog: start.since(arrival),
-                        free,
-                        next: free.after(server.latency),
-                    };
-                }
-            }
-            Outcome::TailDrop => {
-                account::server(config.slot, 0, &Served::TailDrop);
-                return Err(Dropped(Event::TailDrop));
-            }
-            Outcome::BeyondHorizon => {
-                account::server(config.slot, 0, &Served::TailDrop);
-                return Err(Dropped(Event::Horizon));
-            }
-        }
+    let service = if config.server.gap.0 == 0 && config.server.per_byte.0 == 0 {
+        Service::at_once(arrival).delayed(lost, config.server.latency)
+    } else {
+        // SAFETY: the caller's.
+        unsafe { queue(state, config, arrival, load, lost)? }
     };
     let busy = Ticks(service.free.since(arrival).0 - service.backlog.0);
     account::server(
@@ -341,6 +308,59 @@ unsafe fn serve(
         unsafe { occupy(state, config, service.free) };
     }
     Ok(service)
+}
+
+/// Waits for a server that others occupy, and occupies it.
+///
+/// # Safety
+/// `state` must point to a map value.
+#[inline(always)]
+unsafe fn queue(
+    state: *mut ServerState,
+    config: &ServerConfig,
+    arrival: Instant,
+    load: Load,
+    lost: Ticks,
+) -> Result<Service, Dropped> {
+    let server = &config.server;
+    // SAFETY: the caller's.
+    let place = unsafe { &raw mut (*state).free };
+    let mut attempt = 0;
+    loop {
+        // SAFETY: an aligned word of a map value.
+        let free = Instant(unsafe { atomic::load(place) });
+        match departure(server, free, arrival, load) {
+            Outcome::Served(service) => {
+                let service = service.delayed(lost, server.latency);
+                // SAFETY: as above.
+                if unsafe { atomic::compare_exchange(place, free.0, service.free.0) } == free.0 {
+                    return Ok(service);
+                }
+                attempt += 1;
+                if attempt == RETRIES {
+                    account::count(Event::Contention);
+                    let busy = service.free.since(arrival.max(free));
+                    // Occupancy is never lost: the server is busy, or others would not be updating it.
+                    // SAFETY: as above.
+                    let start = Instant(unsafe { atomic::fetch_add(place, busy.0) }).max(arrival);
+                    let free = start.after(busy);
+                    return Ok(Service {
+                        backlog: start.since(arrival),
+                        free,
+                        next: free.after(server.latency),
+                    });
+                }
+            }
+            Outcome::TailDrop => {
+                account::server(config.slot, 0, &Served::TailDrop);
+                return Err(Dropped(Event::TailDrop));
+            }
+            Outcome::BeyondHorizon => {
+                account::server(config.slot, 0, &Served::TailDrop);
+                return Err(Dropped(Event::Horizon));
+            }
+        }
+    }
 }
 
 /// Loss, jitter, duplication, corruption: by the packet's index at this server. Loss comes after the

@@ -8,10 +8,13 @@ use aya_ebpf::{bindings::__sk_buff, helpers::bpf_skb_load_bytes, programs::TcCon
 use perturb_common::{
     abi::{Direction, Event, FlowKey, FragmentKey, FragmentPorts},
     departure::Load,
-    flow::KeyWords,
 };
 
-use crate::{account, maps::FRAGMENTS, scratch::Scratch};
+use crate::{
+    account,
+    maps::FRAGMENTS,
+    scratch::{self, Scratch},
+};
 
 const ETHERNET: u32 = 14;
 const IPV4: u16 = 0x0800;
@@ -24,6 +27,10 @@ const UDP: u8 = 17;
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
+
+/// The byte of a TCP header whose high half says how long it is, in words.
+const TCP_OFFSET: u32 = 12;
+const UDP_HEADER: u64 = 8;
 
 /// Extension headers that are walked; a longer chain counts as malformed.
 const MAX_EXTENSIONS: u32 = 8;
@@ -73,20 +80,16 @@ pub(crate) fn parse(ctx: &TcContext, direction: Direction, scratch: &mut Scratch
     }
 }
 
-/// The common packet, read in place and without a call: TCP or UDP in one wire packet, right behind an
-/// untagged Ethernet header and an IP header without options or extensions, all in the linear part.
-/// Whether it was one.
+/// The common packet, read in place and without a call: TCP or UDP, right behind an untagged Ethernet header and an
+/// IP header without options or extensions, all in the linear part. Whether it was one.
 #[inline(always)]
 fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
     let skb = skb(ctx);
     let ethertype = u16::from_be(skb.protocol as u16);
-    if skb.gso_size != 0 {
-        return false;
-    }
     let (start, end) = (ctx.data() + ETHERNET as usize, ctx.data_end());
     // SAFETY: every read lies before `end`, which the verifier checks. Machines that run this read
     // unaligned words; on those that do not, the kernel aligns the IP header and with it these fields.
-    let (addresses, ports, class, protocol) = unsafe {
+    let (addresses, ports, class, protocol, upper) = unsafe {
         match ethertype {
             IPV4 => {
                 if start + 24 > end {
@@ -104,6 +107,7 @@ fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
                     ports,
                     *header.add(1),
                     *header.add(9),
+                    20,
                 )
             }
             IPV6 => {
@@ -123,6 +127,7 @@ fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
                     ports,
                     (first >> 4) as u8,
                     *header.add(6),
+                    40,
                 )
             }
             _ => return false,
@@ -130,6 +135,16 @@ fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
     };
     if protocol != TCP && protocol != UDP {
         return false;
+    }
+    let mut header = u64::from(ETHERNET + upper) + UDP_HEADER;
+    if skb.gso_size != 0 && protocol == TCP {
+        let place = start + upper as usize + TCP_OFFSET as usize;
+        if place + 1 > end {
+            return false;
+        }
+        // SAFETY: as above.
+        let offset = unsafe { *(place as *const u8) };
+        header = u64::from(ETHERNET + upper) + tcp_header(offset);
     }
     let [a, b, c, d] = addresses;
     let small = u64::from(ports >> 16)
@@ -139,15 +154,8 @@ fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
         | u64::from(class >> 2) << 56;
     let last = u64::from(skb.mark) | (direction as u64) << 32;
     // SAFETY: the key is made of these words, the machine being little-endian.
-    unsafe {
-        (&raw mut scratch.key)
-            .cast::<KeyWords>()
-            .write([a, b, c, d, small, last]);
-    }
-    scratch.load = Load {
-        bytes: u64::from(skb.len),
-        segments: 1,
-    };
+    unsafe { scratch::write_words(&raw mut scratch.key, [a, b, c, d, small, last]) };
+    scratch.load = wire_load(ctx, header);
     true
 }
 
@@ -166,11 +174,13 @@ fn read(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> Result<(), Ma
         fragment,
         ..
     } = scratch;
-    *key = FlowKey {
-        mark: skb.mark,
-        direction,
-        ..FlowKey::default()
-    };
+    // SAFETY: the key is made of these words, the machine being little-endian.
+    unsafe {
+        scratch::write_words(
+            &raw mut *key,
+            [0, 0, 0, 0, 0, u64::from(skb.mark) | u64::from(direction) << 32],
+        );
+    }
 
     // `protocol` is that of the innermost tag the device took off; tags still in the data follow.
     let mut ethertype = u16::from_be(skb.protocol as u16);
@@ -195,7 +205,11 @@ fn read(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> Result<(), Ma
         }
     };
     ports(ctx, &upper, key, fragment)?;
-    *wire = wire_load(ctx, &upper, key.protocol)?;
+    let header = match key.protocol {
+        TCP if skb.gso_size != 0 => tcp_header(load(ctx, upper.offset + TCP_OFFSET)?),
+        _ => UDP_HEADER,
+    };
+    *wire = wire_load(ctx, u64::from(upper.offset) + header);
     Ok(())
 }
 
@@ -322,29 +336,25 @@ fn ports(
     Ok(())
 }
 
-/// Bytes and packets on the wire: a super-packet repeats its headers in each segment
+/// Bytes and packets on the wire: a super-packet repeats its `header` bytes in each segment
 /// (`qdisc_pkt_len_init` does the same sum, but not at ingress).
 #[inline(always)]
-fn wire_load(ctx: &TcContext, upper: &Upper, protocol: u8) -> Result<Load, Malformed> {
+fn wire_load(ctx: &TcContext, header: u64) -> Load {
     let skb = skb(ctx);
     let bytes = u64::from(skb.len);
     let size = u64::from(skb.gso_size);
-    if size == 0 {
-        return Ok(Load { bytes, segments: 1 });
-    }
-    let header = match protocol {
-        TCP => {
-            let [offset]: [u8; 1] = load(ctx, upper.offset + 12)?;
-            u64::from(upper.offset) + u64::from(offset >> 4) * 4
-        }
-        _ => u64::from(upper.offset) + 8,
-    };
-    if bytes <= header {
-        return Ok(Load { bytes, segments: 1 });
+    if size == 0 || bytes <= header {
+        return Load { bytes, segments: 1 };
     }
     let segments = (bytes - header).div_ceil(size);
-    Ok(Load {
+    Load {
         bytes: bytes + (segments - 1) * header,
         segments,
-    })
+    }
+}
+
+/// Length of a TCP header, by its byte 12.
+#[inline(always)]
+fn tcp_header(offset: u8) -> u64 {
+    u64::from(offset >> 4) * 4
 }

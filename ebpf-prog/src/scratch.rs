@@ -6,6 +6,7 @@ use aya_ebpf::{macros::map, maps::PerCpuArray};
 use perturb_common::{
     abi::{FlowKey, FragmentKey, InstanceKey},
     departure::Load,
+    flow::KeyWords,
     units::{Instant, MonoNanos},
 };
 
@@ -49,10 +50,11 @@ pub(crate) struct Walk {
     pub(crate) time: Instant,
     /// What it costs there: both copies of a duplicated packet.
     pub(crate) load: Load,
-    /// 1, or 2 if it was duplicated.
-    pub(crate) copies: u64,
     /// `Walk::MARK`, `Walk::REORDER`.
     pub(crate) flags: u64,
+    /// 1, or 2 if it was duplicated. Between `flags` and `damage`: two words that are cleared together become a call of `memset`,
+    /// a byte at a time.
+    pub(crate) copies: u64,
     /// Where a bit is flipped (high half) and which (low half); 0 for none.
     pub(crate) damage: u64,
 }
@@ -70,5 +72,19 @@ impl Scratch {
     #[inline(always)]
     pub(crate) fn here() -> Option<*mut Self> {
         SCRATCH.get_ptr_mut(0)
+    }
+}
+
+/// Writes a key of six words, one by one: neighbours that are cleared together become a call of `memset`, which clears
+/// a byte at a time.
+///
+/// # Safety
+/// `key` must be a pointer to a value of this size.
+#[inline(always)]
+pub(crate) unsafe fn write_words<T>(key: *mut T, words: KeyWords) {
+    const { assert!(size_of::<T>() == size_of::<KeyWords>() && align_of::<T>() == align_of::<u64>()) };
+    for (at, word) in words.into_iter().enumerate() {
+        // SAFETY: the caller's; six words are in there.
+        unsafe { key.cast::<u64>().add(at).write_volatile(word) };
     }
 }

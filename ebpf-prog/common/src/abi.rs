@@ -310,7 +310,7 @@ pub struct Request {
 
 /// Key of a server's instance (scope `interface`, `host` or `flow`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(C)]
+#[repr(C, align(8))]
 pub struct InstanceKey {
     /// Address of this side (`flow`), else zero.
     pub local: [u8; 16],

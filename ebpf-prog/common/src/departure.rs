@@ -73,6 +73,17 @@ pub struct Service {
 }
 
 impl Service {
+    /// That of a packet which occupies nothing and waits for nothing.
+    #[inline(always)]
+    #[must_use]
+    pub const fn at_once(arrival: Instant) -> Self {
+        Self {
+            backlog: Ticks(0),
+            free: arrival,
+            next: arrival,
+        }
+    }
+
     /// The same at a server of this latency, occupied for longer before.
     #[inline(always)]
     #[must_use]

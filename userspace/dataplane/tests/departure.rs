@@ -21,7 +21,7 @@ use support::{
     Context, REDIRECT, Rig,
     choices::Choices,
     oracle::DIRECTIONS,
-    packet::{UDP, V4, udp},
+    packet::{TCP, UDP, V4, V6, tcp, udp},
 };
 
 /// What `clock` is occupied for.
@@ -275,6 +275,38 @@ fn super_packets_are_charged_by_segment() {
         // `clock` charges a nanosecond per segment.
         let arrival = MonoNanos(rig.state("clock").free / TICK.0 - u64::from(segments));
         assert_eq!(ran.context.tstamp, arrival.0 + u64::from(segments) + occupied.0);
+    }
+}
+
+/// A super-packet of TCP has the headers that it says, read in place or, behind options, by a helper.
+#[test]
+fn super_packets_of_tcp_repeat_their_headers() {
+    let Some(mut rig) = Rig::new(&profile(&["bandwidth: 1Gbit/s".into()]), Pacer::Fq) else {
+        return;
+    };
+    // 20 bytes and 12 of options: eight words.
+    let mut upper = tcp(40_000, 2049, 32 + 3000);
+    upper[12] = 8 << 4;
+    let v4 = V4::new([192, 0, 2, 1], [192, 0, 2, 2], TCP, upper.clone());
+    let v6 = V6::new([1; 8], [2; 8], TCP, upper);
+    let (mut v4_options, mut v6_options) = (v4.clone(), v6.clone());
+    v4_options.options = 1;
+    v6_options.extensions = vec![V6::extension(60, 0)];
+    for frame in [v4.frame(), v4_options.frame(), v6.frame(), v6_options.frame()] {
+        rig.forget_states();
+        let ran = rig.send(
+            Direction::Egress,
+            &frame,
+            Context {
+                gso_size: 1000,
+                gso_segs: 3,
+                ..Context::default()
+            },
+        );
+        let headers = (frame.len() - 3000) as u64;
+        let arrival = MonoNanos(rig.state("clock").free / TICK.0 - 3);
+        let asked = arrival.0 + 3 + 8 * (3000 + 3 * headers);
+        assert_eq!(ran.context.tstamp, asked, "{headers} bytes of headers");
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: plain integers without padding.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
     }
