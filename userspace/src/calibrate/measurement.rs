@@ -388,7 +388,8 @@ fn polls(hosts: &Hosts) -> bool {
     }
 }
 
-fn single_processor() -> bool {
+/// Whether hosts, pacer and measurement share one.
+pub(super) fn single_processor() -> bool {
     available_parallelism().is_ok_and(|processors| processors.get() == 1)
 }
 
