@@ -79,12 +79,12 @@ impl Scratch {
 /// a byte at a time.
 ///
 /// # Safety
-/// `key` must be a pointer to a value of this size.
+/// `key` must be valid for writes, and the words a valid `T`.
 #[inline(always)]
 pub(crate) unsafe fn write_words<T>(key: *mut T, words: KeyWords) {
     const { assert!(size_of::<T>() == size_of::<KeyWords>() && align_of::<T>() == align_of::<u64>()) };
     for (at, word) in words.into_iter().enumerate() {
-        // SAFETY: the caller's; six words are in there.
+        // SAFETY: the caller's; a `T` is as large as six words and aligned as they are.
         unsafe { key.cast::<u64>().add(at).write_volatile(word) };
     }
 }

@@ -278,35 +278,55 @@ fn super_packets_are_charged_by_segment() {
     }
 }
 
-/// A super-packet of TCP has the headers that it says, read in place or, behind options, by a helper.
+/// A super-packet repeats the headers that it says it has, read in place or, behind options, by a helper.
 #[test]
-fn super_packets_of_tcp_repeat_their_headers() {
+fn super_packets_repeat_their_headers() {
     let Some(mut rig) = Rig::new(&profile(&["bandwidth: 1Gbit/s".into()]), Pacer::Fq) else {
         return;
     };
-    // 20 bytes and 12 of options: eight words.
-    let mut upper = tcp(40_000, 2049, 32 + 3000);
-    upper[12] = 8 << 4;
-    let v4 = V4::new([192, 0, 2, 1], [192, 0, 2, 2], TCP, upper.clone());
-    let v6 = V6::new([1; 8], [2; 8], TCP, upper);
-    let (mut v4_options, mut v6_options) = (v4.clone(), v6.clone());
-    v4_options.options = 1;
-    v6_options.extensions = vec![V6::extension(60, 0)];
-    for frame in [v4.frame(), v4_options.frame(), v6.frame(), v6_options.frame()] {
+    // Bytes on the wire that a super-packet of so many segments is charged for.
+    let mut charge = |frame: &[u8], gso_size: u32, segments: u32| {
         rig.forget_states();
-        let ran = rig.send(
-            Direction::Egress,
-            &frame,
-            Context {
-                gso_size: 1000,
-                gso_segs: 3,
-                ..Context::default()
-            },
-        );
-        let headers = (frame.len() - 3000) as u64;
-        let arrival = MonoNanos(rig.state("clock").free / TICK.0 - 3);
-        let asked = arrival.0 + 3 + 8 * (3000 + 3 * headers);
-        assert_eq!(ran.context.tstamp, asked, "{headers} bytes of headers");
+        let context = Context {
+            gso_size,
+            gso_segs: segments,
+            ..Context::default()
+        };
+        let ran = rig.send(Direction::Egress, frame, context);
+        // What comes after `clock` is charged a nanosecond per bit.
+        (ran.context.tstamp - rig.state("clock").free / TICK.0) / 8
+    };
+    let both = |protocol, upper: Vec<u8>| {
+        let v4 = V4::new([192, 0, 2, 1], [192, 0, 2, 2], protocol, upper.clone());
+        let v6 = V6::new([1; 8], [2; 8], protocol, upper);
+        let (mut v4_options, mut v6_options) = (v4.clone(), v6.clone());
+        v4_options.options = 1;
+        v6_options.extensions = vec![V6::extension(60, 0)];
+        [v4.frame(), v4_options.frame(), v6.frame(), v6_options.frame()]
+    };
+    // 20 bytes and 12 of options, in words; a header that claims to be shorter than any is taken at its word.
+    for (words, payload) in [(8u8, 3000), (5, 3012), (2, 3024), (0, 3032)] {
+        let mut upper = tcp(40_000, 2049, 32 + 3000);
+        upper[12] = words << 4;
+        for frame in both(TCP, upper) {
+            let (len, segments) = (frame.len() as u64, if payload > 3000 { 4 } else { 3 });
+            let asked = payload + u64::from(segments) * (len - payload);
+            assert_eq!(
+                charge(&frame, 1000, segments),
+                asked,
+                "{words} words, {len} bytes"
+            );
+        }
+    }
+    for frame in both(UDP, udp(40_000, 2049, 8 + 3000)) {
+        let headers = frame.len() as u64 - 3000;
+        assert_eq!(charge(&frame, 1000, 3), 3000 + 3 * headers);
+    }
+    // A header that claims more than there is.
+    let mut upper = tcp(40_000, 2049, 40);
+    upper[12] = 15 << 4;
+    for frame in both(TCP, upper) {
+        assert_eq!(charge(&frame, 10, 1), frame.len() as u64);
     }
 }
 
