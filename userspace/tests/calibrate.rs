@@ -6,26 +6,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+mod support;
+
 use std::{
-    fs::OpenOptions,
-    io::Write as _,
     process::{Command, Output, Stdio},
     sync::{Mutex, PoisonError},
 };
 
 use serde_json::Value;
+use support::{fairly, skip};
 
 /// Calibrations disturb each other: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// Says why a test did nothing, to whoever counts.
-fn skip(test: &str, reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("PERTURB_SKIPS") {
-        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
-        writeln!(file, "calibrate::{test}: {reason}").unwrap();
-    }
-}
 
 /// Calibrates; `None`, counted, where that is not possible.
 fn calibrate(test: &str, options: &[&str]) -> Option<(i32, Value)> {
@@ -76,6 +68,10 @@ fn firm(calibration: &Value) -> Vec<(String, f64, bool)> {
 
 #[test]
 fn says_what_it_found() {
+    fairly("says_what_it_found", says_what_it_found_once);
+}
+
+fn says_what_it_found_once() {
     let Some((code, seen)) = calibrate("says_what_it_found", &["--knob", "latency", "--knob", "gap"]) else {
         return;
     };
@@ -179,6 +175,10 @@ fn leaves_every_raw_sample() {
 
 #[test]
 fn a_profile_class_by_class() {
+    fairly("a_profile_class_by_class", a_profile_class_by_class_once);
+}
+
+fn a_profile_class_by_class_once() {
     let directory = tempfile::tempdir().unwrap();
     let profile = directory.path().join("p.yaml");
     let text = "version: 1\nservers:\n  line: { bandwidth: 2Mbit/s, latency: 20ms, buffer: 64KiB }\nclasses:\n  \

@@ -5,15 +5,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+mod support;
+
 use std::{
-    fs::{self, OpenOptions},
-    io::Write as _,
+    fs,
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Stdio},
 };
 
 use serde_json::Value;
+use support::{fairly, skip};
 
 const KNOWN: &str = "\
 version: 1
@@ -24,6 +26,8 @@ servers:
 classes:
   - { name: all, match: { protocol: udp }, egress: [out], ingress: [in] }
 ";
+
+const TEST: &str = "captured_here_and_replayed_there";
 
 const SCRIPT: &str = r#"#!/bin/bash
 "$PERTURB" on h2 -- "$PERTURB" measure serve 2>/dev/null &
@@ -37,17 +41,8 @@ cat "$OUT/said" >&2
 exit 1
 "#;
 
-/// Says why a test did nothing, to whoever counts.
-fn skip(test: &str, reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("PERTURB_SKIPS") {
-        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
-        writeln!(file, "measure::{test}: {reason}").unwrap();
-    }
-}
-
 /// Measures between two private hosts; `None` where that is not possible.
-fn measure(test: &str, profile: &Path, out: &Path) -> Option<Value> {
+fn measure(profile: &Path, out: &Path) -> Option<Value> {
     fs::create_dir_all(out).unwrap();
     let script = out.join("script");
     let perturb = Path::new(env!("CARGO_BIN_EXE_perturb"));
@@ -65,7 +60,7 @@ fn measure(test: &str, profile: &Path, out: &Path) -> Option<Value> {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     if said.contains("without its eBPF programs") {
-        skip(test, "perturb was built without its eBPF programs");
+        skip(TEST, "perturb was built without its eBPF programs");
         return None;
     }
     assert!(output.status.success(), "{said}");
@@ -89,7 +84,10 @@ fn numbers(measured: &Value) -> Vec<(String, f64)> {
 
 #[test]
 fn captured_here_and_replayed_there() {
-    const TEST: &str = "captured_here_and_replayed_there";
+    fairly(TEST, captured_here_and_replayed_there_once);
+}
+
+fn captured_here_and_replayed_there_once() {
     if !nix::unistd::geteuid().is_root() {
         return skip(TEST, "only root may make namespaces");
     }
@@ -97,10 +95,10 @@ fn captured_here_and_replayed_there() {
     let known = directory.path().join("known.yaml");
     fs::write(&known, KNOWN).unwrap();
     let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
-    let Some(here) = measure(TEST, &known, &first) else {
+    let Some(here) = measure(&known, &first) else {
         return;
     };
-    let Some(there) = measure(TEST, &first.join("profile.yaml"), &second) else {
+    let Some(there) = measure(&first.join("profile.yaml"), &second) else {
         return;
     };
     // The known profile was found at all: ns per byte at 4 and 8 Mbit/s.
