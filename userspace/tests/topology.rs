@@ -3,9 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+mod support;
+
 use std::{
     collections::HashMap,
-    fs::OpenOptions,
     io::{Read as _, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket},
     path::PathBuf,
@@ -28,6 +29,7 @@ use perturb_common::{departure::Load, units::MonoNanos};
 use perturb_dataplane::user::SpinBudget;
 use perturb_models::network::{Fate, Order, Packet, simulate};
 use serde_json::Value;
+use support::{fairly, skip};
 
 /// Ports of the tests' traffic.
 const PORT: u16 = 9000;
@@ -117,15 +119,6 @@ fn lacking() -> Option<&'static str> {
     }
 }
 
-/// Says why a test did nothing, to whoever counts.
-fn skip(test: &str, reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("PERTURB_SKIPS") {
-        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
-        writeln!(file, "topology::{test}: {reason}").unwrap();
-    }
-}
-
 fn address(index: usize) -> Ipv4Addr {
     lab::addresses(index as u32 + 1).0
 }
@@ -133,6 +126,10 @@ fn address(index: usize) -> Ipv4Addr {
 /// Every host sends to the next one at once, over one 10 Mbit/s bus. Equal windows, so equal shares.
 #[test]
 fn a_bus_is_shared_evenly() {
+    fairly("a_bus_is_shared_evenly", a_bus_is_shared_evenly_once);
+}
+
+fn a_bus_is_shared_evenly_once() {
     const RATE: f64 = 10e6;
     const BEGIN: Duration = Duration::from_millis(2500);
     const WINDOW: Duration = Duration::from_secs(4);
@@ -349,6 +346,13 @@ impl Errors {
 /// itself adds; folded at once, they are many milliseconds off. The coarse run is the emulator that must be caught.
 #[test]
 fn departures_are_those_of_the_exact_simulation() {
+    fairly(
+        "departures_are_those_of_the_exact_simulation",
+        departures_are_those_of_the_exact_simulation_once,
+    );
+}
+
+fn departures_are_those_of_the_exact_simulation_once() {
     let mut found = Vec::new();
     for coarse in [false, true] {
         let Some(network) = Network::new("departures_are_those_of_the_exact_simulation", TREE, 4, coarse)
@@ -392,6 +396,13 @@ fn departures_are_those_of_the_exact_simulation() {
 /// A tree becomes a star with another latency while packets are under way; none is lost.
 #[test]
 fn a_network_is_exchanged_under_traffic() {
+    fairly(
+        "a_network_is_exchanged_under_traffic",
+        a_network_is_exchanged_under_traffic_once,
+    );
+}
+
+fn a_network_is_exchanged_under_traffic_once() {
     let tree = "topology: { kind: tree, levels: [ { latency: 1ms }, { latency: 1ms } ] }\n";
     let star = "topology: { kind: star, link: { latency: 10ms } }\n";
     let Some(mut network) = Network::new("a_network_is_exchanged_under_traffic", tree, 4, false) else {
@@ -495,6 +506,13 @@ fn rto(profile: &str, arguments: &[&str]) -> Option<Value> {
 /// TCP as it was loses its tails in small buffers and waits for time-outs; in large ones it does not.
 #[test]
 fn rto_says_what_tcp_did_and_why() {
+    fairly(
+        "rto_says_what_tcp_did_and_why",
+        rto_says_what_tcp_did_and_why_once,
+    );
+}
+
+fn rto_says_what_tcp_did_and_why_once() {
     let profile = |buffer: &str| {
         format!(
             "servers: {{ nic: {{ bandwidth: 20Mbit/s }} }}

@@ -14,7 +14,7 @@ use std::{
 use perturb_clock::stolen_share;
 use serde_json::Value;
 
-use super::{alone, json, obstacle, perturb, skip};
+use super::{alone, json, obstacle, perturb, skip, support::fairly};
 
 /// As configs/experiments/synthetic.yaml, with fewer levels and runs.
 pub(super) const SYNTHETIC: &str = r#"
@@ -79,9 +79,14 @@ fn sweep_and_kill(experiment: &str, out: &str, kills: &[Duration]) {
     );
 }
 
+const TEST: &str = "known_coefficients_are_recovered_by_a_sweep_that_is_killed_twice";
+
 #[test]
 fn known_coefficients_are_recovered_by_a_sweep_that_is_killed_twice() {
-    const TEST: &str = "known_coefficients_are_recovered_by_a_sweep_that_is_killed_twice";
+    fairly(TEST, recovered);
+}
+
+fn recovered() {
     const PROBE: Duration = Duration::from_millis(500);
     let _alone = alone();
     if let Some(reason) = obstacle() {

@@ -6,17 +6,19 @@ mod collective;
 mod known;
 mod npb;
 mod rules;
+#[path = "../support/mod.rs"]
+mod support;
 mod traced;
 
 use std::{
-    fs::{self, OpenOptions},
-    io::Write as _,
+    fs,
     path::Path,
     process::{Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use serde_json::Value;
+use support::skip;
 
 const BROKEN: &str = r#"
 version: 1
@@ -48,15 +50,6 @@ fn json(arguments: &[&str]) -> Value {
         String::from_utf8_lossy(&output.stderr)
     );
     serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// Says why a test did nothing, to whoever counts.
-fn skip(test: &str, reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("PERTURB_SKIPS") {
-        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
-        writeln!(file, "sweep::{test}: {reason}").unwrap();
-    }
 }
 
 /// Programs that are measured must not disturb each other.
