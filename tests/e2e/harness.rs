@@ -73,6 +73,15 @@ impl Setting {
         Ok((bed, state))
     }
 
+    /// How early a packet may be, microseconds: the fq pacer makes up for its timer's lateness, and a timer that is less late
+    /// at once makes what is held early by as much (`perturb_common::lead::MOST`).
+    pub(crate) fn early_us(&self) -> f64 {
+        match self.pacer {
+            Pacer::Fq => 200.0,
+            Pacer::User => 0.0,
+        }
+    }
+
     /// Skips a test whose bounds are not meant for here: the user pacer is another process, and the
     /// sandbox has one processor for sender, receiver and pacer, and interprets programs.
     pub(crate) fn needs_fair_timing(&self) -> Result<()> {

@@ -215,14 +215,15 @@ fn update(setting: &Setting) -> Result<()> {
             .zip(&delays)
             .filter_map(|(&sent, delay)| Some((sent, (*delay)?)))
     };
+    let least = |milliseconds: u64| milliseconds * 1_000_000 - (1e3 * setting.early_us()) as u64;
     // The change took effect with the first datagram that was faster than the old latency.
     let first = sent_and_delay()
-        .find(|&(_, delay)| delay < 100_000_000)
+        .find(|&(_, delay)| delay < least(100))
         .context("no effect")?
         .0;
     let after = first.saturating_sub(done) as f64 / 1e6;
     let old = sent_and_delay()
-        .filter(|&(sent, delay)| sent > done + 100_000_000 && delay >= 100_000_000)
+        .filter(|&(sent, delay)| sent > done + 100_000_000 && delay >= least(100))
         .count();
     figure!(
         "live update by {}: in force {after:.1} ms after the command ended, none of {} lost",
@@ -234,7 +235,7 @@ fn update(setting: &Setting) -> Result<()> {
         "{old} datagrams had the old latency more than 100 ms after the change"
     );
     ensure!(
-        sent_and_delay().all(|(_, delay)| delay >= 20_000_000),
+        sent_and_delay().all(|(_, delay)| delay >= least(20)),
         "a datagram was faster than both profiles"
     );
     ensure!(

@@ -181,7 +181,9 @@ fn ping(setting: &Setting) -> Result<()> {
     );
     ensure!(text.contains(" 0% packet loss"), "{text}");
     ensure!(
-        times.first().is_some_and(|&least| (20.0..25.0).contains(&least)),
+        times
+            .first()
+            .is_some_and(|&least| least < 25.0 && least >= 20.0 - 2e-3 * setting.early_us()),
         "{text}"
     );
     Ok(())

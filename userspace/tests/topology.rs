@@ -470,7 +470,8 @@ fn a_network_is_exchanged_under_traffic_once() {
             "{before} ms over four links of 1 ms"
         );
         assert!(
-            (40.0..45.0).contains(&after),
+            // Early by what the fq pacer makes up for at most, on each link.
+            (39.6..45.0).contains(&after),
             "{after} ms over two links of 10 ms"
         );
     });
