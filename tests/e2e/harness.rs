@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use perturb_common::lead;
 use perturb_tests::{
     bed::Bed,
     clock,
@@ -74,10 +75,10 @@ impl Setting {
     }
 
     /// How early a packet may be, microseconds: the fq pacer makes up for its timer's lateness, and a timer that is less late
-    /// at once makes what is held early by as much (`perturb_common::lead::MOST`).
+    /// at once makes what is held early by as much.
     pub(crate) fn early_us(&self) -> f64 {
         match self.pacer {
-            Pacer::Fq => 200.0,
+            Pacer::Fq => lead::MOST.0 as f64 / 1e3,
             Pacer::User => 0.0,
         }
     }

@@ -1,11 +1,8 @@
 //! What tests of times share: they are skipped where they cannot run, and repeated where others disturb them.
 
-use std::{
-    fs::OpenOptions,
-    io::Write as _,
-    panic::{catch_unwind, resume_unwind},
-    time::Duration,
-};
+use std::{fs::OpenOptions, io::Write as _, time::Duration};
+
+use anyhow::Result;
 
 /// Says why a test did nothing, to whoever counts.
 pub(crate) fn skip(test: &str, reason: &str) {
@@ -16,25 +13,23 @@ pub(crate) fn skip(test: &str, reason: &str) {
     }
 }
 
-/// Runs a test whose figures move when others use the processors: what it finds wrong must be wrong three times, and be so
-/// while they do not.
-pub(crate) fn fairly(test: &str, body: fn()) {
+/// Runs a test that returns an error for a figure that moves when others use the processors: such a figure must be wrong
+/// three times, and be so while they do not. Whatever else is wrong is a panic, and fails at once, on any machine.
+pub(crate) fn fairly(test: &str, body: impl Fn() -> Result<()>) {
     const TRIES: u32 = 3;
     const PROBE: Duration = Duration::from_millis(500);
     const SHARE: f64 = 0.05;
-    for attempt in 1.. {
-        let Err(fault) = catch_unwind(body) else { return };
+    for attempt in 1..=TRIES {
+        let Err(fault) = body() else { return };
+        eprintln!("try {attempt} of {TRIES}: {fault:#}");
         let stolen = perturb_clock::stolen_share(PROBE);
-        if stolen > SHARE {
+        if attempt == TRIES {
+            assert!(stolen > SHARE, "{fault:#}");
             let percent = 100.0 * stolen;
-            return skip(
+            skip(
                 test,
-                &format!("this machine is busy: others took {percent:.0} % of a processor"),
+                &format!("this machine is busy: others took {percent:.0} % of a processor; {fault:#}"),
             );
         }
-        if attempt == TRIES {
-            resume_unwind(fault);
-        }
-        eprintln!("try {attempt} of {TRIES} failed");
     }
 }

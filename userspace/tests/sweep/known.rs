@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::{Result, ensure};
 use perturb_clock::stolen_share;
 use serde_json::Value;
 
@@ -86,17 +87,19 @@ fn known_coefficients_are_recovered_by_a_sweep_that_is_killed_twice() {
     fairly(TEST, recovered);
 }
 
-fn recovered() {
+fn recovered() -> Result<()> {
     const PROBE: Duration = Duration::from_millis(500);
     let _alone = alone();
     if let Some(reason) = obstacle() {
-        return skip(TEST, &reason);
+        skip(TEST, &reason);
+        return Ok(());
     }
     if !has_jit() {
-        return skip(
+        skip(
             TEST,
             "the kernel interprets eBPF programs, which burns more than is asked for",
         );
+        return Ok(());
     }
     let full = std::env::var_os("PERTURB_SWEEP_FULL").is_some();
     let directory = tempfile::tempdir().unwrap();
@@ -124,10 +127,11 @@ fn recovered() {
         let value = value.as_f64().unwrap_or(f64::NAN);
         eprintln!("{what}: {value:.1}, expected {expected}");
         let (low, high) = if full { (0.95, 1.05) } else { (low, high) };
-        assert!(
+        ensure!(
             (low * expected..=high * expected).contains(&value),
             "{what}: {value}, expected {expected}"
         );
+        Ok(())
     };
     let knob = |workload: usize, knob: &str| &report["workloads"][workload]["knobs"][knob];
     let (messages, interval) = if full { (2000.0, 150.0) } else { (1000.0, 200.0) };
@@ -141,39 +145,41 @@ fn recovered() {
     let control = report["workloads"][2]["baseline"]["value"].as_f64().unwrap() / (paced * interval / 1e6);
     if !full && (busy > 0.05 || !(0.97..1.03).contains(&control)) {
         let share = busy * 100.0;
-        return skip(
+        skip(
             TEST,
             &format!(
                 "this machine is busy: others took {share:.0} % of a processor, a time of 1 took {control:.2}"
             ),
         );
+        return Ok(());
     }
     between(
         "2m, overhead",
         &knob(0, "overhead")["coefficient"],
         800.0,
         (0.8, 1.8),
-    );
+    )?;
     between(
         "2t, latency",
         &knob(0, "latency")["coefficient"],
         400.0,
         (0.8, 1.3),
-    );
+    )?;
     between(
         "m, gap of a burst",
         &knob(1, "gap")["coefficient"],
         messages,
         (0.88, 1.12),
-    );
-    assert_eq!(knob(2, "gap")["shape"], "threshold");
+    )?;
+    let shape = &knob(2, "gap")["shape"];
+    ensure!(shape == "threshold", "{shape}");
     between(
         "threshold of the uniform model",
         &knob(2, "gap")["knee_us"],
         interval,
         (0.88, 1.12),
-    );
-    between("m beyond it", &knob(2, "gap")["coefficient"], paced, (0.85, 1.15));
+    )?;
+    between("m beyond it", &knob(2, "gap")["coefficient"], paced, (0.85, 1.15))?;
 
     if full {
         let again = directory.path().join("again").display().to_string();
@@ -181,8 +187,9 @@ fn recovered() {
         let comparison = json(&["report", &out, &again, "--json"]);
         let count = |key: &str| comparison[key].as_f64().unwrap();
         eprintln!("{} of {} settings agree", count("agreeing"), count("compared"));
-        assert!(count("agreeing") >= 0.85 * count("compared"), "{comparison}");
+        ensure!(count("agreeing") >= 0.85 * count("compared"), "{comparison}");
     }
+    Ok(())
 }
 
 /// Settings of a workload that have a slowdown.
