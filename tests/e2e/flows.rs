@@ -13,9 +13,12 @@ pub(crate) const TESTS: &[Test] = &[each("flows::packets_become_requests_and_wor
 /// Two phases: h1 talks to h2, then to h3. Who watches sees every packet; a second watcher is refused; what comes
 /// after the watch is in the list only.
 const SCRIPT: &str = r#"
-    "$PERTURB" status --flows --watch --json > "$FOLDER/requests" &
+    "$PERTURB" status --flows --watch --json > "$FOLDER/requests" 2> "$FOLDER/said" &
     watcher=$!
-    sleep 1
+    for attempt in $(seq 300); do
+        grep -q watching "$FOLDER/said" && break
+        sleep 0.1
+    done
     ping -4 -q -c 20 -i 0.02 h2 > /dev/null && ping -4 -q -c 20 -i 0.02 h3 > /dev/null || exit 10
     sleep 0.3
     "$PERTURB" status --flows --watch 100ms 2> "$FOLDER/refused" && exit 11
@@ -50,12 +53,15 @@ fn requests(setting: &Setting) -> Result<()> {
         .filter(|line| line["protocol"] == "icmp")
         .map(pair)
         .collect();
-    let expected: Vec<String> = [("1>2", "2>1"), ("1>3", "3>1")]
-        .iter()
-        .flat_map(|(there, back)| [*there, *back].repeat(20))
-        .map(String::from)
-        .collect();
-    ensure!(pairs == expected, "the requests are {pairs:?}");
+    // On a busy machine a request goes out before the last reply is in.
+    let (first, second) = pairs.split_at(pairs.len() / 2);
+    for (phase, expected) in [(first, ["1>2", "2>1"]), (second, ["1>3", "3>1"])] {
+        let counts = expected.map(|pair| phase.iter().filter(|seen| *seen == pair).count());
+        ensure!(
+            counts == [20, 20] && phase.len() == 40 && phase[0] == expected[0],
+            "the requests are {pairs:?}"
+        );
+    }
     ensure!(
         lines.is_sorted_by_key(|line| line["time_us"].as_u64().unwrap_or_default()),
         "the requests are not in order: {lines:?}"

@@ -1,7 +1,7 @@
 //! End-to-end tests: a real kernel, real namespaces, real programs.
 //!
 //! Each test runs once for each pacer, on beds of its own. What this kernel cannot do is skipped, with the reason,
-//! and counted. One test runs at a time: they measure time. There are no retries.
+//! and counted. One test runs at a time: they measure time. Only what a busy machine makes wrong is measured again.
 
 mod buffers;
 mod classes;

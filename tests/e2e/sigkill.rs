@@ -26,6 +26,10 @@ const VARIABLE: &str = "PERTURB_KILLS";
 const KILLS: usize = 200;
 /// How long `apply` may take to begin on a machine that others use, too.
 const BEGINNING: Duration = Duration::from_secs(60);
+/// How long traffic may be silent: the lease of 1 s, and what it takes to see that it is not.
+const SILENCE: Duration = Duration::from_millis(1_500);
+/// Traffic that is silent for so long has stopped, however busy the machine.
+const STOPPED: Duration = Duration::from_secs(15);
 
 /// What is killed.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +46,14 @@ fn kills(setting: &Setting) -> Result<()> {
         Ok(text) => text.parse().with_context(|| format!("{VARIABLE}={text}"))?,
         Err(_) => KILLS,
     };
+    setting.within(|| {
+        let worst = longest_silence(setting, kills)?;
+        Ok((worst > SILENCE).then(|| format!("no traffic for {worst:?}, longer than the lease of 1 s")))
+    })
+}
+
+/// How long traffic was silent after any of so many kills.
+fn longest_silence(setting: &Setting, kills: usize) -> Result<Duration> {
     let (bed, before) = setting.bed()?;
     let trial = Trial {
         setting,
@@ -65,7 +77,7 @@ fn kills(setting: &Setting) -> Result<()> {
         setting.pacer.name(),
         spans
     );
-    Ok(())
+    Ok(worst)
 }
 
 struct Trial<'a> {
@@ -180,7 +192,7 @@ impl Trial<'_> {
         Ok(child)
     }
 
-    /// Sends until something arrives: at most the lease may pass.
+    /// Sends until something arrives.
     fn silence(&self) -> Result<Duration> {
         let start = Instant::now();
         let plan = Plan {
@@ -192,10 +204,7 @@ impl Trial<'_> {
             .received
             .is_empty()
         {
-            ensure!(
-                start.elapsed() < Duration::from_millis(1_500),
-                "no traffic for longer than the lease of 1 s"
-            );
+            ensure!(start.elapsed() < STOPPED, "no traffic for {STOPPED:?}");
         }
         Ok(start.elapsed())
     }

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::bed::{Host, INTERFACE};
 
 /// How long a command may take to begin or to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// perturb, as built.
 #[derive(Debug)]
@@ -255,7 +255,7 @@ impl Applied<'_> {
         Ok(kill(self.pid(), signal)?)
     }
 
-    /// Waits for its end, at most 30 s; what it said on standard error.
+    /// Waits for its end, at most a minute; what it said on standard error.
     pub fn ended(mut self) -> Result<(ExitStatus, String)> {
         let Some(mut child) = self.child.take() else {
             bail!("the process is gone")

@@ -211,13 +211,18 @@ impl Watcher {
         let records = in_force(self.searched.is_none())?;
         self.logs
             .retain(|log| records.iter().any(|record| record.id == log.names.emulation));
+        let mut opened = Vec::new();
         for record in &records {
             if !end && !self.logs.iter().any(|log| log.names.emulation == record.id) {
                 self.logs.push(Log::open(record)?);
+                opened.push(&*record.id);
             }
         }
         for log in &mut self.logs {
             log.renew(if end { Duration::ZERO } else { GRACE })?;
+        }
+        if !opened.is_empty() {
+            eprintln!("perturb: watching {}", opened.join(", "));
         }
         Ok(())
     }

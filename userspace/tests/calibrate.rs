@@ -69,8 +69,13 @@ fn firm(calibration: &Value) -> Vec<(String, f64, bool)> {
 
 #[test]
 fn says_what_it_found() {
-    let Some((code, seen)) = calibrate("says_what_it_found", &["--knob", "latency", "--knob", "gap"]) else {
-        return;
+    const TEST: &str = "says_what_it_found";
+    fairly(TEST, || found(TEST));
+}
+
+fn found(test: &str) -> Result<()> {
+    let Some((code, seen)) = calibrate(test, &["--knob", "latency", "--knob", "gap"]) else {
+        return Ok(());
     };
     for of in [&seen["control"], &seen["off"], &seen["settings"][0]["observed"]] {
         for parameter in ["overhead_us", "gap_us", "latency_us", "gap_per_byte_ns"] {
@@ -90,8 +95,7 @@ fn says_what_it_found() {
         seen["verdict"]
     );
     let firm = firm(&seen);
-    assert!(firm.len() == 3 && firm.iter().all(|(_, _, ok)| *ok), "{firm:?}");
-    assert!(seen["elapsed_s"].as_f64().unwrap() < 45.0);
+    assert_eq!(firm.len(), 3, "{firm:?}");
     for fact in [
         "kernel",
         "pacer",
@@ -103,6 +107,10 @@ fn says_what_it_found() {
     ] {
         assert!(!seen["provenance"][fact].is_null(), "{fact}");
     }
+    ensure!(firm.iter().all(|(_, _, ok)| *ok), "{firm:?}");
+    let took = seen["elapsed_s"].as_f64().unwrap();
+    ensure!(took < 45.0, "{took} s");
+    Ok(())
 }
 
 #[test]
@@ -228,7 +236,7 @@ fn twenty_times_out_of_twenty() {
     let rounds = std::env::var("PERTURB_ROUNDS").map_or(20, |rounds| rounds.parse().unwrap());
     let mut missed = Vec::new();
     for knob in ["overhead", "gap", "latency", "gap_per_byte"] {
-        let (mut passed, mut caught) = (0, 0);
+        let (mut passed, mut caught, mut undecided) = (0, 0, 0);
         for round in 0..rounds {
             let factor = if round % 2 == 0 { 0.9 } else { 1.1 };
             let sabotage = format!("{knob}={factor}");
@@ -236,20 +244,44 @@ fn twenty_times_out_of_twenty() {
                 (false, ["--knob", knob, "--seed", "1"]),
                 (true, ["--knob", knob, "--sabotage", &sabotage]),
             ] {
-                let Some((code, seen)) = calibrate("twenty_times_out_of_twenty", &options) else {
+                let Some((code, seen)) = decided(&options, &mut undecided) else {
                     return;
                 };
                 match (wrong, code) {
                     (false, 0) => passed += 1,
-                    (true, 1) => caught += 1,
+                    (true, 1) if any(&seen, "wrong") => caught += 1,
                     _ => eprintln!("{options:?}: exit code {code}, {}", seen["settings"]),
                 }
             }
         }
-        println!("{knob}: {passed} of {rounds} passed, {caught} of {rounds} with 10 % off were caught");
+        println!(
+            "{knob}: {passed} of {rounds} passed, {caught} of {rounds} with 10 % off were caught; {undecided} times \
+             the machine was too busy to say"
+        );
         if (passed, caught) != (rounds, rounds) {
             missed.push(knob);
         }
     }
     assert!(missed.is_empty(), "{missed:?}");
+}
+
+/// Calibrates again, as perturb asks for, when nothing was wrong, but the machine too busy to tell of all settings that they are
+/// right; counts how often that was.
+fn decided(options: &[&str], undecided: &mut u32) -> Option<(i32, Value)> {
+    const MOST: u32 = 3;
+    let mut seen = calibrate("twenty_times_out_of_twenty", options)?;
+    for _ in 0..MOST {
+        if any(&seen.1, "wrong") || !any(&seen.1, "undecided") {
+            break;
+        }
+        *undecided += 1;
+        seen = calibrate("twenty_times_out_of_twenty", options)?;
+    }
+    Some(seen)
+}
+
+/// Whether any setting has this verdict.
+fn any(seen: &Value, verdict: &str) -> bool {
+    let settings = seen["settings"].as_array().unwrap();
+    settings.iter().any(|setting| setting["verdict"] == verdict)
 }

@@ -1,4 +1,11 @@
-//! CLOCK_MONOTONIC, the clock of all departures, which all namespaces of a machine share; wall time; processor time.
+//! CLOCK_MONOTONIC, the clock of all departures, which all namespaces of a machine share; wall time; processor time; whose
+//! the processors are.
+
+mod priority;
+mod watch;
+
+pub use priority::{Priority, set_priority};
+pub use watch::Watch;
 
 use std::time::Duration;
 

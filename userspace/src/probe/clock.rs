@@ -1,6 +1,6 @@
 //! The clocks ([`perturb_clock`]), what reading them costs, and computations of known length.
 
-pub use perturb_clock::{now, sleep_until, spin_until, stolen_share, wall};
+pub use perturb_clock::{Priority, now, set_priority, sleep_until, spin_until, stolen_share, wall};
 
 /// What reading the clock costs: the median of many pairs of readings, nanoseconds. Every interval that is measured
 /// contains one reading.
@@ -48,33 +48,5 @@ impl Work {
 fn rounds(count: u64) {
     for round in 0..count {
         std::hint::black_box(round);
-    }
-}
-
-/// Whom the scheduler prefers to a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Priority {
-    /// Nobody but perturb's own pacer: other programs then do not delay a measurement. A thread without the right to it
-    /// is as any other, and measures the same with more noise.
-    RealTime,
-    /// Everybody.
-    Idle,
-}
-
-/// Sets the calling thread's priority.
-pub fn set_priority(priority: Priority) {
-    let set = |policy, sched_priority| {
-        let parameter = libc::sched_param { sched_priority };
-        // SAFETY: `parameter` outlives the call; 0 is the calling thread.
-        unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const parameter) == 0 }
-    };
-    match priority {
-        Priority::RealTime if set(libc::SCHED_FIFO, 1) => {}
-        Priority::RealTime => {
-            set(libc::SCHED_OTHER, 0);
-        }
-        Priority::Idle => {
-            set(libc::SCHED_IDLE, 0);
-        }
     }
 }

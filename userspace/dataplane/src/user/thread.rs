@@ -27,7 +27,7 @@ use nix::{
         time::TimeSpec,
     },
 };
-use perturb_clock::now;
+use perturb_clock::{Priority, now};
 use perturb_common::abi::{SLOTS, Ticket};
 
 use super::{oversleep::Oversleep, queue::DepartureQueue, tap::Tap};
@@ -393,13 +393,5 @@ fn departure(packet: &[u8]) -> Option<u64> {
 /// Real-time priority if this process may have it, and timers without slack.
 fn ask_for_priority() -> bool {
     let _ = prctl::set_timerslack(1);
-    let parameter = libc::sched_param { sched_priority: 1 };
-    // SAFETY: 0 is the calling thread; the parameter outlives the call.
-    unsafe {
-        libc::sched_setscheduler(
-            0,
-            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
-            &raw const parameter,
-        ) == 0
-    }
+    perturb_clock::set_priority(Priority::RealTime)
 }
