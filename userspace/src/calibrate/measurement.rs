@@ -213,9 +213,15 @@ impl Samples {
     ) -> anyhow::Result<Vec<Spacing>> {
         let packets = f64::from(segments);
         let spacing = added.spacing_us(packets * wire(payload), packets).max(1.0);
-        let burst = (effort.burst_us / spacing).clamp(*BURST.start(), *BURST.end());
+        // One processor does all there is to do for a packet, one after the other.
+        let (packet_us, most) = match (single_processor(), segments) {
+            (true, 1) => (80.0, *BURST.end()),
+            (true, _) => (80.0, *BURST.end() / 3.0),
+            (false, _) => (25.0, *BURST.end()),
+        };
+        let burst = (effort.burst_us / spacing).clamp(*BURST.start(), most);
         // The next burst begins when the last has long been served, and read, on a slow machine as well.
-        let interval = 2_000.0 + burst * (2.0 * spacing + 25.0 * packets);
+        let interval = 2_000.0 + burst * (2.0 * spacing + packet_us * packets);
         let train = Train {
             messages: burst as u32 * effort.bursts,
             segments,
