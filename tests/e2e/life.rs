@@ -55,7 +55,10 @@ fn ctrl_c(setting: &Setting) -> Result<()> {
     );
     applied.stop()?;
     before.must_be_that_of(&bed.left)?;
-    ensure!(!is_delayed(setting, &bed, Duration::from_millis(20))?, "still emulated");
+    ensure!(
+        !is_delayed(setting, &bed, Duration::from_millis(20))?,
+        "still emulated"
+    );
     Ok(())
 }
 
@@ -118,7 +121,10 @@ fn detach(setting: &Setting) -> Result<()> {
         .call(&bed.left, &["clear", "--iface", INTERFACE])?;
     ensure!(cleared.code() == 0, "{cleared:?}");
     before.must_be_that_of(&bed.left)?;
-    ensure!(!is_delayed(setting, &bed, Duration::from_millis(20))?, "still emulated");
+    ensure!(
+        !is_delayed(setting, &bed, Duration::from_millis(20))?,
+        "still emulated"
+    );
     Ok(())
 }
 
@@ -188,7 +194,7 @@ fn drain(setting: &Setting) -> Result<()> {
         trace.lost().len(),
         trace.sent.len()
     );
-    ensure!(trace.lost().is_empty(), "{} lost", trace.lost().len());
+    ensure!(trace.lost().is_empty(), "lost {:?}", trace.lost());
     before.must_be_that_of(&bed.left)
 }
 
@@ -291,9 +297,15 @@ impl Recovery {
 
     fn fault(&self) -> Option<String> {
         if self.silent_ms > 1_150.0 {
-            Some(format!("emulated for {:.0} ms without its controller", self.silent_ms))
+            Some(format!(
+                "emulated for {:.0} ms without its controller",
+                self.silent_ms
+            ))
         } else if self.untouched < 0.95 {
-            Some(format!("only {:.0} % passed untouched afterwards", 100.0 * self.untouched))
+            Some(format!(
+                "only {:.0} % passed untouched afterwards",
+                100.0 * self.untouched
+            ))
         } else {
             None
         }

@@ -397,7 +397,11 @@ fn departures(test: &str) -> Result<()> {
             errors.least_us
         );
         // However busy the machine: packets arrive, buffers overflow, nothing is faster than a tree that is empty.
-        assert!(errors.lost * 2 < errors.packets, "{} packets are lost", errors.lost);
+        assert!(
+            errors.lost * 2 < errors.packets,
+            "{} packets are lost",
+            errors.lost
+        );
         assert!(errors.lost > 0, "no buffer overflows");
         assert!(errors.least_us >= -early_us(6), "{} us early", -errors.least_us);
         found.push(errors);
@@ -492,8 +496,14 @@ fn exchanged(test: &str) -> Result<()> {
         println!(
             "    figure: round trip over the tree {before:.2} ms (8 ms), over the star {after:.2} ms (40 ms)"
         );
-        assert!(before >= 8.0 - 1e-3 * early_us(8), "{before} ms over four links of 1 ms");
-        assert!(after >= 40.0 - 1e-3 * early_us(4), "{after} ms over two links of 10 ms");
+        assert!(
+            before >= 8.0 - 1e-3 * early_us(8),
+            "{before} ms over four links of 1 ms"
+        );
+        assert!(
+            after >= 40.0 - 1e-3 * early_us(4),
+            "{after} ms over two links of 10 ms"
+        );
         (before, after)
     });
     assert_eq!(sent.into_inner(), echoed.into_inner(), "none is lost");
