@@ -48,13 +48,24 @@ impl Watch {
     /// The share of time that one of the processors was not there, the largest of all; 0 without the right to
     /// real-time priority.
     #[must_use]
-    pub fn stolen_share(self) -> f64 {
+    pub fn stolen_share(mut self) -> f64 {
+        self.end().into_iter().fold(0.0, f64::max)
+    }
+
+    /// Ends the threads; what each has seen.
+    fn end(&mut self) -> Vec<f64> {
         self.stop.store(true, Ordering::Relaxed);
-        self.threads
-            .into_iter()
-            // A thread that panicked has seen nothing.
+        // A thread that panicked has seen nothing.
+        let threads = self.threads.drain(..);
+        threads
             .filter_map(|thread| thread.join().ok().flatten())
-            .fold(0.0, f64::max)
+            .collect()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
