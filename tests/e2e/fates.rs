@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use perturb_tests::datagrams::{self, Plan, Trace};
 use serde_json::Value;
 
-use crate::harness::{Setting, Test, each, figure};
+use crate::harness::{Setting, Test, each, figure, thrice};
 
 pub(crate) const TESTS: &[Test] = &[
     each("fates::random_loss_is_binomial_and_seeded", random_loss),
@@ -18,7 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("fates::duplicates", duplicates),
     each("fates::checksums_catch_corruption", corruption),
     each("fates::ecn_marks_above_the_backlog", |setting| {
-        setting.within(|| marks(setting))
+        thrice(|| marks(setting))
     }),
     each("fates::jitter_keeps_order", jitter_in_order),
     each("fates::jitter_reorders_if_asked", jitter_reordered),
@@ -287,7 +287,7 @@ fn jitter_in_order(setting: &Setting) -> Result<()> {
 }
 
 fn jitter_reordered(setting: &Setting) -> Result<()> {
-    setting.within(|| {
+    thrice(|| {
         let trace = jittered(setting, true)?;
         ensure!(trace.reordered() > 100, "only {} overtook", trace.reordered());
         // The middle half of an even distribution over 4 ms is 2 ms wide.

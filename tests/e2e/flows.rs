@@ -19,6 +19,7 @@ const SCRIPT: &str = r#"
         grep -q watching "$FOLDER/said" && break
         sleep 0.1
     done
+    grep -q watching "$FOLDER/said" || exit 9
     ping -4 -q -c 20 -i 0.02 h2 > /dev/null && ping -4 -q -c 20 -i 0.02 h3 > /dev/null || exit 10
     sleep 0.3
     "$PERTURB" status --flows --watch 100ms 2> "$FOLDER/refused" && exit 11

@@ -94,34 +94,32 @@ impl Setting {
         quiet()
     }
 
-    /// Runs a test whose bounds are meant for a machine that does nothing else; what it finds while
-    /// others take the processors is skipped, and counted, not believed. What is wrong must be found three times.
+    /// Runs a test of nothing but figures, whose bounds are meant for a machine that does nothing else: not at all while others
+    /// take the processors, and what is wrong must be found three times.
     pub(crate) fn fairly(&self, test: impl Fn() -> Result<()>) -> Result<()> {
-        const TRIES: usize = 3;
         self.needs_fair_timing()?;
-        let mut attempt = 1;
-        loop {
-            let watch = clock::Watch::start();
-            let Err(fault) = test() else { return Ok(()) };
-            if fault.is::<Skip>() {
-                return Err(fault);
-            }
-            figure!("try {attempt} of {TRIES}: {fault:#}");
-            not_busy(watch.stolen_share())?;
-            if attempt == TRIES {
-                return Err(fault);
-            }
-            attempt += 1;
-        }
+        thrice(|| match test() {
+            Err(fault) if !fault.is::<Skip>() => Ok(Some(format!("{fault:#}"))),
+            other => other.map(|()| None),
+        })
     }
+}
 
-    /// Measures what has a bound that is meant for a machine that does nothing else, as [`Self::fairly`] does; the fault is
-    /// `measure`'s answer if the bound is missed. Its errors are of another kind: they fail at once on any machine.
-    pub(crate) fn within(&self, measure: impl Fn() -> Result<Option<String>>) -> Result<()> {
-        if measure()?.is_none() {
-            return Ok(());
+/// Measures a figure whose bound is meant for a machine that does nothing else; the fault is `measure`'s answer if the bound
+/// is missed, and must be found three times. Errors of `measure` are of another kind: they fail at once, on any machine.
+pub(crate) fn thrice(measure: impl Fn() -> Result<Option<String>>) -> Result<()> {
+    const TRIES: usize = 3;
+    let mut attempt = 1;
+    loop {
+        let watch = clock::Watch::start();
+        let Some(fault) = measure()? else { return Ok(()) };
+        figure!("try {attempt} of {TRIES}: {fault}");
+        not_busy(watch.stolen_share())?;
+        quiet()?;
+        if attempt == TRIES {
+            return Err(anyhow!(fault));
         }
-        self.fairly(|| measure()?.map_or(Ok(()), |fault| Err(anyhow!(fault))))
+        attempt += 1;
     }
 }
 
@@ -132,7 +130,7 @@ fn quiet() -> Result<()> {
 }
 
 /// Skips if others took more than a twentieth of a processor.
-fn not_busy(stolen: f64) -> Result<()> {
+pub(crate) fn not_busy(stolen: f64) -> Result<()> {
     const SHARE: f64 = 0.05;
     if stolen > SHARE {
         return Err(skip(format!(

@@ -17,7 +17,7 @@ use perturb_tests::{
 };
 use serde_json::Value;
 
-use crate::harness::{Setting, Test, figure, once, skip};
+use crate::harness::{Setting, Test, figure, once, skip, thrice};
 
 pub(crate) const TESTS: &[Test] = &[
     once("pacer::error_without_spinning", |setting| {
@@ -31,10 +31,10 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     once("pacer::small_packets", small_packets),
     once("pacer::stopped_under_iperf3", |setting| {
-        setting.within(|| stall(setting, Signal::SIGSTOP))
+        thrice(|| stall(setting, Signal::SIGSTOP))
     }),
     once("pacer::killed_under_iperf3", |setting| {
-        setting.within(|| stall(setting, Signal::SIGKILL))
+        thrice(|| stall(setting, Signal::SIGKILL))
     }),
 ];
 
@@ -147,7 +147,7 @@ fn pacer_time(applied: &Applied<'_>) -> Result<u64> {
 }
 
 fn small_packets(setting: &Setting) -> Result<()> {
-    setting.within(|| {
+    thrice(|| {
         let sustained = sustained(setting)?;
         let slow = setting.kernel.jit && sustained < 20_000.0;
         Ok(slow.then(|| format!("only {sustained:.0} packets/s without loss")))

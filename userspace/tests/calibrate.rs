@@ -285,13 +285,13 @@ fn twenty_times_gap_per_byte() {
 /// right; counts how often that was.
 fn decided(options: &[&str], undecided: &mut u32) -> Option<(i32, Value)> {
     const MOST: u32 = 3;
-    let mut seen = calibrate("twenty_times_out_of_twenty", options)?;
+    let mut seen = calibrate("decided", options)?;
     for _ in 0..MOST {
         if any(&seen.1, "wrong") || !any(&seen.1, "undecided") {
             break;
         }
         *undecided += 1;
-        seen = calibrate("twenty_times_out_of_twenty", options)?;
+        seen = calibrate("decided", options)?;
     }
     Some(seen)
 }

@@ -507,8 +507,15 @@ fn exchanged(test: &str) -> Result<()> {
         (before, after)
     });
     assert_eq!(sent.into_inner(), echoed.into_inner(), "none is lost");
-    ensure!(before < 13.0, "{before} ms over four links of 1 ms");
-    ensure!(after < 45.0, "{after} ms over two links of 10 ms");
+    // In the median fq makes packets early by little, if at all.
+    ensure!(
+        (7.8..13.0).contains(&before),
+        "{before} ms over four links of 1 ms"
+    );
+    ensure!(
+        (39.6..45.0).contains(&after),
+        "{after} ms over two links of 10 ms"
+    );
     Ok(())
 }
 
@@ -541,6 +548,10 @@ fn rto(profile: &str, arguments: &[&str]) -> Option<Value> {
 /// TCP as it was loses its tails in small buffers and waits for time-outs; in large ones it does not.
 #[test]
 fn rto_says_what_tcp_did_and_why() {
+    fairly("rto_says_what_tcp_did_and_why", lossy_and_ample);
+}
+
+fn lossy_and_ample() -> Result<()> {
     let profile = |buffer: &str| {
         format!(
             "servers: {{ nic: {{ bandwidth: 20Mbit/s }} }}
@@ -563,10 +574,10 @@ tcp: {{ congestion_control: reno, sack: false, rto_min: 200ms, offloads: false, 
         "incast",
     ];
     let Some(lossy) = rto(&profile("5kB"), &arguments) else {
-        return;
+        return Ok(());
     };
     let Some(ample) = rto(&profile("1MB"), &arguments) else {
-        return;
+        return Ok(());
     };
     for report in [&lossy, &ample] {
         assert_eq!(report["algorithm"], "incast");
@@ -597,11 +608,13 @@ tcp: {{ congestion_control: reno, sack: false, rto_min: 200ms, offloads: false, 
     );
     assert!(lossy["tcp"]["timeouts"].as_u64().unwrap() > 0, "{lossy}");
     assert_eq!(ample["drops"], 0);
-    assert_eq!(ample["tcp"]["retransmits"], 0, "{ample}");
-    assert_eq!(ample["near_rto_multiple"], 0);
     let longest = |report: &Value| -> f64 {
         let rounds = report["rounds_ms"].as_array().unwrap();
         rounds.iter().filter_map(Value::as_f64).fold(0.0, f64::max)
     };
-    assert!(longest(&lossy) > longest(&ample), "{lossy} {ample}");
+    // Hosts that do not get the processor time out as well.
+    ensure!(ample["tcp"]["retransmits"] == 0, "{ample}");
+    ensure!(ample["near_rto_multiple"] == 0, "{ample}");
+    ensure!(longest(&lossy) > longest(&ample), "{lossy} {ample}");
+    Ok(())
 }

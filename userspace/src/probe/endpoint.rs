@@ -135,7 +135,7 @@ impl Endpoint {
         });
         let (reader, theirs) = (socket.try_clone()?, Arc::clone(&shared));
         let thread = thread::Builder::new().name("probe".into()).spawn(move || {
-            clock::set_priority(Priority::RealTime);
+            prefer();
             receive(&reader, &theirs);
         })?;
         Ok(Self {
@@ -320,6 +320,13 @@ fn shares(call: Sent, count: u32) -> impl Iterator<Item = Sent> {
     })
 }
 
+/// Prefers the calling thread to other programs'; without the right to that it measures the same with more noise.
+fn prefer() {
+    if !clock::set_priority(Priority::RealTime) {
+        clock::set_priority(Priority::Ordinary);
+    }
+}
+
 /// The receiving thread.
 fn receive(socket: &UdpSocket, shared: &Shared) {
     let mut receiver = raw::Receiver::new();
@@ -331,11 +338,11 @@ fn receive(socket: &UdpSocket, shared: &Shared) {
             attentive = !attentive;
             if shares_processor {
                 // Who polls takes a sender's only processor, but for a sender that may take it back.
-                clock::set_priority(if attentive {
-                    Priority::Idle
+                if attentive {
+                    clock::set_priority(Priority::Idle);
                 } else {
-                    Priority::RealTime
-                });
+                    prefer();
+                }
             }
         }
         // A time-out, or an ICMP error that an answer brought about: there is nothing to note.
