@@ -396,13 +396,12 @@ fn departures(test: &str) -> Result<()> {
             errors.quantile_us(1.0),
             errors.least_us
         );
-        // However busy the machine: packets arrive, buffers overflow, nothing is faster than a tree that is empty.
+        // However busy the machine: packets arrive, and none is faster than through a tree that is empty.
         assert!(
             errors.lost * 2 < errors.packets,
             "{} packets are lost",
             errors.lost
         );
-        assert!(errors.lost > 0, "no buffer overflows");
         assert!(errors.least_us >= -early_us(6), "{} us early", -errors.least_us);
         found.push(errors);
     }
