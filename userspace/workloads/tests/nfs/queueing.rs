@@ -16,7 +16,7 @@ use perturb_workloads::nfs::{
 use perturb_stats::Sample;
 use tokio::task::JoinSet;
 
-use crate::common::{INSTANT, alone, config, plan, run, serve};
+use crate::common::{INSTANT, alone, config, plan, run, serve, skip};
 
 const UTILIZATIONS: [f64; 4] = [0.2, 0.4, 0.6, 0.8];
 /// Loads of different seeds for each utilization.
@@ -27,20 +27,6 @@ const CONTROL_DELAY: Duration = Duration::from_millis(5);
 const CONTROL_RATE: f64 = 200.0;
 /// A control later than this says that other programs' queues are measured, too.
 const BUSY_MS: f64 = 0.8;
-
-/// Says that the test could not run; the runner counts it.
-fn skip(reason: &str) {
-    println!("SKIPPED: {reason}");
-    if let Some(path) = std::env::var_os("PERTURB_SKIPS") {
-        let line = format!("queueing::the_model_predicts_the_server: {reason}\n");
-        let mut file = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .unwrap();
-        std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
-    }
-}
 
 /// M/M/1 and M/M/m by construction: within 10 % up to 80 % utilization, mean of three runs of 40 s. A control
 /// without queues runs at the same time; by how much it is late (0.1 ms on an idle machine) is taken off.
@@ -92,9 +78,10 @@ async fn the_model_predicts_the_server() {
     let late = control.await.unwrap().1 - 1e3 * CONTROL_DELAY.as_secs_f64();
     println!("the control is {late:.2} ms late");
     if late > BUSY_MS {
-        skip(&format!(
-            "this machine is busy: a control without queues is {late:.2} ms late"
-        ));
+        skip(
+            "queueing::the_model_predicts_the_server",
+            &format!("this machine is busy: a control without queues is {late:.2} ms late"),
+        );
         return;
     }
     measured.sort_by(|left, right| left.0.total_cmp(&right.0));

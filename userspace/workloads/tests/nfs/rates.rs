@@ -2,36 +2,54 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use perturb_clock::Watch;
 use perturb_workloads::nfs::{mix::Mix, procedure::Procedure, record::Arrivals};
 
-use crate::common::{alone, config, plan, run, serve};
+use crate::common::{alone, config, plan, run, serve, skip};
 
-/// Within 1 % of the requested rate, over ten seconds; 3 % in unoptimized code, which a busy machine delays.
+/// Within 1 % of the requested rate, over ten seconds: missed three times, and not for want of a processor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_requested_rate_is_held() {
+    const TRIES: u32 = 3;
+    const BUSY: f64 = 0.05;
     let _guard = alone().await;
     for (arrivals, rate) in [
         (Arrivals::Closed, 400.0),
         (Arrivals::Closed, 1_500.0),
         (Arrivals::Open, 1_500.0),
     ] {
-        let server = serve(&config()).await;
-        let mut plan = plan(server.address());
-        (plan.arrivals, plan.rate) = (arrivals, rate);
-        plan.warmup = Duration::from_secs(2);
-        plan.duration = Duration::from_secs(10);
-        let record = run(plan).await.unwrap().record;
-        let ratio = record.delivered_op_s / rate;
-        println!(
-            "{arrivals:?}: asked {rate} op/s, delivered {:.1} ({ratio:.4})",
-            record.delivered_op_s
-        );
-        assert!(
-            (ratio - 1.0).abs() < 0.01,
-            "{arrivals:?}: {rate} op/s asked, {} delivered",
-            record.delivered_op_s
-        );
+        for attempt in 1..=TRIES {
+            let watch = Watch::start();
+            let delivered = delivered(arrivals, rate).await;
+            println!(
+                "{arrivals:?}: asked {rate} op/s, delivered {delivered:.1} ({:.4})",
+                delivered / rate
+            );
+            if (delivered / rate - 1.0).abs() < 0.01 {
+                break;
+            }
+            let stolen = watch.stolen_share();
+            if stolen > BUSY {
+                let percent = 100.0 * stolen;
+                let reason = format!("this machine is busy: others took {percent:.0} % of a processor");
+                return skip("rates::the_requested_rate_is_held", &reason);
+            }
+            assert!(
+                attempt < TRIES,
+                "{arrivals:?}: {rate} op/s asked, {delivered} delivered"
+            );
+        }
     }
+}
+
+/// Operations per second that a load of ten seconds does.
+async fn delivered(arrivals: Arrivals, rate: f64) -> f64 {
+    let server = serve(&config()).await;
+    let mut plan = plan(server.address());
+    (plan.arrivals, plan.rate) = (arrivals, rate);
+    plan.warmup = Duration::from_secs(2);
+    plan.duration = Duration::from_secs(10);
+    run(plan).await.unwrap().record.delivered_op_s
 }
 
 /// What two processors do for client and server together. The floor is for optimized code.
