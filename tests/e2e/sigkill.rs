@@ -160,7 +160,8 @@ impl Trial<'_> {
         let silence = self.silence()?;
         let stolen = watch.stolen_share();
         // The next command: not always clear.
-        ensure!(self.clear().status()?.success(), "the next clear failed");
+        let next = self.clear().stderr(Stdio::piped()).output()?;
+        ensure!(next.status.success(), "the next clear failed: {next:?}");
         if let Some(mut owner) = owner {
             // Cleared, whoever did it.
             owner.wait()?;

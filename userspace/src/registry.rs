@@ -147,11 +147,7 @@ impl Record {
 
     /// Removes it.
     pub fn remove(&self) -> Result<()> {
-        let directory = self.directory();
-        match fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => file("removing", &directory, Err(error)),
-            _ => Ok(()),
-        }
+        remove_directory(&self.directory())
     }
 
     /// Claims it for this process, as long as the lock is kept.
@@ -168,10 +164,13 @@ impl Record {
 
     /// Whether the process that made it still runs.
     pub fn has_owner(&self) -> Result<bool> {
-        if !self.directory().join("owner").exists() {
-            return Ok(false);
+        let path = self.directory().join("owner");
+        // Not made here: its owner may be removing the directory at this moment.
+        match OpenOptions::new().write(true).open(&path) {
+            Ok(opened) => Ok(claim(&path, opened, FlockArg::LockExclusiveNonblock)?.is_none()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => file("opening", &path, Err(error)),
         }
-        Ok(self.own()?.is_none())
     }
 
     /// The record as it is now on disk.
@@ -187,6 +186,14 @@ impl Record {
     }
 }
 
+/// Removes the directory of a record, which its owner may be removing, too.
+pub fn remove_directory(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if path.exists() => file("removing", path, Err(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Locks a file, made if need be; `None` if it is taken and the request does not wait.
 fn lock(path: &Path, how: FlockArg) -> Result<Option<Flock<File>>> {
     let open = OpenOptions::new()
@@ -194,7 +201,10 @@ fn lock(path: &Path, how: FlockArg) -> Result<Option<Flock<File>>> {
         .truncate(false)
         .write(true)
         .open(path);
-    let opened = file("opening", path, open)?;
+    claim(path, file("opening", path, open)?, how)
+}
+
+fn claim(path: &Path, opened: File, how: FlockArg) -> Result<Option<Flock<File>>> {
     match Flock::lock(opened, how) {
         Ok(lock) => Ok(Some(lock)),
         Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use perturb_dataplane::{attach, namespace::Namespace, netlink::Netlink};
 
-use crate::registry::{InterfaceRecord, RECORDS, Record, Registry};
+use crate::registry::{InterfaceRecord, RECORDS, Record, Registry, remove_directory};
 
 /// Removes the remains of every emulation that has no owner any more.
 pub fn recover(registry: &Registry) -> anyhow::Result<()> {
@@ -31,8 +31,7 @@ fn sweep(registry: &Registry) -> anyhow::Result<()> {
     for entry in fs::read_dir(RECORDS).with_context(|| format!("reading {RECORDS}"))? {
         let entry = entry?;
         if entry.path().is_dir() && !known.contains(&*entry.file_name().to_string_lossy()) {
-            fs::remove_dir_all(entry.path())
-                .with_context(|| format!("removing {}", entry.path().display()))?;
+            remove_directory(&entry.path())?;
         }
     }
     Ok(())
