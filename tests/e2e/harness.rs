@@ -131,8 +131,7 @@ fn quiet() -> Result<()> {
 
 /// Skips if others took more than a twentieth of a processor.
 pub(crate) fn not_busy(stolen: f64) -> Result<()> {
-    const SHARE: f64 = 0.05;
-    if stolen > SHARE {
+    if stolen > clock::BUSY {
         return Err(skip(format!(
             "this machine is busy: others took {:.0} % of a processor",
             stolen * 100.0

@@ -21,6 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("life::ctrl_c_leaves_nothing", ctrl_c),
     each("life::for_ends_by_itself", for_a_time),
     each("life::clear_ends_it", clear),
+    each("life::clear_meets_an_end", clear_meets_an_end),
     each("life::detach_lives_on", detach),
     each("life::held_packets_are_released_at_the_end", drain),
     each("life::a_thousand_hosts_by_address", thousand),
@@ -84,10 +85,7 @@ fn clear(setting: &Setting) -> Result<()> {
     let applied = setting.product.apply(&bed.left, "latency: 20ms", setting.pacer)?;
     for _ in 0..2 {
         // The second finds nothing, which is no error.
-        let cleared = setting
-            .product
-            .call(&bed.left, &["clear", "--iface", INTERFACE])?;
-        ensure!(cleared.code() == 0, "clear: {cleared:?}");
+        setting.product.clear(&bed.left)?;
     }
     before.must_be_that_of(&bed.left)?;
     let (status, said) = applied.ended()?;
@@ -95,6 +93,22 @@ fn clear(setting: &Setting) -> Result<()> {
         status.success(),
         "the process that was cleared ended with {status}: {said}"
     );
+    Ok(())
+}
+
+/// An emulation that ends by itself, and `clear` at some moment of that: no error, and nothing is left.
+fn clear_meets_an_end(setting: &Setting) -> Result<()> {
+    const MOMENTS: u64 = 12;
+    let (bed, before) = setting.bed()?;
+    for moment in 0..MOMENTS {
+        let applied = setting.product.apply(&bed.left, "latency: 1ms", setting.pacer)?;
+        applied.signal(Signal::SIGINT)?;
+        thread::sleep(Duration::from_millis(8 * moment));
+        setting.product.clear(&bed.left)?;
+        let (status, said) = applied.ended()?;
+        ensure!(status.success(), "{status}: {said}");
+        before.must_be_that_of(&bed.left)?;
+    }
     Ok(())
 }
 
@@ -117,10 +131,7 @@ fn detach(setting: &Setting) -> Result<()> {
         is_delayed(setting, &bed, Duration::from_millis(20))?,
         "nothing is emulated"
     );
-    let cleared = setting
-        .product
-        .call(&bed.left, &["clear", "--iface", INTERFACE])?;
-    ensure!(cleared.code() == 0, "{cleared:?}");
+    setting.product.clear(&bed.left)?;
     before.must_be_that_of(&bed.left)?;
     ensure!(
         !is_delayed(setting, &bed, Duration::from_millis(20))?,
@@ -150,10 +161,7 @@ fn thousand(setting: &Setting) -> Result<()> {
             is_delayed(setting, &bed, Duration::from_millis(20))?,
             "{way:?}: nothing is emulated"
         );
-        let cleared = setting
-            .product
-            .call(&bed.left, &["clear", "--iface", INTERFACE])?;
-        ensure!(cleared.code() == 0, "{cleared:?}");
+        setting.product.clear(&bed.left)?;
         before.must_be_that_of(&bed.left)?;
     }
     Ok(())
@@ -325,10 +333,7 @@ fn stopped(setting: &Setting) -> Result<()> {
         let applied = leased(setting, &bed)?;
         let recovery = Recovery::after(&bed, &applied, Signal::SIGSTOP)?;
         // A stopped process cannot clean up: clear wakes it or does without it.
-        let cleared = setting
-            .product
-            .call(&bed.left, &["clear", "--iface", INTERFACE])?;
-        ensure!(cleared.code() == 0, "{cleared:?}");
+        setting.product.clear(&bed.left)?;
         before.must_be_that_of(&bed.left)?;
         Ok(recovery.fault())
     })
@@ -340,10 +345,7 @@ fn killed(setting: &Setting) -> Result<()> {
         let applied = leased(setting, &bed)?;
         let recovery = Recovery::after(&bed, &applied, Signal::SIGKILL)?;
         applied.ended()?;
-        let cleared = setting
-            .product
-            .call(&bed.left, &["clear", "--iface", INTERFACE])?;
-        ensure!(cleared.code() == 0, "{cleared:?}");
+        setting.product.clear(&bed.left)?;
         before.must_be_that_of(&bed.left)?;
         Ok(recovery.fault())
     })

@@ -160,6 +160,13 @@ impl Product {
         }
     }
 
+    /// `perturb clear` of a host's interface.
+    pub fn clear(&self, host: &Host) -> Result<()> {
+        let called = self.call(host, &["clear", "--iface", INTERFACE])?;
+        ensure!(called.code() == 0, "perturb clear: {called:?}");
+        Ok(())
+    }
+
     /// `perturb status --json`.
     pub fn status(&self, host: &Host) -> Result<Vec<Value>> {
         let called = self.call(host, &["status", "--json"])?;
@@ -292,6 +299,6 @@ impl Drop for Applied<'_> {
         // The test has failed already; the next command would clear as well.
         let _ = child.kill();
         let _ = child.wait();
-        let _ = self.product.call(self.host, &["clear", "--iface", INTERFACE]);
+        let _ = self.product.clear(self.host);
     }
 }

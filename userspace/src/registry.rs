@@ -164,13 +164,7 @@ impl Record {
 
     /// Whether the process that made it still runs.
     pub fn has_owner(&self) -> Result<bool> {
-        let path = self.directory().join("owner");
-        // Not made here: its owner may be removing the directory at this moment.
-        match OpenOptions::new().write(true).open(&path) {
-            Ok(opened) => Ok(claim(&path, opened, FlockArg::LockExclusiveNonblock)?.is_none()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => file("opening", &path, Err(error)),
-        }
+        is_locked(&self.directory().join("owner"))
     }
 
     /// The record as it is now on disk.
@@ -202,6 +196,15 @@ fn lock(path: &Path, how: FlockArg) -> Result<Option<Flock<File>>> {
         .write(true)
         .open(path);
     claim(path, file("opening", path, open)?, how)
+}
+
+/// Whether a process has locked a file. It is not made here: its owner may be removing it, and its directory, at this moment.
+fn is_locked(path: &Path) -> Result<bool> {
+    match OpenOptions::new().write(true).open(path) {
+        Ok(opened) => Ok(claim(path, opened, FlockArg::LockExclusiveNonblock)?.is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => file("opening", path, Err(error)),
+    }
 }
 
 fn claim(path: &Path, opened: File, how: FlockArg) -> Result<Option<Flock<File>>> {
@@ -265,4 +268,41 @@ pub fn records() -> Result<Vec<Record>> {
     }
     records.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, thread};
+
+    use nix::fcntl::FlockArg;
+
+    use super::{Result, is_locked, lock, remove_directory};
+
+    /// An owner makes and removes its directory while another command looks at it, and removes it, too.
+    #[test]
+    fn two_may_remove_a_directory() -> Result<()> {
+        const TURNS: u32 = 5_000;
+        let place = std::env::temp_dir().join(format!("perturb-registry-{}", std::process::id()));
+        let owner = place.join("owner");
+        thread::scope(|scope| {
+            let owns = scope.spawn(|| -> Result<()> {
+                for _ in 0..TURNS {
+                    // The other one may take it away before the lock is made.
+                    if fs::create_dir_all(&place).is_ok()
+                        && let Ok(_lock) = lock(&owner, FlockArg::LockExclusiveNonblock)
+                    {
+                        remove_directory(&place)?;
+                    }
+                }
+                Ok(())
+            });
+            while !owns.is_finished() {
+                if !is_locked(&owner)? {
+                    remove_directory(&place)?;
+                }
+            }
+            owns.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+        remove_directory(&place)
+    }
 }

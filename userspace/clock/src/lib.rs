@@ -5,7 +5,7 @@ mod priority;
 mod watch;
 
 pub use priority::{Priority, set_priority};
-pub use watch::Watch;
+pub use watch::{BUSY, Watch};
 
 use std::time::Duration;
 

@@ -22,9 +22,12 @@ const PERIOD: u64 = 20_000_000;
 /// (`net.core.netdev_budget_usecs`) before a thread of real-time priority gets its turn.
 const LATE: u64 = 10_000_000;
 
-/// Watches the processors while something is measured: by what the hypervisor says it took from them, and by a thread on
-/// each of them that the scheduler prefers to all others. That one wakes up every 20 ms; no program delays it for long, whoever takes
-/// the processor from the machine does.
+/// Where others take more than this share of a processor, times are not the measured program's.
+pub const BUSY: f64 = 0.05;
+
+/// Watches the processors while something is measured: by what the hypervisor says it took from them, and by a thread
+/// on each of them that the scheduler prefers to all others. That one wakes up every 20 ms; no program delays it for
+/// long, whoever takes the processor from the machine does.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,

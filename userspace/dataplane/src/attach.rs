@@ -1,5 +1,7 @@
 //! Attaching programs: by TCX where the kernel has it (6.6), else by the clsact qdisc.
 
+use std::io::ErrorKind;
+
 use aya::{
     programs::{
         ProgramError, SchedClassifier, TcAttachType,
@@ -170,7 +172,11 @@ pub fn remove_filters(netlink: &mut Netlink, index: u32, maps: &MapIds) -> Resul
 /// Whether a program uses any of the maps.
 fn uses(program: u32, maps: &MapIds) -> Result<bool, ProgramError> {
     for loaded in loaded_programs() {
-        let loaded = loaded?;
+        let loaded = match loaded {
+            // It went while the list was read.
+            Err(ProgramError::SyscallError(error)) if error.io_error.kind() == ErrorKind::NotFound => continue,
+            other => other?,
+        };
         if loaded.id() == program {
             let used = loaded.map_ids()?.unwrap_or_default();
             return Ok(used.iter().any(|&id| maps.contains(id)));

@@ -3,7 +3,7 @@
 use std::{fs::OpenOptions, io::Write as _, time::Duration};
 
 use anyhow::Result;
-use perturb_clock::{Watch, stolen_share};
+use perturb_clock::{BUSY, Watch, stolen_share};
 
 /// Says why a test did nothing, to whoever counts.
 pub(crate) fn skip(test: &str, reason: &str) {
@@ -19,7 +19,6 @@ pub(crate) fn skip(test: &str, reason: &str) {
 pub(crate) fn fairly(test: &str, body: impl Fn() -> Result<()>) {
     const TRIES: u32 = 3;
     const PROBE: Duration = Duration::from_millis(500);
-    const SHARE: f64 = 0.05;
     let mut busiest = 0.0_f64;
     for attempt in 1..=TRIES {
         let watch = Watch::start();
@@ -27,7 +26,7 @@ pub(crate) fn fairly(test: &str, body: impl Fn() -> Result<()>) {
         eprintln!("try {attempt} of {TRIES}: {fault:#}");
         busiest = busiest.max(watch.stolen_share()).max(stolen_share(PROBE));
         if attempt == TRIES {
-            assert!(busiest > SHARE, "{fault:#}");
+            assert!(busiest > BUSY, "{fault:#}");
             let percent = 100.0 * busiest;
             skip(
                 test,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use perturb_clock::stolen_share;
+use perturb_clock::{BUSY, stolen_share};
 use serde_json::Value;
 
 use super::{alone, json, obstacle, perturb, skip};
@@ -58,7 +58,7 @@ fn an_all_to_all_follows_plogpt() {
             "{gap}"
         );
     }
-    if busy > 0.05 {
+    if busy > BUSY {
         return skip(TEST, &format!("others took {:.0} % of a processor", 100.0 * busy));
     }
     // Acknowledgments that go alone have a gap of their own, up to one for two frames.

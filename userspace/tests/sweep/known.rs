@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use perturb_clock::stolen_share;
+use perturb_clock::{BUSY, stolen_share};
 use serde_json::Value;
 
 use super::{alone, json, obstacle, perturb, skip, support::fairly};
@@ -143,7 +143,7 @@ fn recovered() -> Result<()> {
     // which without a gap in its way takes its time.
     let busy = busy.max(stolen_share(PROBE));
     let control = report["workloads"][2]["baseline"]["value"].as_f64().unwrap() / (paced * interval / 1e6);
-    if !full && (busy > 0.05 || !(0.97..1.03).contains(&control)) {
+    if !full && (busy > BUSY || !(0.97..1.03).contains(&control)) {
         let share = busy * 100.0;
         skip(
             TEST,

@@ -49,9 +49,8 @@ struct Cli {
     keep: Option<PathBuf>,
 }
 
-/// How long is looked whether others use the processors, and the share of one from which measurements suffer.
+/// How long is looked whether others use the processors.
 const PROBE: Duration = Duration::from_millis(500);
-const BUSY: f64 = 0.05;
 
 /// The paper's own bar for a prediction's error, in percent.
 const BAR: f64 = 8.0;
@@ -356,7 +355,7 @@ fn main() -> Result<()> {
             )?,
         ];
         let stolen = perturb_clock::stolen_share(PROBE);
-        if stolen > BUSY {
+        if stolen > perturb_clock::BUSY {
             eprintln!(
                 "whatif: warning: others took {:.0} % of a processor just now; the model knows nothing of them, so do not \
                  believe this row",

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use perturb_clock::Watch;
+use perturb_clock::{BUSY, Watch};
 use perturb_workloads::nfs::{mix::Mix, procedure::Procedure, record::Arrivals};
 
 use crate::common::{alone, config, plan, run, serve, skip};
@@ -11,7 +11,6 @@ use crate::common::{alone, config, plan, run, serve, skip};
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_requested_rate_is_held() {
     const TRIES: u32 = 3;
-    const BUSY: f64 = 0.05;
     let _guard = alone().await;
     for (arrivals, rate) in [
         (Arrivals::Closed, 400.0),

@@ -1,0 +1,114 @@
+//! `perturb rto` as a program.
+
+use std::{
+    process::{Command, Stdio},
+    sync::PoisonError,
+};
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use crate::{
+    TURN, lacking,
+    support::{fairly, skip},
+};
+
+fn rto(profile: &str, arguments: &[&str]) -> Option<Value> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(reason) = lacking() {
+        skip("rto", reason);
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("profile.yaml");
+    std::fs::write(&path, format!("version: 1\n{profile}")).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_perturb"))
+        .arg("rto")
+        .arg(&path)
+        .arg("--json")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("without its eBPF programs") {
+        skip("rto", "perturb was built without its eBPF programs");
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// TCP as it was loses its tails in small buffers and waits for time-outs; in large ones it does not.
+#[test]
+fn rto_says_what_tcp_did_and_why() {
+    fairly("rto_says_what_tcp_did_and_why", lossy_and_ample);
+}
+
+fn lossy_and_ample() -> Result<()> {
+    let profile = |buffer: &str| {
+        format!(
+            "servers: {{ nic: {{ bandwidth: 20Mbit/s }} }}
+topology:
+  kind: tree
+  egress: [nic]
+  levels: [ {{ bandwidth: 20Mbit/s, buffer: {buffer} }}, {{ bandwidth: 20Mbit/s, buffer: {buffer} }} ]
+tcp: {{ congestion_control: reno, sack: false, rto_min: 200ms, offloads: false, no_metrics_save: true }}
+"
+        )
+    };
+    let arguments = [
+        "--hosts",
+        "4",
+        "--message",
+        "100kB",
+        "--rounds",
+        "4",
+        "--algorithm",
+        "incast",
+    ];
+    let Some(lossy) = rto(&profile("5kB"), &arguments) else {
+        return Ok(());
+    };
+    let Some(ample) = rto(&profile("1MB"), &arguments) else {
+        return Ok(());
+    };
+    for report in [&lossy, &ample] {
+        assert_eq!(report["algorithm"], "incast");
+        assert_eq!(report["hosts"], 4);
+        assert_eq!(report["message_bytes"], 100_000);
+        assert_eq!(report["rounds_ms"].as_array().unwrap().len(), 4);
+        for key in ["timeouts", "tail_loss_probes", "retransmits"] {
+            assert!(report["tcp"][key].is_u64(), "{report}");
+        }
+        assert!(report["near_rto_multiple"].is_u64());
+        // Three messages of 100 kB share the last link.
+        let ideal = report["ideal_ms"].as_f64().unwrap();
+        assert!((120.0..135.0).contains(&ideal), "{ideal}");
+        for key in ["plogpt", "plogp"] {
+            assert!(report["predicted_ms"][key].as_f64().unwrap() >= 120.0, "{report}");
+        }
+        for round in report["rounds_ms"].as_array().unwrap() {
+            assert!(
+                round.as_f64().unwrap() > 0.95 * 120.0,
+                "faster than the wire: {report}"
+            );
+        }
+    }
+    assert!(lossy["drops"].as_u64().unwrap() > 0);
+    assert!(
+        lossy["drops_by_server"]["h1-down"].as_u64().unwrap() > 0,
+        "{lossy}"
+    );
+    assert!(lossy["tcp"]["timeouts"].as_u64().unwrap() > 0, "{lossy}");
+    assert_eq!(ample["drops"], 0);
+    let longest = |report: &Value| -> f64 {
+        let rounds = report["rounds_ms"].as_array().unwrap();
+        rounds.iter().filter_map(Value::as_f64).fold(0.0, f64::max)
+    };
+    // Hosts that do not get the processor time out as well.
+    ensure!(ample["tcp"]["retransmits"] == 0, "{ample}");
+    ensure!(ample["near_rto_multiple"] == 0, "{ample}");
+    ensure!(longest(&lossy) > longest(&ample), "{lossy} {ample}");
+    Ok(())
+}
