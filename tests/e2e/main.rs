@@ -10,6 +10,7 @@ mod fates;
 mod flows;
 mod harness;
 mod life;
+mod neighbors;
 mod overhead;
 mod pacer;
 mod packets;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         overhead::TESTS,
         pacer::TESTS,
         life::TESTS,
+        neighbors::TESTS,
         runs::TESTS,
         sigkill::TESTS,
     ];

@@ -15,7 +15,6 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use nix::fcntl::Flock;
 use perturb_common::abi::{
     Attachment, CONTROL_GENERATION, CONTROL_WATCH, Direction, Event, FlowKey, FlowNote, MAX_CLASSES,
     NEAR_INTERFACES, NONE, Request,
@@ -278,7 +277,7 @@ struct Log {
     requests: Requests,
     /// Requests that were not logged so far because nobody took them.
     unlogged: u64,
-    _claim: Flock<std::fs::File>,
+    _claim: registry::Lock,
 }
 
 impl Log {

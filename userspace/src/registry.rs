@@ -2,25 +2,30 @@
 //! made, so that whatever ends its owner, the next command knows what to remove.
 //!
 //! ```text
-//! /run/perturb/lock            held by a command that changes the registry
+//! /run/perturb/changes         locked by a command that changes the registry
 //! /run/perturb/ID/record.json  what it is
 //! /run/perturb/ID/owner        locked by the controller as long as it lives
 //! /run/perturb/ID/requests     locked by whoever reads its log of requests
 //! ```
 //!
+//! Only the user who makes it (root) may enter it: whoever could open a lock could keep every other command waiting.
+//!
 //! Nothing is pinned: programs and maps live as long as the controller, and other commands reach the
 //! maps by the kernel's numbers. A bpffs would not do: `ip netns exec` gives each command one of its own.
 
+mod lock;
+mod process;
+
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
-    process,
     time::{Duration, Instant},
 };
 
-use nix::fcntl::{Flock, FlockArg};
+pub use lock::Lock;
 use perturb_dataplane::{loader::Slots, maps::MapIds};
+pub use process::{Handle, Presence, Process};
 use serde::{Deserialize, Serialize};
 
 /// Where emulations are recorded: gone after a reboot, as they are.
@@ -40,13 +45,20 @@ pub enum RegistryError {
         source: io::Error,
     },
     /// Another command does not come to its end.
-    #[error(
-        "process {holder} is changing what is applied and does not finish; if it hangs, kill it: the next command \
-         cleans up"
-    )]
+    #[error("{}", busy(path, holders))]
     Busy {
+        /// The lock.
+        path: PathBuf,
+        /// The processes that hold it, as far as this one can see them: `PID (command)`.
+        holders: Vec<String>,
+    },
+    /// A process.
+    #[error("looking for process {pid}: {source}")]
+    Process {
         /// Its number.
-        holder: String,
+        pid: u32,
+        /// Why it cannot be looked for.
+        source: io::Error,
     },
     /// A record that cannot be read.
     #[error(
@@ -61,6 +73,21 @@ pub enum RegistryError {
 }
 
 type Result<T> = std::result::Result<T, RegistryError>;
+
+fn busy(path: &Path, holders: &[String]) -> String {
+    let path = path.display();
+    if holders.is_empty() {
+        return format!(
+            "a process that this one cannot see holds {path}, the lock of those who change what is applied, and does \
+             not let go; it may run in another container: look for it there"
+        );
+    }
+    format!(
+        "process {} holds {path}, the lock of those who change what is applied, and does not let go; if it hangs, end \
+         it: the next command cleans up",
+        holders.join(", ")
+    )
+}
 
 fn file<T>(action: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
     result.map_err(|source| RegistryError::File {
@@ -91,7 +118,7 @@ pub struct Record {
     /// Its name in the registry; its devices carry it as alias.
     pub id: String,
     /// Process that made it.
-    pub pid: u32,
+    pub process: Process,
     /// `fq` or `user`.
     pub pacer: String,
     /// Whether it emulates already.
@@ -130,7 +157,8 @@ impl Record {
     /// Writes it, whole or not at all.
     pub fn write(&self) -> Result<()> {
         let directory = self.directory();
-        file("making", &directory, fs::create_dir_all(&directory))?;
+        lock::private_directory(Path::new(RECORDS))?;
+        lock::private_directory(&directory)?;
         let path = directory.join("record.json");
         let fresh = directory.join("record.json.new");
         let text = serde_json::to_vec_pretty(self).map_err(|source| RegistryError::Damaged {
@@ -151,20 +179,27 @@ impl Record {
     }
 
     /// Claims it for this process, as long as the lock is kept.
-    pub fn own(&self) -> Result<Option<Flock<File>>> {
-        let path = self.directory().join("owner");
-        lock(&path, FlockArg::LockExclusiveNonblock)
+    pub fn own(&self) -> Result<Option<Lock>> {
+        lock::take(&self.directory().join("owner"))
     }
 
     /// Claims its log of requests, which has one reader at a time; `None` if another process reads it.
-    pub fn claim_requests(&self) -> Result<Option<Flock<File>>> {
-        let path = self.directory().join("requests");
-        lock(&path, FlockArg::LockExclusiveNonblock)
+    pub fn claim_requests(&self) -> Result<Option<Lock>> {
+        lock::take(&self.directory().join("requests"))
     }
 
-    /// Whether the process that made it still runs.
+    /// Whether the process that made it still runs: it holds the lock as long as it lives. Who else holds it is not the
+    /// owner.
     pub fn has_owner(&self) -> Result<bool> {
-        is_locked(&self.directory().join("owner"))
+        Ok(lock::is_taken(&self.directory().join("owner"))? && !matches!(self.owner()?, Presence::Gone))
+    }
+
+    /// The process that made it.
+    pub fn owner(&self) -> Result<Presence> {
+        self.process.find().map_err(|source| RegistryError::Process {
+            pid: self.process.pid,
+            source,
+        })
     }
 
     /// The record as it is now on disk.
@@ -180,63 +215,48 @@ impl Record {
     }
 }
 
-/// Removes the directory of a record, which its owner may be removing, too.
+/// Removes the directory of a record, which its owner may be removing, too, or making again.
 pub fn remove_directory(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if path.exists() => file("removing", path, Err(error)),
-        _ => Ok(()),
+    const TURNS: u32 = 100;
+    let meets_another = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+        )
+    };
+    for _ in 1..TURNS {
+        match fs::remove_dir_all(path) {
+            Err(error) if meets_another(&error) => {
+                if !path.exists() {
+                    return Ok(());
+                }
+            }
+            done => return file("removing", path, done),
+        }
     }
-}
-
-/// Locks a file, made if need be; `None` if it is taken and the request does not wait.
-fn lock(path: &Path, how: FlockArg) -> Result<Option<Flock<File>>> {
-    let open = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path);
-    claim(path, file("opening", path, open)?, how)
-}
-
-/// Whether a process has locked a file. It is not made here: its owner may be removing it, and its directory, at this moment.
-fn is_locked(path: &Path) -> Result<bool> {
-    match OpenOptions::new().write(true).open(path) {
-        Ok(opened) => Ok(claim(path, opened, FlockArg::LockExclusiveNonblock)?.is_none()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => file("opening", path, Err(error)),
-    }
-}
-
-fn claim(path: &Path, opened: File, how: FlockArg) -> Result<Option<Flock<File>>> {
-    match Flock::lock(opened, how) {
-        Ok(lock) => Ok(Some(lock)),
-        Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
-        Err((_, errno)) => file("locking", path, Err(errno.into())),
-    }
+    file("removing", path, fs::remove_dir_all(path))
 }
 
 /// The registry, locked against other commands.
 #[derive(Debug)]
 pub struct Registry {
-    _lock: Flock<File>,
+    _lock: Lock,
 }
 
 impl Registry {
     /// Waits for other commands to finish, at most `patience`.
     pub fn open(patience: Duration) -> Result<Self> {
-        file("making", Path::new(RECORDS), fs::create_dir_all(RECORDS))?;
-        let path = Path::new(RECORDS).join("lock");
+        let directory = Path::new(RECORDS);
+        lock::private_directory(directory)?;
+        let path = directory.join("changes");
         let start = Instant::now();
         loop {
-            if let Some(mut lock) = lock(&path, FlockArg::LockExclusiveNonblock)? {
-                // For the message below.
-                let note = lock.set_len(0).and_then(|()| write!(lock, "{}", process::id()));
-                file("writing", &path, note)?;
+            if let Some(lock) = lock::take(&path)? {
                 return Ok(Self { _lock: lock });
             }
             if start.elapsed() >= patience {
-                let holder = fs::read_to_string(&path).unwrap_or_default();
-                return Err(RegistryError::Busy { holder });
+                let holders = lock::holders(&path);
+                return Err(RegistryError::Busy { path, holders });
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -268,41 +288,4 @@ pub fn records() -> Result<Vec<Record>> {
     }
     records.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(records)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{fs, thread};
-
-    use nix::fcntl::FlockArg;
-
-    use super::{Result, is_locked, lock, remove_directory};
-
-    /// An owner makes and removes its directory while another command looks at it, and removes it, too.
-    #[test]
-    fn two_may_remove_a_directory() -> Result<()> {
-        const TURNS: u32 = 5_000;
-        let place = std::env::temp_dir().join(format!("perturb-registry-{}", std::process::id()));
-        let owner = place.join("owner");
-        thread::scope(|scope| {
-            let owns = scope.spawn(|| -> Result<()> {
-                for _ in 0..TURNS {
-                    // The other one may take it away before the lock is made.
-                    if fs::create_dir_all(&place).is_ok()
-                        && let Ok(_lock) = lock(&owner, FlockArg::LockExclusiveNonblock)
-                    {
-                        remove_directory(&place)?;
-                    }
-                }
-                Ok(())
-            });
-            while !owns.is_finished() {
-                if !is_locked(&owner)? {
-                    remove_directory(&place)?;
-                }
-            }
-            owns.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })?;
-        remove_directory(&place)
-    }
 }

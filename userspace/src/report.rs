@@ -226,7 +226,7 @@ impl Report {
                 .map(|interface| interface.name.clone())
                 .collect(),
             pacer: record.pacer.clone(),
-            pid: record.pid,
+            pid: record.process.pid,
             since: record.since,
             updates: record.updates,
             lease_left_ms: (lease != u64::MAX).then(|| lease.saturating_sub(now()) / 1_000_000),

@@ -174,7 +174,9 @@ fn uses(program: u32, maps: &MapIds) -> Result<bool, ProgramError> {
     for loaded in loaded_programs() {
         let loaded = match loaded {
             // It went while the list was read.
-            Err(ProgramError::SyscallError(error)) if error.io_error.kind() == ErrorKind::NotFound => continue,
+            Err(ProgramError::SyscallError(error)) if error.io_error.kind() == ErrorKind::NotFound => {
+                continue;
+            }
             other => other?,
         };
         if loaded.id() == program {

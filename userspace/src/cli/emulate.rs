@@ -60,7 +60,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         Outcome::Updated(record) => {
             eprintln!(
                 "changed the profile on {interfaces}, which process {} emulates until it ends",
-                record.pid
+                record.process.pid
             );
         }
         Outcome::Detached(_) => eprintln!("emulating on {interfaces} until `perturb clear`"),
@@ -127,7 +127,7 @@ fn reports() -> anyhow::Result<Vec<Report>> {
             None if record.has_owner()? => eprintln!("{} is being set up", record.id),
             None => eprintln!(
                 "{} was left behind by process {}, which is gone; `perturb clear` removes what is left",
-                record.id, record.pid
+                record.id, record.process.pid
             ),
         }
     }

@@ -5,16 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::bail;
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use anyhow::{Context as _, bail};
 use perturb_dataplane::namespace::Namespace;
+use rustix::process::Signal;
 
 use crate::{
     controller::{enter, recover},
-    registry::{Record, Registry},
+    registry::{Presence, Record, Registry},
 };
 
 /// Time for a controller to take its emulation down: held packets may need 2 s.
@@ -59,20 +56,24 @@ fn end(_registry: &Registry, record: &Record) -> anyhow::Result<()> {
 
 /// Asks the controller to end; kills it if it does not.
 fn stop_owner(record: &Record) -> anyhow::Result<()> {
-    let pid = Pid::from_raw(record.pid.cast_signed());
-    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+    let (id, pid) = (&record.id, record.process.pid);
+    let owner = match record.owner()? {
+        Presence::Alive(owner) => owner,
+        Presence::Gone => return Ok(()),
+        Presence::Elsewhere => bail!(
+            "the controller of {id} runs in another PID namespace, where it is process {pid}; clear it there, or outside \
+             of `perturb run` and containers"
+        ),
+    };
+    for signal in [Signal::TERM, Signal::KILL] {
+        let send = |signal| {
+            owner
+                .signal(signal)
+                .with_context(|| format!("stopping the controller of {id} (process {pid})"))
+        };
         // A stopped process does not see a signal other than SIGKILL before it goes on.
-        if signal == Signal::SIGTERM {
-            let _ = kill(pid, Signal::SIGCONT);
-        }
-        match kill(pid, signal) {
-            Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
-            Err(errno) => bail!(
-                "stopping the controller of {} (pid {}): {errno}",
-                record.id,
-                record.pid
-            ),
-        }
+        send(Signal::CONT)?;
+        send(signal)?;
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             if !record.has_owner()? {
@@ -81,9 +82,5 @@ fn stop_owner(record: &Record) -> anyhow::Result<()> {
             thread::sleep(Duration::from_millis(10));
         }
     }
-    bail!(
-        "the controller of {} (pid {}) does not end",
-        record.id,
-        record.pid
-    )
+    bail!("the controller of {id} (process {pid}) does not end")
 }

@@ -16,8 +16,8 @@ pub fn recover(registry: &Registry) -> anyhow::Result<()> {
     for record in registry.records()? {
         if !record.has_owner()? {
             eprintln!(
-                "perturb: removing what {} (pid {}) left behind",
-                record.id, record.pid
+                "perturb: removing what {} (process {}, which has ended) left behind",
+                record.id, record.process.pid
             );
             remove(&record)?;
         }

@@ -1,15 +1,12 @@
 //! Sets an emulation up on a set of interfaces: the record first, then devices and programs.
 
 use std::{
-    fs::File,
     net::IpAddr,
     path::Path,
-    process,
     time::{Duration, SystemTime},
 };
 
 use anyhow::Context as _;
-use nix::fcntl::Flock;
 use perturb_common::tables::Tables;
 use perturb_dataplane::{
     attach::Clsact,
@@ -25,7 +22,7 @@ use perturb_dataplane::{
 use perturb_profile::{Loaded, Profile};
 
 use crate::controller::Lease;
-use crate::registry::{InterfaceRecord, Record, Registry};
+use crate::registry::{InterfaceRecord, Lock, Process, Record, Registry};
 
 /// Room above the horizon for what fq itself adds.
 const HORIZON_MARGIN: Duration = Duration::from_secs(1);
@@ -201,7 +198,7 @@ pub struct Running {
     pub emulation: Emulation,
     /// Its record, as this process last wrote it.
     pub record: Record,
-    _owner: Flock<File>,
+    _owner: Lock,
 }
 
 /// How the time is to be kept.
@@ -278,7 +275,7 @@ pub fn set_up(
     });
     let mut record = Record {
         id: id.into(),
-        pid: process::id(),
+        process: Process::current().context("asking the kernel which process this is")?,
         pacer: pacer_name(pacer).into(),
         ready: false,
         interfaces: interfaces.collect::<anyhow::Result<_>>()?,

@@ -72,7 +72,7 @@ fn wait_until_ready(child: &mut Child, messages: &Path) -> anyhow::Result<Record
             let said = fs::read_to_string(messages).unwrap_or_default();
             bail!("the process that stays behind ended ({status}): {}", said.trim());
         }
-        let ours = |record: &Record| record.pid == child.id() && record.ready;
+        let ours = |record: &Record| record.process.pid == child.id() && record.ready;
         if let Some(record) = records()?.into_iter().find(ours) {
             return Ok(record);
         }
