@@ -13,7 +13,7 @@ use perturb_common::{
 
 use crate::{
     account, flows,
-    maps::{BOUNDS, FLOW_MASK, FLOWS, RULES, SETTINGS, SPANS, VECTORS},
+    maps::{BOUNDS, FLOW_MASK, FLOWS, RULES, SECRET, SETTINGS, SPANS, VECTORS},
     scratch::Scratch,
 };
 
@@ -25,7 +25,7 @@ use crate::{
 pub(crate) unsafe fn class(scratch: *mut Scratch, generation: u64) -> u32 {
     // SAFETY: one run at a time uses a CPU's scratch, and the references end here.
     let hash = unsafe {
-        let hash = flow::hash(&(*scratch).key.words(), generation);
+        let hash = flow::hash(&(*scratch).key.words(), generation, |word| SECRET[word].load());
         (*scratch).hash = hash;
         hash
     };

@@ -109,8 +109,8 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
     let order = if walk.flags & Walk::REORDER != 0 {
         Order::Free
     } else {
-        // The high half: the low one chose the flow's place in the cache.
-        Order::Flow((scratch.hash >> 32) as u32)
+        // The low half: no sender can choose flows that share it.
+        Order::Flow(scratch.hash as u32)
     };
     let tag = Tag {
         direction: direction as u32,

@@ -16,7 +16,7 @@ use perturb_common::{
         Slot, Span,
     },
     collisions::{CollisionTable, Contention},
-    flow::FlowEntry,
+    flow::{FlowEntry, SECRET_WORDS},
     network::PairEntry,
 };
 
@@ -29,6 +29,9 @@ pub(crate) static PACER: Global<u32> = Global::new(0);
 /// One less than the places of the flow cache, a power of two.
 #[unsafe(no_mangle)]
 pub(crate) static FLOW_MASK: Global<u32> = Global::new(262_143);
+/// What flows are hashed by ([`perturb_common::flow::Secret`]): the controller writes random words.
+#[unsafe(no_mangle)]
+pub(crate) static SECRET: [Global<u64>; SECRET_WORDS] = [const { Global::new(0) }; SECRET_WORDS];
 
 #[map]
 pub(crate) static CONTROL: Array<u64> = Array::with_max_entries(CONTROL_LEN, 0);

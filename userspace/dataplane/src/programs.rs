@@ -7,7 +7,10 @@ use aya::{
     maps::Map,
     programs::{ProgramError, SchedClassifier},
 };
-use perturb_common::abi::{PACER_FQ, PACER_USER};
+use perturb_common::{
+    abi::{PACER_FQ, PACER_USER},
+    flow::{self, SECRET_WORDS, Secret},
+};
 
 use crate::jit;
 
@@ -30,6 +33,9 @@ pub enum LoadError {
         /// The kernel's answer, with the verifier's log.
         source: ProgramError,
     },
+    /// The kernel gives no random numbers to key the flow cache by.
+    #[error("no random numbers from the kernel, which the hash of flows needs: {0}")]
+    Secret(getrandom::Error),
     /// The object lacks what this controller expects: they were built apart.
     #[error("the eBPF object has no {0}")]
     Missing(&'static str),
@@ -100,14 +106,19 @@ impl Programs {
             Pacer::Fq => PACER_FQ,
             Pacer::User => PACER_USER,
         };
-        let mask = perturb_common::flow::places(options.flows) - 1;
+        let mask = flow::places(options.flows) - 1;
         // aya's levels: 0 is off, 3 is info.
         let level: u8 = if options.verbose { 3 } else { 0 };
+        let mut secret: Secret = [0; SECRET_WORDS];
+        for word in &mut secret {
+            *word = getrandom::u64().map_err(LoadError::Secret)?;
+        }
         let ebpf = EbpfLoader::new()
             .override_global("HAVE_JIT", &jit, true)
             .override_global("PACER", &pacer, true)
             .override_global("AYA_LOG_LEVEL", &level, false)
             .override_global("FLOW_MASK", &mask, true)
+            .override_global("SECRET", secret.as_slice(), true)
             .map_max_entries("FLOWS", mask + 1)
             .map_max_entries("INSTANCES", options.flows)
             .load(OBJECT)?;
