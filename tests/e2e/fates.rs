@@ -162,7 +162,7 @@ fn corruption(setting: &Setting) -> Result<()> {
     applied.stop()?;
     before.must_be_that_of(&bed.left)?;
     let damaged = report["events"]["corrupted"].as_u64().unwrap_or_default() as usize;
-    let caught = datagrams::checksum_errors(&bed.right)? as usize;
+    let caught = datagrams::counted(&bed.right, "InCsumErrors")? as usize;
     figure!(
         "corrupt 10 % of {}: {damaged} damaged, {} lost, {caught} by UDP's checksum",
         plan.count,

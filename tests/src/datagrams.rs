@@ -29,7 +29,7 @@ use crate::{
 /// Bytes of number and pattern key at the start of each datagram.
 const HEADER: usize = 12;
 /// Asked for; the kernel's limits do not count for root.
-const RECEIVE_BUFFER: usize = 64 << 20;
+pub(crate) const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// Which datagrams are sent, and when.
 #[derive(Clone, Debug)]
@@ -213,7 +213,7 @@ pub fn send(from: &Host, to: &Host, plan: &Plan) -> Result<Trace> {
     })
 }
 
-fn bind(host: &Host, address: IpAddr, port: u16) -> Result<UdpSocket> {
+pub(crate) fn bind(host: &Host, address: IpAddr, port: u16) -> Result<UdpSocket> {
     let address = SocketAddr::new(address, port);
     Ok(host.enter(|| UdpSocket::bind(address))??)
 }
@@ -482,14 +482,17 @@ pub fn ping_pong(from: &Host, to: &Host, count: usize, size: usize, waiting: Wai
     })
 }
 
-/// Whether a host's kernel counted datagrams with a bad checksum: `InCsumErrors` of UDP.
-pub fn checksum_errors(host: &Host) -> Result<u64> {
+/// What a host's kernel counted of UDP under a name of /proc/net/snmp: `InCsumErrors`, `RcvbufErrors`, ….
+pub fn counted(host: &Host, counter: &str) -> Result<u64> {
     let text = host.enter(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let (names, values) = (rows.next().unwrap_or_default(), rows.next().unwrap_or_default());
     let place = names
         .split(' ')
-        .position(|name| name == "InCsumErrors")
-        .context("no such counter")?;
-    Ok(values.split(' ').nth(place).context("no such counter")?.parse()?)
+        .position(|name| name == counter)
+        .with_context(|| format!("UDP has no counter {counter}"))?;
+    let value = values.split(' ').nth(place);
+    Ok(value
+        .with_context(|| format!("{counter} has no value"))?
+        .parse()?)
 }

@@ -5,6 +5,7 @@
 //! product     the perturb executable under test: apply, status, clear
 //! emulation   what is put between the hosts: nothing, netem, plain EDT+fq (edt), or perturb with one of its pacers
 //! datagrams   UDP: when each packet was sent and when it arrived
+//! order       several flows of numbered datagrams at once, a processor for each sender
 //! streams     TCP and UDP: bytes that arrived in a window of time
 //! comparison  the same measurements with each emulator
 //! frames      raw Ethernet frames, for what sockets do not send
@@ -26,6 +27,7 @@ pub mod edt;
 pub mod emulation;
 pub mod kernel;
 pub mod measure;
+pub mod order;
 pub mod product;
 pub mod remains;
 pub mod slice;

@@ -12,6 +12,7 @@ mod sandbox;
 mod setup;
 mod tally;
 mod test;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -36,7 +37,9 @@ enum Task {
     /// Compile the eBPF programs and perturb; print the path of the latter
     Build(compile::Args),
     /// Run a command inside the user-mode kernel, on a copy-on-write view of this machine's files
-    Sandbox(sandbox::Args),
+    Sandbox(sandbox::Conditions),
+    /// Run a command on a stock kernel with several emulated processors, on a copy-on-write view of this machine's files
+    Vm(vm::Args),
     /// Set up, build, and show the main job: a ping, and a table of emulators compared
     Demo(demo::Args),
     /// Set up, build, and measure what perturb claims, beside no emulation, netem and plain fq
@@ -63,7 +66,8 @@ fn run(task: Task) -> Result<ExitCode> {
     match task {
         Task::Setup(args) => setup::run(&args)?,
         Task::Build(args) => println!("{}", compile::build(args, Mode::Check)?.program.display()),
-        Task::Sandbox(args) => return sandbox::run(args),
+        Task::Sandbox(conditions) => return sandbox::run(conditions),
+        Task::Vm(args) => return vm::run(args),
         Task::Demo(args) => return demo::demonstrate(&args),
         Task::Bench(args) => return bench::measure(&args),
         Task::Dist => println!("{}", dist::build()?.display()),

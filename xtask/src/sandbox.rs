@@ -4,12 +4,14 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use perturb_sandbox::{Sandbox, Task, exit_code};
 
-/// What to run, and with which limits.
+const MEMORY_MIB: u32 = 1024;
+
+/// A command, and the conditions it runs under in a guest of whatever kind.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Memory of the sandbox in MiB, which also holds what is written outside the writable directories
-    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..=65536))]
-    memory: u32,
+pub(crate) struct Conditions {
+    /// Memory in MiB, which also holds what is written outside the writable directories
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..=65536))]
+    memory: Option<u32>,
     /// Kill the command after this many seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
@@ -24,11 +26,19 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut task = Task::new(args.command)?;
-    task.memory_mib = args.memory;
-    task.timeout = args.timeout.map(Duration::from_secs);
-    task.writable.extend(args.writable);
-    task.verbose = args.verbose;
+impl Conditions {
+    /// The task, with so much memory unless it was said.
+    pub(crate) fn task(self, memory_mib: u32) -> std::io::Result<Task> {
+        let mut task = Task::new(self.command)?;
+        task.memory_mib = self.memory.unwrap_or(memory_mib);
+        task.timeout = self.timeout.map(Duration::from_secs);
+        task.writable.extend(self.writable);
+        task.verbose = self.verbose;
+        Ok(task)
+    }
+}
+
+pub(crate) fn run(conditions: Conditions) -> anyhow::Result<ExitCode> {
+    let task = conditions.task(MEMORY_MIB)?;
     Ok(ExitCode::from(exit_code(Sandbox::find()?.run(&task)?)))
 }

@@ -5,6 +5,7 @@
 //! go where the distribution puts them and need root; the rest goes below the target directory or into rustup's.
 
 pub(crate) mod compiler;
+pub(crate) mod kernels;
 pub(crate) mod linker;
 pub(crate) mod packages;
 

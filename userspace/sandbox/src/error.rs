@@ -17,6 +17,15 @@ pub enum SandboxError {
         /// Where its modules were looked for.
         directory: PathBuf,
     },
+    /// No emulator of processors.
+    #[error("no `qemu-system-x86_64` in PATH; on Debian: apt-get install qemu-system-x86")]
+    NoQemu,
+    /// No stock kernel where one was expected.
+    #[error("no kernel with modules in {root}; `cargo xtask setup` unpacks one")]
+    NoStockKernel {
+        /// The directory of an unpacked package.
+        root: PathBuf,
+    },
     /// Nothing loads the guest's modules.
     #[error("no `modprobe` in PATH, /usr/sbin or /sbin; on Debian: apt-get install kmod")]
     NoModprobe,

@@ -20,6 +20,7 @@ use nix::{
     errno::Errno,
     libc,
     sys::{
+        reboot::{RebootMode, reboot},
         signal::{Signal, kill},
         termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr},
         wait::waitpid,
@@ -28,6 +29,8 @@ use nix::{
 };
 
 use crate::{
+    entry,
+    machine::ARCHIVE_ARGUMENT,
     terminal,
     view::{self, Step as _, StepError},
     wire::{CHUNK, Decoder, Frame as _, LINE_WINDOW, Request, ToGuest, ToHost},
@@ -36,8 +39,18 @@ use crate::{
 /// The argument by which the kernel tells this executable that it is the first process of a sandbox.
 pub(crate) const INIT_ARGUMENT: &str = "perturb-sandbox-init";
 
-/// The guest's end of the serial line.
+/// The user-mode kernel's end of the serial line.
 const LINE: &str = "/dev/ttyS0";
+
+/// Where the kernel has started this executable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// On the host's own root directory.
+    Host,
+    /// In an archive; the host's files are yet to be reached.
+    Archive,
+}
+
 /// Becomes the sandbox's first process when this executable was started as such; else does nothing.
 ///
 /// Every executable that calls [`crate::Sandbox::run`] must call this first in `main`, before any thread
@@ -47,9 +60,15 @@ pub fn init_hook() {
         .nth(1)
         .is_some_and(|argument| argument == INIT_ARGUMENT);
     if asked && process::id() == 1 {
-        if let Err(error) = serve() {
+        let start = match std::env::args_os().nth(2) {
+            Some(word) if word == ARCHIVE_ARGUMENT => Start::Archive,
+            _ => Start::Host,
+        };
+        if let Err(error) = serve(start) {
             // Standard error is the guest's console, which the host keeps for its error message.
             eprintln!("perturb sandbox: {error}");
+            // The host sees the end of the line. Where the kernel cannot end, the host's patience does.
+            let _: nix::Result<std::convert::Infallible> = reboot(RebootMode::RB_POWER_OFF);
         }
         // The host kills the kernel. A first process that ends would be a kernel panic instead.
         loop {
@@ -58,7 +77,7 @@ pub fn init_hook() {
     }
 }
 
-fn serve() -> Result<(), StepError> {
+fn raw_line() -> Result<File, StepError> {
     let line = OpenOptions::new()
         .read(true)
         .write(true)
@@ -68,8 +87,16 @@ fn serve() -> Result<(), StepError> {
     let mut settings = tcgetattr(&line).step(|| format!("read the settings of {LINE}"))?;
     cfmakeraw(&mut settings);
     tcsetattr(&line, SetArg::TCSANOW, &settings).step(|| format!("make {LINE} raw"))?;
+    Ok(line)
+}
+
+fn serve(start: Start) -> Result<(), StepError> {
+    let line = match start {
+        Start::Host => raw_line()?,
+        Start::Archive => entry::line()?,
+    };
     let sender = Sender(Arc::new(Mutex::new(
-        line.try_clone().step(|| format!("share {LINE}"))?,
+        line.try_clone().step(|| "share the line to the host".into())?,
     )));
     sender.send(&ToHost::Hello).step(|| "greet the host".into())?;
 
@@ -86,7 +113,14 @@ fn serve() -> Result<(), StepError> {
             None => return Ok(()),
         }
     };
-    match view::prepare(&request).and_then(|()| spawn(&request)) {
+    let root = match start {
+        Start::Host => Ok(()),
+        Start::Archive => entry::root(&request.writable),
+    };
+    match root
+        .and_then(|()| view::prepare(&request))
+        .and_then(|()| spawn(&request))
+    {
         Ok(child) => run(child, incoming, &sender),
         Err(error) => {
             let failed = ToHost::Failed {

@@ -21,7 +21,7 @@ use nix::{
 };
 
 use crate::{
-    Sandbox, SandboxError, Task,
+    GuestKernel, Sandbox, SandboxError, Task,
     error::Context as _,
     kernel::{Channels, Kernel},
     signals::Watch,
@@ -29,8 +29,10 @@ use crate::{
     wire::{CHUNK, Decoder, Frame as _, LINE_WINDOW, Request, STDIN_WINDOW, ToGuest, ToHost, WindowSize},
 };
 
-/// From the kernel's start to its first process: 1.5 s on an idle machine.
-const BOOT_LIMIT: Duration = Duration::from_secs(60);
+/// From a user-mode kernel's start to its first process: 1.5 s on an idle machine.
+const USER_MODE_BOOT_LIMIT: Duration = Duration::from_secs(60);
+/// From a stock kernel's start to its first process: 8 s on an idle machine.
+const STOCK_BOOT_LIMIT: Duration = Duration::from_secs(180);
 /// What a command has to end itself after a signal.
 const SIGNAL_GRACE: Duration = Duration::from_secs(5);
 /// How often deadlines, signals and the terminal's size are looked at when nothing else happens.
@@ -55,7 +57,11 @@ pub(crate) fn run(sandbox: &Sandbox, task: &Task, init: &Path) -> Result<ExitSta
         terminal,
     };
     let signals = Watch::new().context("watch for signals")?;
-    let (kernel, channels) = Kernel::boot(sandbox, task, init)?;
+    let (kernel, channels) = Kernel::boot(sandbox, task, &request.writable, init)?;
+    let boot_limit = match sandbox.kernel {
+        GuestKernel::UserMode(_) => USER_MODE_BOOT_LIMIT,
+        GuestKernel::Stock(_) => STOCK_BOOT_LIMIT,
+    };
     let raw = terminal
         .map(|_| Raw::new(stdin.as_fd()))
         .transpose()
@@ -73,8 +79,9 @@ pub(crate) fn run(sandbox: &Sandbox, task: &Task, init: &Path) -> Result<ExitSta
         input: Input::Open,
         terminal,
         stop: None,
+        boot_limit,
         deadline: Some(Deadline {
-            at: Instant::now() + BOOT_LIMIT,
+            at: Instant::now() + boot_limit,
             kind: DeadlineKind::Boot,
         }),
     };
@@ -141,6 +148,7 @@ struct Session<'task> {
     input: Input,
     terminal: Option<WindowSize>,
     stop: Option<Stop>,
+    boot_limit: Duration,
     deadline: Option<Deadline>,
 }
 
@@ -330,7 +338,7 @@ impl Session<'_> {
         {
             return Err(match deadline.kind {
                 DeadlineKind::Boot => SandboxError::BootTimeout {
-                    limit: BOOT_LIMIT,
+                    limit: self.boot_limit,
                     console: self.last_words(),
                 },
                 DeadlineKind::Command => SandboxError::Timeout {

@@ -1,6 +1,6 @@
-//! The user-mode kernel as a group of processes that cannot outlive us.
+//! The guest's kernel as a group of processes that cannot outlive us.
 //!
-//! Model: the kernel, its helper processes and one traced process per guest process form one process group (the
+//! Model: the kernel, its helper processes and (in user mode) one traced process per guest process form one process group (the
 //! kernel would otherwise make itself a session of its own). A shell waits for the end of a pipe whose other end
 //! only we hold: when we end, by whatever cause, it kills the group. (`PR_SET_PDEATHSIG` would kill the kernel
 //! alone, whose helpers survive it, and fires when the *thread* that started it ends.)
@@ -31,7 +31,7 @@ use nix::{
     unistd::{Pid, mkdtemp},
 };
 
-use crate::{Sandbox, SandboxError, Task, error::Context as _, guest::INIT_ARGUMENT};
+use crate::{GuestKernel, Sandbox, SandboxError, Task, error::Context as _, guest::INIT_ARGUMENT};
 
 /// See `shim.rs`.
 const SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libperturb_shim.so"));
@@ -57,6 +57,7 @@ impl Kernel {
     pub(crate) fn boot(
         sandbox: &Sandbox,
         task: &Task,
+        writable: &[PathBuf],
         init: &Path,
     ) -> Result<(Self, Channels), SandboxError> {
         let (line, guest_line) = UnixStream::pair().context("make a socket pair")?;
@@ -65,30 +66,31 @@ impl Kernel {
         let memory_directory = memory_directory(task.memory_mib);
         let scratch = Scratch::new(&memory_directory)?;
 
-        fs::write(scratch.0.join("shim.so"), SHIM).context("write what is preloaded into its kernel")?;
-        let mut command = Command::new(&sandbox.kernel);
+        let mut command = match &sandbox.kernel {
+            GuestKernel::UserMode(linux) => {
+                let mut command = user_mode(linux, task, init, &scratch.0)?;
+                // The guest's memory is a file there that has no name any more once the kernel runs.
+                command.env("TMPDIR", &memory_directory).stdout(guest_console);
+                command
+            }
+            GuestKernel::Stock(machine) => {
+                let mut command = machine.command(task, writable, init, &scratch.0)?;
+                drop(guest_console);
+                let line = guest_line.try_clone().context("share a socket")?;
+                command.stdout(OwnedFd::from(line));
+                command
+            }
+        };
         command
-            .args(kernel_arguments(task, init, &scratch.0))
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            // By a relative name: an absolute one may have blanks and colons, at which the list would be split.
-            .current_dir(&scratch.0)
-            // The guest's memory is a file there that has no name any more once the kernel runs.
-            .env("TMPDIR", &memory_directory)
             .stdin(OwnedFd::from(guest_line))
-            .stdout(guest_console)
             .stderr(also_console)
             .process_group(0);
-        // Linked with the C library of this program, which must be linux.uml's, too.
-        if cfg!(target_env = "gnu") {
-            command.env("LD_PRELOAD", "./shim.so");
-        }
         // SAFETY: setrlimit is async-signal-safe and touches nothing of the parent's.
         unsafe {
             // A panicking user-mode kernel aborts; its core would be the guest's whole memory.
             command.pre_exec(|| Ok(setrlimit(Resource::RLIMIT_CORE, 0, 0)?));
         }
-        let kernel = command.spawn().context("start linux.uml")?;
+        let kernel = command.spawn().context("start its kernel")?;
         let mut booted = Self {
             kernel,
             watcher: None,
@@ -143,6 +145,23 @@ impl Drop for Kernel {
             );
         }
     }
+}
+
+/// The command that starts a user-mode kernel, with its line on standard input.
+fn user_mode(linux: &Path, task: &Task, init: &Path, scratch: &Path) -> Result<Command, SandboxError> {
+    fs::write(scratch.join("shim.so"), SHIM).context("write what is preloaded into its kernel")?;
+    let mut command = Command::new(linux);
+    command
+        .args(kernel_arguments(task, init, scratch))
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        // By a relative name: an absolute one may have blanks and colons, at which the list would be split.
+        .current_dir(scratch);
+    // Linked with the C library of this program, which must be linux.uml's, too.
+    if cfg!(target_env = "gnu") {
+        command.env("LD_PRELOAD", "./shim.so");
+    }
+    Ok(command)
 }
 
 fn kernel_arguments(task: &Task, init: &Path, scratch: &Path) -> Vec<OsString> {

@@ -10,11 +10,17 @@
 //!
 //! It lacks: more than one CPU, a network to the outside, a BPF JIT and BTF (both are properties of the kernel),
 //! and protection against a malicious command, which has the caller's rights on the host's files.
+//!
+//! A distribution's stock kernel has several CPUs, JIT and BTF: [`Sandbox::stock`] boots one in qemu, where the rest is
+//! the same, but takes 8 s, and everything is slower (`machine.rs`).
 
+mod entry;
 mod error;
 mod guest;
 mod host;
+mod initramfs;
 mod kernel;
+mod machine;
 #[cfg(test)]
 mod shim;
 mod signals;
@@ -34,6 +40,7 @@ use std::{
 
 pub use error::{SandboxError, WireError};
 pub use guest::init_hook;
+use machine::Machine;
 
 /// A command and the conditions it runs under.
 #[derive(Debug, Clone)]
@@ -74,16 +81,25 @@ impl Task {
     }
 }
 
-/// A user-mode kernel that was found on this machine.
+/// A kernel that was found on this machine.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
-    kernel: PathBuf,
+    kernel: GuestKernel,
     modules: PathBuf,
     modprobe: PathBuf,
 }
 
+/// What the guest runs on.
+#[derive(Debug, Clone)]
+enum GuestKernel {
+    /// A user-mode kernel: the path of `linux.uml`.
+    UserMode(PathBuf),
+    /// A distribution's kernel on emulated processors.
+    Stock(Machine),
+}
+
 impl Sandbox {
-    /// Looks for the kernel, its modules, and the program that loads them.
+    /// Looks for the user-mode kernel, its modules, and the program that loads them.
     pub fn find() -> Result<Self, SandboxError> {
         let kernel = find_program("linux.uml").ok_or(SandboxError::NoKernel)?;
         // /usr/bin/linux.uml has its modules in /usr/lib/uml/modules/VERSION.
@@ -98,10 +114,20 @@ impl Sandbox {
                 directory: modules,
             });
         }
+        Ok(Self {
+            kernel: GuestKernel::UserMode(kernel),
+            modules,
+            modprobe: find_program("modprobe").ok_or(SandboxError::NoModprobe)?,
+        })
+    }
+
+    /// Looks for qemu, and for a stock kernel in `root`, the directory where a distribution's package was unpacked
+    /// (`boot/vmlinuz-RELEASE`, `lib/modules/RELEASE` with what depmod makes). The guest will have `cpus` processors.
+    pub fn stock(root: &Path, cpus: u8) -> Result<Self, SandboxError> {
         let modprobe = find_program("modprobe").ok_or(SandboxError::NoModprobe)?;
         Ok(Self {
-            kernel,
-            modules,
+            kernel: GuestKernel::Stock(Machine::find(root, modprobe.clone(), cpus)?),
+            modules: root.join("lib/modules"),
             modprobe,
         })
     }

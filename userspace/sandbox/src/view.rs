@@ -1,6 +1,6 @@
 //! What the command sees: a copy-on-write view of the host's files, and kernel interfaces of its own.
 //!
-//! Model: the kernel starts this executable on hostfs, that is, on the host's own root directory, with the
+//! Model: this executable runs on hostfs (in a stock kernel on 9p), that is, on the host's own root directory, with the
 //! host user's rights. A tmpfs over hostfs (overlay) becomes the root: everything can be read, whatever is
 //! written stays in the guest's memory, except below the directories that were asked to be writable, which
 //! are mounted through. Kernel interfaces (proc, sys, dev, bpf, tracing, cgroup) are the guest's own.
@@ -179,7 +179,7 @@ fn mount_kernel_interfaces() -> Result<(), StepError> {
     mkdir("/run/lock", Mode::from_bits_truncate(0o1777)).step(|| "make /run/lock".into())
 }
 
-fn mount_at(
+pub(crate) fn mount_at(
     source: &(impl AsRef<Path> + ?Sized),
     target: &(impl AsRef<Path> + ?Sized),
     kind: Option<&str>,

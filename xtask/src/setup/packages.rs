@@ -25,7 +25,13 @@ const fn program(name: &'static str, package: &'static str, purpose: &'static st
 
 const BASE: &[Program] = &[
     program("linux.uml", "user-mode-linux", "the sandbox's kernel"),
-    program("modprobe", "kmod", "loads the sandbox's modules"),
+    program(
+        "qemu-system-x86_64",
+        "qemu-system-x86",
+        "the processors of the stock kernels",
+    ),
+    program("modprobe", "kmod", "loads the guests' modules"),
+    program("xz", "xz-utils", "unpacks the stock kernels' modules"),
     program("ip", "iproute2", "shows what the tests find on interfaces"),
     program("tc", "iproute2", "netem, to compare with"),
     program("ethtool", "ethtool", "switches offloads"),

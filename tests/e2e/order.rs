@@ -1,0 +1,204 @@
+//! Flows keep their order, and nothing gets lost unseen, however many processors send at once.
+//!
+//! Four flows of numbered datagrams share one server of 5 ms. One, two and four threads send them, each on a processor of
+//! its own, as many as there are. No datagram may arrive after a later one of its flow, or twice, or changed; and what
+//! does not arrive must stand in `perturb status`. netem on the same bed is the control: it reorders where several
+//! processors send.
+
+use std::{env, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use perturb_tests::{
+    bed::{Bed, Host},
+    emulation::{Emulation, Emulator, Link},
+    order::{self, Arrivals, Plan},
+};
+use serde_json::Value;
+
+use crate::harness::{Setting, Test, each, figure, once, skip};
+
+pub(crate) const TESTS: &[Test] = &[
+    each("order::egress_plain", |setting| {
+        kept(setting, Side::Egress, PLAIN)
+    }),
+    each("order::egress_super_packets", |setting| {
+        kept(setting, Side::Egress, WHOLE)
+    }),
+    each("order::egress_split_super_packets", |setting| {
+        kept(setting, Side::Egress, SPLIT)
+    }),
+    each("order::ingress_plain", |setting| {
+        kept(setting, Side::Ingress, PLAIN)
+    }),
+    each("order::ingress_super_packets", |setting| {
+        kept(setting, Side::Ingress, WHOLE)
+    }),
+    each("order::ingress_split_super_packets", |setting| {
+        kept(setting, Side::Ingress, SPLIT)
+    }),
+    once("order::control", control),
+];
+
+/// How many datagrams each test sends with each number of senders, unless [`COUNT`] says so.
+const DATAGRAMS: usize = 20_000;
+/// Says how many.
+pub(crate) const COUNT: &str = "PERTURB_ORDER_DATAGRAMS";
+/// Numbers of sending processors.
+const SENDERS: [usize; 3] = [1, 2, 4];
+
+/// At which host perturb is: packets of the flows leave it or come to it.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Egress,
+    Ingress,
+}
+
+/// How datagrams leave and how perturb treats super-packets.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    super_packets: bool,
+    segmentation: &'static str,
+}
+
+const PLAIN: Shape = Shape {
+    super_packets: false,
+    segmentation: "whole",
+};
+const WHOLE: Shape = Shape {
+    super_packets: true,
+    segmentation: "whole",
+};
+/// They cross a further pair of devices, which cuts them.
+const SPLIT: Shape = Shape {
+    super_packets: true,
+    segmentation: "exact",
+};
+
+fn plan(senders: usize, super_packets: bool) -> Result<Plan> {
+    let datagrams = match env::var(COUNT) {
+        Ok(count) => count
+            .parse()
+            .with_context(|| format!("{COUNT} is not a number: {count}"))?,
+        Err(_) => DATAGRAMS,
+    };
+    Ok(Plan {
+        datagrams,
+        flows: 4,
+        senders,
+        burst: 10,
+        size: if super_packets { 1_000 } else { 68 },
+        pause: Duration::from_millis(2),
+        super_packets,
+    })
+}
+
+/// As many senders as this machine has processors for.
+fn senders() -> impl Iterator<Item = usize> {
+    SENDERS
+        .into_iter()
+        .filter(|&senders| senders <= order::processors())
+}
+
+fn kept(setting: &Setting, side: Side, shape: Shape) -> Result<()> {
+    for senders in senders() {
+        let (bed, _) = setting.bed()?;
+        let host: &Host = match side {
+            Side::Egress => &bed.left,
+            Side::Ingress => &bed.right,
+        };
+        let before = perturb_tests::remains::State::of(host)?;
+        let profile = format!(
+            "servers: {{ wan: {{ latency: 5ms, scope: shared }} }}\nsegmentation: {}\n\
+             classes: [{{ name: all, match: {{}}, egress: [wan], ingress: [wan] }}]",
+            shape.segmentation
+        );
+        let applied = setting.product.apply(host, &profile, setting.pacer)?;
+        let arrivals = order::send(&bed, &plan(senders, shape.super_packets)?)?;
+        let report = applied.counters()?;
+        applied.stop()?;
+        before.must_be_that_of(host)?;
+        let named = named_losses(&report);
+        figure!(
+            "{side:?}, {senders} sender(s): {arrivals:?}, lost {}, named {named}",
+            arrivals.lost()
+        );
+        ensure!(
+            arrivals.inversions == 0,
+            "{} of {} datagrams arrived after a later one of their flow ({senders} senders)",
+            arrivals.inversions,
+            arrivals.sent
+        );
+        ensure!(
+            arrivals.lost() == named,
+            "{} of {} datagrams were lost, of which perturb status names {named}: {report} ({senders} senders)",
+            arrivals.lost(),
+            arrivals.sent
+        );
+        ensure!(
+            arrivals.copies == 0 && arrivals.broken == 0,
+            "{arrivals:?} ({senders} senders)"
+        );
+        if shape.super_packets {
+            let sent = match side {
+                Side::Egress => &report["classes"][0]["egress"],
+                Side::Ingress => &report["classes"][0]["ingress"],
+            };
+            let whole = sent["packets"].as_u64() < sent["wire_packets"].as_u64();
+            let expected = shape.segmentation == "whole";
+            ensure!(
+                whole == expected,
+                "super-packets crossed the server whole: {whole}; {sent}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Packets that a report says were dropped, whatever the reason.
+fn named_losses(report: &Value) -> u64 {
+    let values = |section: &str| -> u64 {
+        let numbers = report[section].as_object().into_iter().flatten();
+        numbers.filter_map(|(_, value)| value.as_u64()).sum()
+    };
+    values("drops") + values("unintended")
+}
+
+/// The bed itself keeps the order; what netem does is printed.
+fn control(setting: &Setting) -> Result<()> {
+    let measure = |emulator: Emulator, senders: usize, super_packets: bool| -> Result<Arrivals> {
+        let bed = Bed::new()?;
+        let link = Link {
+            netem: "delay 5ms",
+            perturb: "latency: 5ms",
+            delay: None,
+        };
+        let emulation = Emulation::start(&setting.product, &bed, emulator, link)?;
+        let arrivals = order::send(&bed, &plan(senders, super_packets)?)?;
+        emulation.stop()?;
+        figure!(
+            "{}, {senders} sender(s), super-packets {super_packets}: {arrivals:?}, lost {}",
+            emulator.name(),
+            arrivals.lost()
+        );
+        Ok(arrivals)
+    };
+    for senders in senders() {
+        for super_packets in [false, true] {
+            let arrivals = measure(Emulator::Off, senders, super_packets)?;
+            ensure!(
+                arrivals.inversions == 0 && arrivals.lost() == 0,
+                "without emulation, {senders} senders: {arrivals:?}"
+            );
+            if setting.kernel.netem {
+                measure(Emulator::Netem, senders, super_packets)?;
+            }
+        }
+    }
+    if setting.kernel.netem {
+        Ok(())
+    } else {
+        Err(skip(
+            "this kernel has no netem; without emulation the order was kept",
+        ))
+    }
+}
