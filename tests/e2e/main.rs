@@ -18,6 +18,7 @@ mod packets;
 mod rates;
 mod runs;
 mod scopes;
+mod shell;
 mod sigkill;
 mod tcp;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         life::TESTS,
         neighbors::TESTS,
         runs::TESTS,
+        shell::TESTS,
         sigkill::TESTS,
     ];
     let mut tests = tests.concat();

@@ -24,6 +24,7 @@ use crate::harness::{Setting, Test, each, once};
 pub(crate) const TESTS: &[Test] = &[
     once("neighbors::foreign_locks_block_nothing", foreign_locks),
     once("neighbors::who_holds_the_lock_is_named", named),
+    once("neighbors::clear_spares_private_hosts", spared),
     each("neighbors::a_reused_number_is_left_alone", reused),
 ];
 
@@ -167,6 +168,54 @@ fn named(setting: &Setting) -> Result<()> {
     );
     drop(held);
     setting.product.clear(&bed.left)
+}
+
+/// `clear` ends what `apply` did, `clear --all` other people's runs, too. All in a registry of its own: what runs on this
+/// machine is not the test's.
+fn spared(setting: &Setting) -> Result<()> {
+    const SCRIPT: &str = r#"
+        set -e
+        mkdir -p /run/perturb
+        mount -t tmpfs none /run/perturb
+        applied() { "$P" status --json | grep -c '"id":' || true; }
+        until_applied() { n=0; until [ "$(applied)" = "$1" ]; do n=$((n + 1)); [ $n -lt 300 ]; sleep 0.1; done; }
+        "$P" run --pacer "$PACER" "$PROFILE" -- sleep 100 & run=$!
+        until_applied 1
+        "$P" apply "$PROFILE" --iface eth0 --pacer "$PACER" --quiet & apply=$!
+        until_applied 2
+        "$P" clear
+        wait $apply
+        until_applied 1
+        kill -0 $run
+        "$P" status
+        "$P" clear --all
+        code=0; wait $run || code=$?
+        echo "run ended with $code, $(applied) left"
+    "#;
+    let (bed, before) = setting.bed()?;
+    let output = bed
+        .left
+        .command("unshare")
+        .args(["--mount", "sh", "-c", SCRIPT])
+        .env("P", &setting.product.path)
+        .env("PACER", setting.pacer.name())
+        .env("PROFILE", setting.product.profile("latency: 1ms")?)
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success() && text.contains("run ended with 143, 0 left"),
+        "{text}{said}"
+    );
+    ensure!(
+        text.contains("h1:eth0, h2:eth0: emulated by"),
+        "status does not name the hosts: {text}"
+    );
+    ensure!(
+        said.contains("left h1:eth0, h2:eth0 alone") && said.contains("clear --all"),
+        "clear does not say what it left: {said}"
+    );
+    before.must_be_that_of(&bed.left)
 }
 
 /// A controller was killed, and another process has its number now; it must not be ended, even if the emulation's lock seems to

@@ -14,11 +14,12 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::harness::{Setting, Test, each, figure, thrice};
+use crate::harness::{Setting, Test, each, figure, once, thrice};
 
 pub(crate) const TESTS: &[Test] = &[
     each("runs::exit_codes_and_streams", codes),
     each("runs::environment_names_and_hosts", environment),
+    once("runs::status_says_which_host", status),
     each("runs::two_to_eight_hosts", hosts),
     each("runs::round_trip_is_twice_the_latency", ping),
     each("runs::a_killed_run_leaves_nothing", killed),
@@ -136,6 +137,30 @@ fn environment(setting: &Setting) -> Result<()> {
         text.starts_with("h2") && text.contains("10.77.0.2/"),
         "on h2: {text}"
     );
+    Ok(())
+}
+
+/// `status` on each host names all of them and the one it is about.
+fn status(setting: &Setting) -> Result<()> {
+    let program = setting.product.path.display();
+    for (before, host) in [("", "h1"), ("ip netns exec h2 ", "h2")] {
+        let output = shell(setting, 2, &format!("{before}{program} status"))?;
+        let text = said(&output);
+        ensure!(
+            text.contains("h1:eth0, h2:eth0: emulated by") && text.contains(&format!("this is {host};")),
+            "on {host}: {output:?}"
+        );
+        let output = shell(setting, 2, &format!("{before}{program} status --json"))?;
+        let reports: serde_json::Value = serde_json::from_str(&said(&output))?;
+        let own = |report: &&serde_json::Value| report["host"] == host;
+        let reports = reports.as_array().context("no array")?;
+        let report = reports.iter().find(own).context("no report of the host")?;
+        ensure!(
+            report["hosts"] == serde_json::json!(["h1", "h2"])
+                && report["interfaces"] == serde_json::json!(["eth0", "eth0"]),
+            "{report}"
+        );
+    }
     Ok(())
 }
 

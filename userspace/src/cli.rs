@@ -3,20 +3,24 @@
 mod calibrate;
 mod emulate;
 mod files;
+pub(crate) mod time;
 
 pub(crate) use emulate::in_sandbox;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
+use std::{ffi::OsString, io::Write as _, panic, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use perturb_dataplane::{
     emulation::EmulationError, hold::HoldError, netlink::NetlinkError, programs::Pacer, user::SpinBudget,
 };
 
+use self::time::within;
 use crate::{
     controller::setup::{PacerChoice, Pacing, ProfileError},
     lab::{MAX_HOSTS, inside},
-    locality, measure, nfs, pattern, predict, rto, sweep, trace,
+    locality, measure, nfs, pattern, predict, rto,
+    say::Unwritable,
+    sweep, trace,
 };
 
 /// Done.
@@ -63,7 +67,7 @@ enum Command {
     Check(Check),
     /// Emulate on interfaces until cleared, or for a time
     Apply(Apply),
-    /// Undo what `apply` did, also after a crash
+    /// Undo what `apply` did, also after a crash; private hosts of `run` stay
     Clear(Clear),
     /// What is applied, with counters
     Status(Status),
@@ -134,10 +138,10 @@ struct Apply {
     #[command(flatten)]
     pacing: PacingArgs,
     /// End after this time, e.g. 30s.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = within(time::SPAN))]
     duration: Option<Duration>,
     /// If perturb dies or hangs, traffic passes untouched after this time.
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = within(time::LEASE), default_value = "10s")]
     lease: Duration,
     /// Return at once; the emulation stays until `perturb clear`.
     #[arg(long, conflicts_with_all = ["duration", "lease"])]
@@ -158,7 +162,8 @@ struct Clear {
     /// The emulation of this interface only.
     #[arg(long = "iface", value_name = "IF", conflicts_with = "all")]
     interface: Option<String>,
-    /// Every emulation on this machine (the default).
+    /// Every emulation on this machine: the private hosts of every `run`, `sweep`, … end, too. Without an option, what
+    /// `apply` did is undone, on all interfaces.
     #[arg(long)]
     all: bool,
 }
@@ -173,7 +178,7 @@ struct Status {
     #[arg(long)]
     flows: bool,
     /// Look again and again until Ctrl-C, e.g. every 500ms: what each server did since the last look.
-    #[arg(long, value_name = "TIME", value_parser = duration, num_args = 0..=1, default_missing_value = "1s")]
+    #[arg(long, value_name = "TIME", value_parser = within(time::PERIOD), num_args = 0..=1, default_missing_value = "1s")]
     watch: Option<Duration>,
 }
 
@@ -210,7 +215,7 @@ pub(crate) struct PacingArgs {
     #[arg(long)]
     pub(crate) coarse: bool,
     /// User pacer: poll this long before each departure instead of sleeping; costs processor time, e.g. 100us.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = within(time::SPIN))]
     spin: Option<Duration>,
 }
 
@@ -243,22 +248,18 @@ impl From<PacerName> for PacerChoice {
     }
 }
 
-/// A time as profiles write it.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: perturb_profile::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    let duration = Duration::from_nanos(parsed.nanos());
-    if duration.is_zero() {
-        Err("must be longer than 0".into())
-    } else {
-        Ok(duration)
-    }
-}
-
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    match dispatch(cli.command) {
+    let done = match panic::catch_unwind(move || dispatch(cli.command)) {
+        Ok(done) => done,
+        Err(cause) => match cause.downcast::<Unwritable>() {
+            Ok(unwritable) => Err(anyhow::Error::new(unwritable.0).context("writing standard output")),
+            Err(cause) => panic::resume_unwind(cause),
+        },
+    };
+    match done {
         Ok(code) => ExitCode::from(code),
         // `| head` has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::from(FAILED),
@@ -274,11 +275,13 @@ pub fn main() -> ExitCode {
 
 /// Whether standard output was closed by its reader.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = error
-        .downcast_ref::<std::io::Error>()
-        .map(std::io::Error::kind)
-        .or_else(|| error.downcast_ref::<serde_json::Error>()?.io_error_kind());
-    kind == Some(std::io::ErrorKind::BrokenPipe)
+    error.chain().any(|cause| {
+        let kind = cause
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind)
+            .or_else(|| cause.downcast_ref::<serde_json::Error>()?.io_error_kind());
+        kind == Some(std::io::ErrorKind::BrokenPipe)
+    })
 }
 
 /// An error and its causes, those left out that the message before already quotes.
@@ -313,7 +316,10 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Trace(args) => trace::run(&args, &mut std::io::stdout().lock()),
         Command::Schema => files::schema(),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "perturb", &mut std::io::stdout());
+            // It panics where it cannot write.
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "perturb", &mut text);
+            std::io::stdout().write_all(&text)?;
             Ok(DONE)
         }
         Command::Man { directory } => {

@@ -10,6 +10,9 @@
 //!   └───► predict, locality (perturb-models)
 //! ```
 
+#[macro_use]
+mod say;
+
 pub mod calibrate;
 pub mod cli;
 pub mod controller;
@@ -26,6 +29,7 @@ pub mod probe;
 pub mod registry;
 pub mod report;
 pub mod rto;
+mod signals;
 pub mod sweep;
 pub mod table;
 pub mod trace;

@@ -20,6 +20,8 @@ use perturb_workloads::{
     },
 };
 
+use crate::cli::time::{self, within};
+
 /// Done.
 const DONE: u8 = 0;
 /// Port of the synthetic programs.
@@ -66,7 +68,7 @@ enum Pattern {
         #[arg(long)]
         messages: u64,
         /// Time between two, e.g. 200us.
-        #[arg(long, value_parser = time)]
+        #[arg(long, value_parser = within(time::WORK_OR_NONE))]
         interval: Duration,
     },
     /// Each process reads values of others, one after another: EM3D(read)
@@ -117,7 +119,7 @@ enum Pattern {
         #[arg(long)]
         tasks: u64,
         /// Computation of one, e.g. 200us.
-        #[arg(long, value_parser = time)]
+        #[arg(long, value_parser = within(time::WORK_OR_NONE))]
         work: Duration,
     },
 }
@@ -173,12 +175,6 @@ impl Pattern {
             Self::TaskQueue { tasks, work } => Runner::Mesh(Program::Tasks { tasks, work }),
         }
     }
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    let parsed: perturb_profile::Duration =
-        text.parse().map_err(|error| format!("{error}, such as 200us"))?;
-    Ok(Duration::from_nanos(parsed.nanos()))
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -31,6 +31,9 @@ use serde::{Deserialize, Serialize};
 /// Where emulations are recorded: gone after a reboot, as they are.
 pub const RECORDS: &str = "/run/perturb";
 
+/// How the names of emulations of private hosts begin.
+const PRIVATE: &str = "run-";
+
 /// Why the registry cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
@@ -104,6 +107,9 @@ pub struct InterfaceRecord {
     pub name: String,
     /// Its index.
     pub index: u32,
+    /// The private host that has it: h1, h2, …
+    #[serde(default)]
+    pub host: Option<String>,
     /// Inode of its network namespace.
     pub namespace: u64,
     /// Devices that were made for it, by name.
@@ -142,10 +148,32 @@ pub struct Record {
 }
 
 impl Record {
+    /// Its interfaces, for people.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let names = self.interfaces.iter().map(|interface| match &interface.host {
+            Some(host) => format!("{host}:{}", interface.name),
+            None => interface.name.clone(),
+        });
+        names.collect::<Vec<_>>().join(", ")
+    }
+
     /// Its directory of records.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         Path::new(RECORDS).join(&self.id)
+    }
+
+    /// The name of the emulation of this process's private hosts.
+    #[must_use]
+    pub fn of_private_hosts() -> String {
+        format!("{PRIVATE}{}", std::process::id())
+    }
+
+    /// Whether it is one of private hosts, which nobody else's traffic crosses; otherwise `apply` made it.
+    #[must_use]
+    pub fn has_private_hosts(&self) -> bool {
+        self.id.starts_with(PRIVATE)
     }
 
     /// The alias of its devices.

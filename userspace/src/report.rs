@@ -17,6 +17,7 @@ use perturb_common::{
 use perturb_dataplane::{
     counters::Counters,
     maps::Maps,
+    namespace::Namespace,
     programs::{Pacer, Programs},
 };
 use serde::Serialize;
@@ -32,8 +33,17 @@ use crate::{
 pub struct Report {
     /// Its name in the registry.
     pub id: String,
+    /// Its interfaces, for people.
+    #[serde(skip)]
+    pub place: String,
     /// Interfaces, by name.
     pub interfaces: Vec<String>,
+    /// The private hosts that have them, in the same order; all counters are of these hosts together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// The one of them on which the report was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// `fq` or `user`.
     pub pacer: String,
     /// Process that made it.
@@ -218,8 +228,20 @@ impl Report {
         let age = SystemTime::UNIX_EPOCH
             .checked_add(Duration::from_secs(record.since))
             .and_then(|since| since.elapsed().ok());
+        let here = Namespace::current()?.inode()?;
+        let own = record
+            .interfaces
+            .iter()
+            .find(|interface| interface.namespace == here);
         Ok(Some(Self {
             id: record.id.clone(),
+            place: record.place(),
+            hosts: record
+                .interfaces
+                .iter()
+                .filter_map(|interface| interface.host.clone())
+                .collect(),
+            host: own.and_then(|interface| interface.host.clone()),
             interfaces: record
                 .interfaces
                 .iter()

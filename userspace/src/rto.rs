@@ -31,8 +31,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     cli::PacingArgs,
+    cli::time::{self, within},
     controller::setup::Prepared,
     lab::{self, Lab, MAX_HOSTS},
+    signals::Hangup,
 };
 use results::Series;
 
@@ -71,10 +73,10 @@ pub struct RtoArgs {
     #[arg(long, default_value_t = 2)]
     pub warmup: u32,
     /// Silence between rounds.
-    #[arg(long, value_name = "TIME", value_parser = crate::cli::duration, default_value = "20ms")]
+    #[arg(long, value_name = "TIME", value_parser = within(time::WORK), default_value = "20ms")]
     pub pause: Duration,
     /// How far apart nominally simultaneous events are taken to be in the prediction: PlogPT's J.
-    #[arg(long, value_name = "TIME", value_parser = crate::cli::duration, default_value = "100us")]
+    #[arg(long, value_name = "TIME", value_parser = within(time::WORK), default_value = "100us")]
     pub jitter: Duration,
     /// Print one JSON object, or an array if there are several sizes.
     #[arg(long)]
@@ -158,7 +160,7 @@ async fn measure(
 ) -> anyhow::Result<Option<Vec<Series>>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let mut hangup = Hangup::listen()?;
     let lab = Lab::new(args.hosts, &prepared.profile.tcp)?;
     let mut running = lab::run::emulate(&lab, prepared, args.pacing.into(), false)?;
     let plan = experiment::Plan {

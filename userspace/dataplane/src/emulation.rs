@@ -1,6 +1,6 @@
 //! One emulation: programs, tables, and the interfaces they are attached to.
 
-use std::sync::Arc;
+use std::{io::Write as _, sync::Arc};
 
 use perturb_common::{
     abi::{Attachment, PacerStat},
@@ -111,11 +111,17 @@ impl Interface {
 impl Drop for Interface {
     fn drop(&mut self) {
         if let Err(error) = self.detach() {
-            eprintln!("perturb: {error}; `perturb clear` will try again");
+            let _ = writeln!(
+                std::io::stderr(),
+                "perturb: {error}; `perturb clear` will try again"
+            );
         }
         let devices = (self.hold.take(), self.splitter.take());
         if let Err(error) = self.namespace.enter(move || drop(devices)) {
-            eprintln!("perturb: entering a network namespace: {error}; `perturb clear` will try again");
+            let _ = writeln!(
+                std::io::stderr(),
+                "perturb: entering a network namespace: {error}; `perturb clear` will try again"
+            );
         }
     }
 }

@@ -6,7 +6,7 @@
 //! splitter near (no offloads: the kernel cuts and checksums) ═══ far (perturb_release at ingress)
 //! ```
 
-use std::sync::Arc;
+use std::{io::Write as _, sync::Arc};
 
 use crate::{
     attach::{AttachError, Attached, Clsact, Side},
@@ -193,7 +193,10 @@ impl Drop for Pair {
         self.attached.clear();
         // Deleting one end deletes both, with their qdiscs and filters.
         if let Err(error) = Netlink::open().and_then(|mut netlink| netlink.delete_link(self.near)) {
-            eprintln!("perturb: {error}; `perturb clear` will try again");
+            let _ = writeln!(
+                std::io::stderr(),
+                "perturb: {error}; `perturb clear` will try again"
+            );
         }
     }
 }

@@ -4,8 +4,11 @@
 //! buffers of the time their content takes. All figures are for one frame of 1514 bytes and one direction; a round
 //! trip has both. It does not predict: offered load is not known here.
 
+mod jitter;
+
 use std::fmt;
 
+pub use jitter::{JitterMeaning, Spaced, Spread};
 use serde::Serialize;
 
 use crate::delay;
@@ -28,6 +31,9 @@ pub struct Explanation {
     /// The generated network, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyMeaning>,
+    /// What the jitter of each server means.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jitter: Vec<JitterMeaning>,
     /// What is probably not what was meant.
     pub warnings: Vec<Warning>,
 }
@@ -226,6 +232,11 @@ pub fn explain(profile: &Profile) -> Explanation {
         horizon: horizon(profile),
         held: held(profile),
         topology: profile.topology.as_ref().map(topology_meaning),
+        jitter: profile
+            .servers
+            .iter()
+            .filter_map(|(name, server)| jitter::meaning(name, server))
+            .collect(),
         warnings: warnings(profile, &classes),
         classes,
     }
@@ -421,6 +432,9 @@ impl fmt::Display for Explanation {
             "One way, for a frame of {frame} bytes. Held at most {}, {} at once.",
             self.horizon, self.held
         )?;
+        self.jitter
+            .iter()
+            .try_for_each(|jitter| writeln!(f, "{jitter}"))?;
         self.warnings
             .iter()
             .try_for_each(|warning| writeln!(f, "warning: {warning}"))

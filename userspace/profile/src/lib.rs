@@ -41,7 +41,8 @@ pub use compile::{CompileError, JitterFiles, compile, compile_network};
 pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
 pub use expand::{ExpandError, Network, expand, expand_prefixes, hosts_of, network};
 pub use explain::{
-    ClassMeaning, Explanation, LinkMeaning, PathMeaning, TopologyMeaning, Warning, explain, held, horizon,
+    ClassMeaning, Explanation, JitterMeaning, LinkMeaning, PathMeaning, Spaced, Spread, TopologyMeaning,
+    Warning, explain, held, horizon,
 };
 pub use load::{LoadError, Loaded, jitter_files, load};
 pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};

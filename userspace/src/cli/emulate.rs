@@ -75,19 +75,22 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
 pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
     let scope = match args.interface {
         Some(name) => clear::Scope::Interface(name),
-        None => clear::Scope::All,
+        None if args.all => clear::Scope::All,
+        None => clear::Scope::Applied,
     };
-    let cleared = clear::clear(&scope)?;
-    if cleared.is_empty() {
+    let done = clear::clear(&scope)?;
+    if done.cleared.is_empty() {
         eprintln!("nothing to clear");
     }
-    for record in cleared {
-        let names: Vec<&str> = record
-            .interfaces
-            .iter()
-            .map(|interface| interface.name.as_str())
-            .collect();
-        eprintln!("cleared {}", names.join(", "));
+    for record in done.cleared {
+        eprintln!("cleared {}", record.place());
+    }
+    for record in done.spared {
+        eprintln!(
+            "left {} alone: private hosts of process {}; `perturb clear --all` ends them",
+            record.place(),
+            record.process.pid
+        );
     }
     Ok(DONE)
 }

@@ -27,6 +27,7 @@ use crate::{
     },
     registry::{Record, Registry},
     report::LiveLine,
+    signals::Hangup,
 };
 
 /// What was asked for.
@@ -141,7 +142,7 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
     // Handlers first: a signal during the set-up waits until the guards exist.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let mut hangup = Hangup::listen()?;
     let first = targets.first().context("no interface named")?;
     let id = format!("{}-{}", first.namespace.inode()?, first.link.index);
     let mut running = set_up(&registry, &id, &request.prepared, targets, request.conduct)?;
@@ -202,6 +203,7 @@ fn targets(names: &[String]) -> anyhow::Result<Vec<Target>> {
             Ok(Target {
                 namespace: Namespace::current()?,
                 link: link.clone(),
+                host: None,
                 rank: 0,
                 indices: [0; 4],
             })

@@ -22,18 +22,30 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum Scope {
     /// The emulation of an interface of this namespace.
     Interface(String),
-    /// Every one on this machine.
+    /// Every one on this machine that `apply` made.
+    Applied,
+    /// Every one on this machine, those of other people's private hosts (`run` and commands that measure) included.
     All,
 }
 
-/// Undoes; says which emulations there were. None is no error.
-pub fn clear(scope: &Scope) -> anyhow::Result<Vec<Record>> {
+/// What was done.
+#[derive(Debug, Default)]
+pub struct Cleared {
+    /// The emulations that there were. None is no error.
+    pub cleared: Vec<Record>,
+    /// Those of private hosts, which were left alone.
+    pub spared: Vec<Record>,
+}
+
+/// Undoes.
+pub fn clear(scope: &Scope) -> anyhow::Result<Cleared> {
     let registry = enter()?;
     let here = Namespace::current()?.inode()?;
-    let mut cleared = Vec::new();
+    let mut done = Cleared::default();
     for record in registry.records()? {
         let chosen = match scope {
             Scope::All => true,
+            Scope::Applied => !record.has_private_hosts(),
             Scope::Interface(name) => record
                 .interfaces
                 .iter()
@@ -41,10 +53,12 @@ pub fn clear(scope: &Scope) -> anyhow::Result<Vec<Record>> {
         };
         if chosen {
             end(&registry, &record)?;
-            cleared.push(record);
+            done.cleared.push(record);
+        } else if *scope == Scope::Applied {
+            done.spared.push(record);
         }
     }
-    Ok(cleared)
+    Ok(done)
 }
 
 fn end(_registry: &Registry, record: &Record) -> anyhow::Result<()> {

@@ -39,6 +39,8 @@ pub struct Target {
     pub namespace: Namespace,
     /// The interface.
     pub link: Link,
+    /// The private host that has it.
+    pub host: Option<String>,
     /// [`perturb_common::abi::Attachment::rank`].
     pub rank: u32,
     /// Indices for its devices, or zeros.
@@ -268,6 +270,7 @@ pub fn set_up(
         Ok(InterfaceRecord {
             name: target.link.name.clone(),
             index,
+            host: target.host.clone(),
             namespace: target.namespace.inode()?,
             devices: names.iter().map(Into::into).collect(),
             made_clsact: target.namespace.enter(makes_clsact)??,

@@ -36,8 +36,12 @@ use nix::{
     unistd::{ForkResult, Pid, execvp, fork, getppid, sethostname},
 };
 
+use crate::signals::is_ignored;
+
 /// Where `ip netns` looks for names.
 const NAMES: &str = "/run/netns";
+/// Where a lab finds this executable under its own name, whatever PATH its caller has.
+const PROGRAMS: &str = "/run/perturb-lab";
 
 /// What `perturb run` tells its stage.
 #[derive(Args, Debug)]
@@ -151,6 +155,7 @@ fn furnish(namespaces: &[RawFd]) -> anyhow::Result<()> {
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) };
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     }
+    place_executable().context("putting perturb on the hosts' PATH")?;
     let hosts = Path::new("/etc/hosts");
     if hosts.exists() {
         // Bound, then unlinked: the mount keeps it.
@@ -182,6 +187,30 @@ fn furnish(namespaces: &[RawFd]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// `perturb on` is for commands that know perturb by its name only: sudo's `secure_path` has no directory of a build, and
+/// other users may not enter it.
+fn place_executable() -> anyhow::Result<()> {
+    let none: Option<&str> = None;
+    fs::create_dir_all(PROGRAMS).with_context(|| format!("making {PROGRAMS}"))?;
+    mount(
+        Some("perturb"),
+        PROGRAMS,
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some("mode=0755"),
+    )
+    .with_context(|| format!("mounting {PROGRAMS}"))?;
+    let path = Path::new(PROGRAMS).join("perturb");
+    fs::write(&path, "")?;
+    let executable = std::env::current_exe()?;
+    if mount(Some(&executable), &path, none, MsFlags::MS_BIND, none).is_err() {
+        // It has been replaced since it started, e.g. by an update.
+        fs::copy("/proc/self/exe", &path)
+            .with_context(|| format!("copying this executable to {PROGRAMS}"))?;
+    }
+    Ok(())
+}
+
 /// PID 1 of the private PID namespace.
 fn init(command: &[CString], names: &[String]) -> anyhow::Result<u8> {
     die_with_parent()?;
@@ -195,6 +224,7 @@ fn init(command: &[CString], names: &[String]) -> anyhow::Result<u8> {
             unsafe {
                 std::env::set_var("PERTURB_HOSTS", names.join(" "));
                 std::env::set_var("PERTURB_PEER", names.get(1).map_or("", String::as_str));
+                std::env::set_var("PATH", path_with_programs()?);
             }
             let [program, ..] = command else {
                 bail!("no command")
@@ -210,6 +240,13 @@ fn init(command: &[CString], names: &[String]) -> anyhow::Result<u8> {
             Ok(wait_for(child, Some(Pid::from_raw(-1)))?)
         }
     }
+}
+
+/// PATH, with this executable's place before all others: `perturb` is the one that made the hosts.
+fn path_with_programs() -> anyhow::Result<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let places = std::iter::once(PathBuf::from(PROGRAMS)).chain(std::env::split_paths(&path));
+    std::env::join_paths(places).context("adding to PATH")
 }
 
 /// Asks for SIGKILL when the parent dies, and makes sure that it has not already.
@@ -234,13 +271,19 @@ extern "C" fn forward(signal: libc::c_int) {
 
 /// Passes on what a user or a service manager sends. A terminal sends SIGINT and SIGQUIT to the
 /// command itself, too: they are not for this process.
-fn forward_signals(child: Pid) -> nix::Result<()> {
+fn forward_signals(child: Pid) -> io::Result<()> {
     FORWARD_TO.store(child.as_raw(), Ordering::Relaxed);
     let pass_on = SigAction::new(SigHandler::Handler(forward), SaFlags::SA_RESTART, SigSet::empty());
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    // What this process's caller ignores, its command ignores, too: see `restore_signals`.
+    let hangup = if is_ignored(Signal::SIGHUP)? {
+        &ignore
+    } else {
+        &pass_on
+    };
     for (signal, action) in [
         (Signal::SIGTERM, &pass_on),
-        (Signal::SIGHUP, &pass_on),
+        (Signal::SIGHUP, hangup),
         (Signal::SIGUSR1, &pass_on),
         (Signal::SIGUSR2, &pass_on),
         (Signal::SIGINT, &ignore),
@@ -252,7 +295,8 @@ fn forward_signals(child: Pid) -> nix::Result<()> {
     Ok(())
 }
 
-fn restore_signals() -> nix::Result<()> {
+/// What the command is to find: the defaults, except that `nohup` still holds.
+fn restore_signals() -> io::Result<()> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     for signal in [
         Signal::SIGTERM,
@@ -263,6 +307,9 @@ fn restore_signals() -> nix::Result<()> {
         Signal::SIGQUIT,
         Signal::SIGPIPE,
     ] {
+        if signal == Signal::SIGHUP && is_ignored(signal)? {
+            continue;
+        }
         // SAFETY: the default action runs no code of ours.
         unsafe { sigaction(signal, &default)? };
     }

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     controller::setup::{Pacing, Prepared},
     report::Report,
+    signals::Hangup,
 };
 
 /// Names this executable to the command.
@@ -83,21 +84,20 @@ pub struct Measured {
 }
 
 /// The signals that end this process.
-pub struct Interrupts([Signal; 3]);
+pub struct Interrupts([Signal; 2], Hangup);
 
 impl Interrupts {
     /// From now on they are noticed here.
     pub fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("listening for signals");
-        Ok(Self([
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-        ]))
+        Ok(Self(
+            [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?],
+            Hangup::listen().context("listening for signals")?,
+        ))
     }
 
     async fn received(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
+        let Self([interrupt, terminate], hangup) = self;
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}

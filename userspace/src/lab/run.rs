@@ -4,7 +4,6 @@ use std::{
     ffi::OsString,
     io,
     os::fd::{AsRawFd as _, RawFd},
-    process,
     time::Duration,
 };
 
@@ -21,9 +20,13 @@ use tokio::{
 };
 
 use super::{Host, INTERFACE, Lab, inside::die_with_parent};
-use crate::controller::{
-    Lease, enter,
-    setup::{Conduct, Pacing, Prepared, Running, Target, set_up},
+use crate::{
+    controller::{
+        Lease, enter,
+        setup::{Conduct, Pacing, Prepared, Running, Target, set_up},
+    },
+    registry::Record,
+    signals::Hangup,
 };
 
 /// What was asked for.
@@ -46,7 +49,7 @@ pub const LEASE: Lease = Lease::For(Duration::from_secs(60));
 /// Runs the command; its exit code.
 pub async fn run(request: Request) -> anyhow::Result<u8> {
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let mut hangup = Hangup::listen()?;
     // A terminal's Ctrl-C is the command's affair.
     let _interrupt = signal(SignalKind::interrupt())?;
     let _quit = signal(SignalKind::quit())?;
@@ -95,7 +98,7 @@ pub fn emulate(lab: &Lab, prepared: &Prepared, pacing: Pacing, verbose: bool) ->
             target.rank = 0;
         }
     }
-    let id = format!("run-{}", process::id());
+    let id = Record::of_private_hosts();
     let conduct = Conduct {
         pacing,
         lease: LEASE,
@@ -113,6 +116,7 @@ fn target(host: &Host) -> anyhow::Result<Target> {
     Ok(Target {
         namespace,
         link,
+        host: Some(host.name()),
         rank: host.number,
         indices: host.device_indices(),
     })

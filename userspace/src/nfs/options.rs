@@ -12,6 +12,7 @@ use perturb_workloads::nfs::{
 };
 
 use super::InvalidInput;
+use crate::cli::time::{self, within};
 
 /// What load, apart from its rate.
 #[derive(Args, Clone, Debug)]
@@ -23,10 +24,10 @@ pub(super) struct LoadOptions {
     #[arg(long, value_enum, default_value_t = ArrivalsName::Closed)]
     arrivals: ArrivalsName,
     /// Time under load before the run.
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = "10s", value_parser = within(time::SPAN), value_name = "TIME")]
     warmup: Duration,
     /// Time of the run.
-    #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = "60s", value_parser = within(time::SPAN), value_name = "TIME")]
     duration: Duration,
     /// Processes of a closed load [default: one for 20 op/s, 4 to 256].
     #[arg(long, value_name = "N")]
@@ -41,10 +42,10 @@ pub(super) struct LoadOptions {
     #[arg(long, value_enum, default_value_t = TransportName::Tcp)]
     transport: TransportName,
     /// When a call is given up; when nothing is answered for so long, the run ends.
-    #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = "20s", value_parser = within(time::WORK), value_name = "TIME")]
     timeout: Duration,
     /// UDP: when a call is sent again, then after twice that, and so on.
-    #[arg(long, default_value = "1.1s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = "1.1s", value_parser = within(time::WORK), value_name = "TIME")]
     retransmit_after: Duration,
     /// Call from ports below 1024, as servers that export `secure` ask (needs root).
     #[arg(long)]
@@ -75,7 +76,7 @@ pub(super) struct PortOptions {
 #[derive(Args, Clone, Debug)]
 pub(super) struct ServerOptions {
     /// Mean processor time of a request; one processor serves all in turn.
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    #[arg(long, value_parser = within(time::WORK), value_name = "TIME")]
     pub(super) cpu_service: Option<Duration>,
     /// How it is spread.
     #[arg(long, value_enum, default_value_t = DistributionName::Exponential)]
@@ -85,7 +86,7 @@ pub(super) struct ServerOptions {
     #[arg(long, requires = "cpu_service")]
     pub(super) burn: bool,
     /// Mean time of a disk for a request that the cache cannot serve.
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    #[arg(long, value_parser = within(time::WORK), value_name = "TIME")]
     disk_service: Option<Duration>,
     /// How it is spread.
     #[arg(long, value_enum, default_value_t = DistributionName::Exponential)]
@@ -100,7 +101,7 @@ pub(super) struct ServerOptions {
     #[arg(long, value_parser = fraction, value_name = "FRACTION")]
     hit_ratio: Option<f64>,
     /// Time that every request takes besides, without a queue.
-    #[arg(long, value_parser = duration_or_zero, default_value = "0s", value_name = "TIME")]
+    #[arg(long, value_parser = within(time::WORK_OR_NONE), default_value = "0s", value_name = "TIME")]
     fixed_delay: Duration,
     /// Memory for files.
     #[arg(long, value_parser = size, default_value = "4GiB", value_name = "SIZE")]
@@ -243,21 +244,6 @@ pub(super) fn read_yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T
     })
 }
 
-/// A time as profiles write it, longer than 0.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let duration = duration_or_zero(text)?;
-    if duration.is_zero() {
-        Err("must be longer than 0".into())
-    } else {
-        Ok(duration)
-    }
-}
-
-fn duration_or_zero(text: &str) -> Result<Duration, String> {
-    let parsed: perturb_profile::Duration = text.parse().map_err(|error| format!("{error}, such as 20ms"))?;
-    Ok(Duration::from_nanos(parsed.nanos()))
-}
-
 fn size(text: &str) -> Result<u64, String> {
     let parsed: perturb_profile::Size = text.parse().map_err(|error| format!("{error}, such as 64MiB"))?;
     Ok(parsed.bytes())
@@ -288,8 +274,6 @@ mod tests {
 
     #[test]
     fn numbers_carry_units() {
-        assert_eq!(duration("200us"), Ok(Duration::from_micros(200)));
-        assert!(duration("200").is_err() && duration("0s").is_err());
         assert_eq!(size("64KiB"), Ok(65_536));
         assert_eq!((fraction("0.9"), fraction("90%")), (Ok(0.9), Ok(0.9)));
         assert!(fraction("90").is_err());

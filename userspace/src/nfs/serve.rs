@@ -11,11 +11,8 @@ use clap::Args;
 use perturb_workloads::nfs::server::{Config, Server, Tally};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{
-    DONE,
-    options::{ServerOptions, duration},
-    table::Table,
-};
+use super::{DONE, options::ServerOptions, table::Table};
+use crate::cli::time::{self, within};
 
 /// Arguments of `perturb nfs serve`.
 #[derive(Args, Debug)]
@@ -33,7 +30,7 @@ pub(super) struct Serve {
     #[command(flatten)]
     server: ServerOptions,
     /// End after this time.
-    #[arg(long = "for", value_parser = duration, value_name = "TIME")]
+    #[arg(long = "for", value_parser = within(time::SPAN), value_name = "TIME")]
     duration: Option<Duration>,
     /// Print JSON: where it listens, and at the end what it was asked.
     #[arg(long)]

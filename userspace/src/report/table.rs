@@ -13,11 +13,14 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "{}: emulated by process {}, pacer {}{lease}, profile changed {} times",
-            self.interfaces.join(", "),
-            self.pid,
-            self.pacer,
-            self.updates
+            self.place, self.pid, self.pacer, self.updates
         )?;
+        if let Some(host) = &self.host {
+            writeln!(
+                f,
+                "  this is {host}; the counters are of all these hosts together"
+            )?;
+        }
         writeln!(
             f,
             "  {:<20} {:<8} {:>10} {:>10} {:>14} {:>9} {:>12}",

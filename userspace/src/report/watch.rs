@@ -58,7 +58,7 @@ impl Report {
 impl fmt::Display for Activity<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report;
-        writeln!(f, "{}, pacer {}", report.interfaces.join(", "), report.pacer)?;
+        writeln!(f, "{}, pacer {}", report.place, report.pacer)?;
         writeln!(
             f,
             "  {:<20} {:>8} {:>14} {:>12} {:>12} {:>9}",

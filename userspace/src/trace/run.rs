@@ -18,6 +18,7 @@ use super::serve::{Address, Server};
 use super::spool::Spool;
 use super::wire::Sender;
 use super::{TraceArgs, TraceError};
+use crate::signals::is_ignored;
 
 /// The interposition library, which the build script compiles.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libperturb_trace.so"));
@@ -314,6 +315,10 @@ impl Signals {
             (Signal::SIGHUP, keep),
         ];
         let before = handlers.into_iter().filter_map(|(signal, handler)| {
+            // A command that was started under `nohup` must not hear SIGHUP either.
+            if is_ignored(signal).unwrap_or(false) {
+                return None;
+            }
             let action = SigAction::new(SigHandler::Handler(handler), SaFlags::SA_RESTART, SigSet::empty());
             // SAFETY: the handlers store to an atomic at most.
             let old = unsafe { sigaction(signal, &action) }.ok()?;

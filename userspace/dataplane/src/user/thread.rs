@@ -7,7 +7,7 @@
 //! not grow with their number.
 
 use std::{
-    io,
+    io::{self, Write as _},
     os::fd::AsFd as _,
     sync::{
         Arc, Mutex, PoisonError,
@@ -183,7 +183,7 @@ impl Drop for UserPacer {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            eprintln!("perturb: the pacer's thread has panicked");
+            let _ = writeln!(io::stderr(), "perturb: the pacer's thread has panicked");
         }
     }
 }

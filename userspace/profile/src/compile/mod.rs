@@ -107,7 +107,13 @@ fn with_network(
                 Some(&number) => number,
                 None => {
                     let number = u32::try_from(tables.jitter.len()).unwrap_or(NONE);
-                    tables.jitter.push(table(name, &jitter.distribution, files)?);
+                    let missing = |file: &String| CompileError::NoTable {
+                        server: name.clone(),
+                        file: file.clone(),
+                    };
+                    tables
+                        .jitter
+                        .push(shape(&jitter.distribution, files).map_err(missing)?);
                     distributions.insert(&jitter.distribution, number);
                     number
                 }
@@ -336,25 +342,17 @@ fn burst(burst: GilbertElliott) -> fate::GilbertElliott {
     }
 }
 
-fn table(
-    server: &Name,
-    distribution: &Distribution,
+/// The table of a distribution; the name of its file, if that was not read.
+pub(crate) fn shape<'a>(
+    distribution: &'a Distribution,
     files: &JitterFiles,
-) -> Result<JitterTable, CompileError> {
+) -> Result<JitterTable, &'a String> {
     Ok(match distribution {
         Distribution::Uniform => jitter::uniform(),
         Distribution::Normal => jitter::normal(),
         Distribution::Pareto => jitter::pareto(),
         Distribution::ParetoNormal => jitter::pareto_normal(),
-        Distribution::Table(file) => match files.get(file) {
-            Some(values) => jitter::resampled(values),
-            None => {
-                return Err(CompileError::NoTable {
-                    server: server.clone(),
-                    file: file.clone(),
-                });
-            }
-        },
+        Distribution::Table(file) => jitter::resampled(files.get(file).ok_or(file)?),
     })
 }
 

@@ -15,7 +15,7 @@ macro_rules! server_keys {
     ($($extra:expr),* $(,)?) => { &[
         key("gap", Shape::Duration(GAP), "0s", "LogGP's g: how long one wire packet occupies the server, whatever its size."),
         key("bandwidth", Shape::Rate(BANDWIDTH), "unlimited", "LogGP's 1/G, counted in wire bytes (Ethernet header included, preamble and gap between frames not)."),
-        key("latency", Shape::Duration(LATENCY), "0s", "LogGP's L: one-way delay after the service. A round trip has two."),
+        key("latency", Shape::Duration(LATENCY), "0s", "LogGP's L: one-way delay after the service, once for each direction; the overhead is burnt on both hosts. A round trip has two."),
         key("buffer", Shape::Either(&[Shape::Size(BUFFER_BYTES), Shape::Duration(BUFFER_DELAY), Shape::Packets, Shape::Section(&BUFFER)]), "none: the queue may grow to the horizon",
             "Drop-tail buffer: bytes, the time they take, or `100 packets`. A packet that would exceed it is dropped. Bytes and time need a bandwidth; packets need scope shared."),
         key("jitter", Shape::Either(&[Shape::Duration(SCALE), Shape::Section(&JITTER)]), "none", "Random addition to the latency; a duration alone means evenly within ± that."),
@@ -98,13 +98,13 @@ pub(crate) const DISTRIBUTIONS: &[&str] = &["uniform", "normal", "pareto", "pare
 pub(crate) static JITTER: Section = Section {
     what: "a jitter",
     title: "jitter",
-    doc: "A random addition to the latency. The sum is never below zero: a scale near the latency raises the mean.",
+    doc: "A random addition to the latency. The sum is never below zero: a scale near the latency raises the mean. Unless `reorder`, a packet waits for the one ahead: the closer the packets, the larger the mean and the smaller the deviation; `check` says by how much.",
     keys: &[
         key(
             "distribution",
             Shape::Choice(DISTRIBUTIONS),
             "uniform",
-            "uniform: within ± scale; normal: scale is the standard deviation; pareto, pareto-normal: as netem's; table: from a file.",
+            "uniform: within ± scale; normal: scale is the standard deviation; pareto, pareto-normal: as netem's, whose standard deviation is not the scale (`check` prints it); table: from a file.",
         ),
         key(
             "scale",
@@ -169,7 +169,7 @@ pub(crate) static GILBERT_ELLIOTT: Section = Section {
 pub(crate) static OVERHEAD_SECTION: Section = Section {
     what: "the overhead",
     title: "overhead",
-    doc: "LogGP's o: processor time burnt on this host for each wire packet of a class, in either direction's own context.",
+    doc: "LogGP's o: processor time burnt on this host for each wire packet of a class, in either direction's own context. On private hosts each host burns it: `send` where a packet leaves, `receive` where it arrives, while the `latency` of a path is there once for each direction.",
     keys: &[
         key(
             "send",

@@ -84,7 +84,8 @@ fn advice(status: mountstat3) -> &'static str {
     match status {
         mountstat3::MNT3ERR_NOENT => "is it exported? try the export's own path",
         mountstat3::MNT3ERR_ACCES | mountstat3::MNT3ERR_PERM => {
-            "export it to this host; if it asks for a privileged port, export with `insecure` or use --reserved-ports"
+            "export it to this host; if it asks for a privileged port, export with `insecure` or use --reserved-ports; \
+             NFS-Ganesha may want the export's pseudo path (`Pseudo` in its configuration) instead of its `Path`"
         }
         _ => "see the server's log",
     }

@@ -1,0 +1,67 @@
+//! Times on the command line, as profiles write them.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+/// A parser of times within a range, both ends allowed.
+pub(crate) fn within(
+    allowed: RangeInclusive<Duration>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let parsed: perturb_profile::Duration =
+            text.parse().map_err(|error| format!("{error}, such as 20ms"))?;
+        let time = Duration::from_nanos(parsed.nanos());
+        if allowed.contains(&time) {
+            return Ok(time);
+        }
+        let (least, most) = (written(*allowed.start()), written(*allowed.end()));
+        Err(format!("allowed is {least} to {most}"))
+    }
+}
+
+/// A time as profiles write it.
+fn written(time: Duration) -> perturb_profile::Duration {
+    perturb_profile::Duration::from_nanos(time.as_nanos().try_into().unwrap_or(u64::MAX))
+}
+
+/// How long something may go on that ends by itself: up to a year.
+pub(crate) const SPAN: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(365 * 86_400);
+
+/// Time between two looks or messages.
+pub(crate) const PERIOD: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
+
+/// Without a word from its controller an emulation goes on so long: a controller that is scheduled late must still be in
+/// time, and traffic must not be held up for ever.
+pub(crate) const LEASE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
+
+/// A poll before each departure; a longer one would leave the processor to nothing else.
+pub(crate) const SPIN: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_millis(10);
+
+/// A time within a program's work: computation, service, silence between messages.
+pub(crate) const WORK: RangeInclusive<Duration> = Duration::from_nanos(1)..=Duration::from_secs(3_600);
+
+/// The same, or none.
+pub(crate) const WORK_OR_NONE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3_600);
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{LEASE, WORK_OR_NONE, within};
+
+    #[test]
+    fn a_time_is_within_its_range() {
+        let lease = within(LEASE);
+        assert_eq!(lease("100ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(lease("3600s"), Ok(Duration::from_secs(3_600)));
+        for outside in ["3ns", "99ms", "3601s", "0s"] {
+            assert_eq!(
+                lease(outside),
+                Err("allowed is 100ms to 3600s".into()),
+                "{outside}"
+            );
+        }
+        assert!(lease("3").is_err_and(|error| error.contains("such as 20ms")));
+        assert_eq!(within(WORK_OR_NONE)("0s"), Ok(Duration::ZERO));
+    }
+}
