@@ -150,11 +150,12 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         account::class(direction, class, load, Some(Nanos(0)));
         return PASS;
     }
+    // All packets, not only super-packets: a small one must not overtake those that are being cut.
     let super_packet = skb.gso_size != 0;
     let prepares = if super_packet {
         SETTING_EXACT
     } else {
-        SETTING_CHECKSUM
+        SETTING_EXACT | SETTING_CHECKSUM
     };
     if profile.settings.flags & prepares != 0 && attachment.split != 0 {
         if super_packet {

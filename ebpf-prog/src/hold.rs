@@ -139,7 +139,8 @@ fn stamp_time(ctx: &TcContext, departure: MonoNanos, tag: Tag, order: Order) -> 
                 Order::Free => bpf_get_prandom_u32(),
             }
         };
-        bpf_set_hash(ctx.skb.skb, hash);
+        // Steering takes 0 for no hash (`get_rps_cpu`).
+        bpf_set_hash(ctx.skb.skb, if hash == 0 { SLOTS } else { hash });
     }
     Some(())
 }

@@ -201,6 +201,7 @@ fn wire(first: &Host, second: &Host) -> Result<(), LabError> {
                 far_namespace: Some(std::os::fd::AsFd::as_fd(&second.namespace)),
                 indices: (first.index(), second.index()),
                 mtu: MTU,
+                queues: 0,
                 near_gso_max_segs: None,
                 alias: None,
             })
@@ -226,6 +227,7 @@ fn join(hosts: &[Host], switch: &Namespace) -> Result<(), LabError> {
                     far_namespace: Some(std::os::fd::AsFd::as_fd(&host.namespace)),
                     indices: (PORTS + host.number, host.index()),
                     mtu: MTU,
+                    queues: 0,
                     near_gso_max_segs: None,
                     alias: None,
                 })?;

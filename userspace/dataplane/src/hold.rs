@@ -1,10 +1,13 @@
 //! Hold devices: where packets wait. One set per emulated interface, in the interface's namespace.
 //!
 //! ```text
-//! fq       near (sch_fq, perturb_stamp at egress) ═══ far (perturb_release at ingress)
+//! fq       near (mq, sch_fq for each queue, perturb_stamp at egress) ═══ far (perturb_release at ingress)
 //! user     TAP (a thread reads, waits, and writes back; perturb_release at ingress)
 //! splitter near (no offloads: the kernel cuts and checksums) ═══ far (perturb_release at ingress)
 //! ```
+//!
+//! A flow has one queue of the hold device and one processor at each far end, by its hash ([`crate::steering`]): whichever
+//! processor lets its packets go, they keep their order.
 
 use std::{io::Write as _, sync::Arc};
 
@@ -13,11 +16,14 @@ use crate::{
     ethtool::{self, Offload},
     netlink::{FqOptions, Netlink, NetlinkError, VethPair},
     programs::{Program, Programs},
+    steering::{Steering, SteeringError},
     user::{Tap, TapError, UserPacer, UserPacerError},
 };
 
 /// Largest MTU of a veth: super-packets pass whole whatever the interface's own MTU.
 const HOLD_MTU: u32 = 65_535;
+/// Queues of an fq hold device: one for each processor, but no more.
+const MAX_QUEUES: u32 = 64;
 
 /// Why a hold device could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +40,9 @@ pub enum HoldError {
     /// The pacer's thread.
     #[error(transparent)]
     Pacer(#[from] UserPacerError),
+    /// Its packets could not be assigned to processors.
+    #[error(transparent)]
+    Steering(#[from] SteeringError),
     /// The kernel has no sch_fq.
     #[error("this kernel has no sch_fq (CONFIG_NET_SCH_FQ; module sch_fq)")]
     NoFq,
@@ -99,7 +108,12 @@ pub struct Pair {
 }
 
 impl Pair {
-    fn new(programs: &mut Programs, netlink: &mut Netlink, pair: &VethPair<'_>) -> Result<Self, HoldError> {
+    fn new(
+        programs: &mut Programs,
+        netlink: &mut Netlink,
+        steering: &Steering,
+        pair: &VethPair<'_>,
+    ) -> Result<Self, HoldError> {
         netlink.add_veth(pair)?;
         let index = |netlink: &mut Netlink, name: &str| match netlink.link(name)? {
             Some(link) => Ok(link.index),
@@ -112,6 +126,7 @@ impl Pair {
             attached: Vec::new(),
         };
         made.far = index(netlink, pair.far)?;
+        steering.apply(pair.far, pair.queues)?;
         netlink.set_quiet(pair.near)?;
         netlink.set_quiet(pair.far)?;
         Clsact::ensure(netlink, made.far)?.forget();
@@ -209,20 +224,24 @@ pub fn fq(
     options: FqOptions,
 ) -> Result<Box<dyn Hold>, HoldError> {
     let [near, far] = &names.hold;
+    let steering = Steering::here()?;
+    let queues = steering.processors().min(MAX_QUEUES);
     let mut pair = Pair::new(
         programs,
         netlink,
+        &steering,
         &VethPair {
             near,
             far,
             far_namespace: None,
             indices: (names.indices[0], names.indices[1]),
             mtu: HOLD_MTU,
+            queues,
             near_gso_max_segs: None,
             alias: Some(&names.alias),
         },
     )?;
-    set_fq(netlink, pair.near, options)?;
+    set_fq(netlink, pair.near, queues, options)?;
     Clsact::ensure(netlink, pair.near)?.forget();
     pair.attached
         .push(Attached::new(programs, Program::Stamp, near, Side::Egress)?);
@@ -232,8 +251,8 @@ pub fn fq(
 }
 
 /// Sets the options of a hold device's sch_fq, also while it holds packets.
-pub fn set_fq(netlink: &mut Netlink, near: u32, options: FqOptions) -> Result<(), HoldError> {
-    match netlink.set_fq(near, options) {
+pub fn set_fq(netlink: &mut Netlink, near: u32, queues: u32, options: FqOptions) -> Result<(), HoldError> {
+    match netlink.set_fq(near, queues, options) {
         Err(error) if error.is(libc::ENOENT) => Err(HoldError::NoFq),
         other => Ok(other?),
     }
@@ -250,12 +269,14 @@ pub fn splitter(
     let pair = Pair::new(
         programs,
         netlink,
+        &Steering::here()?,
         &VethPair {
             near,
             far,
             far_namespace: None,
             indices: (names.indices[2], names.indices[3]),
             mtu: HOLD_MTU,
+            queues: 1,
             near_gso_max_segs: Some(1),
             alias: Some(&names.alias),
         },
@@ -288,6 +309,7 @@ pub fn has_fq() -> std::io::Result<bool> {
                 far_namespace: None,
                 indices: (0, 0),
                 mtu: 1500,
+                queues: 1,
                 near_gso_max_segs: None,
                 alias: None,
             })?;
@@ -299,7 +321,7 @@ pub fn has_fq() -> std::io::Result<bool> {
                 buckets_log: 10,
                 horizon_us: 1_000_000,
             };
-            match netlink.set_fq(link.index, options) {
+            match netlink.set_fq(link.index, link.queues, options) {
                 Ok(()) => Ok(true),
                 Err(error) if error.is(libc::ENOENT) => Ok(false),
                 Err(error) => Err(error),

@@ -14,4 +14,5 @@ pub mod maps;
 pub mod namespace;
 pub mod netlink;
 pub mod programs;
+pub mod steering;
 pub mod user;

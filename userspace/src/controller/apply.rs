@@ -118,7 +118,12 @@ fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::R
             if let Some(hold) = interface.devices.first()
                 && let Some(link) = netlink.link(hold)?
             {
-                perturb_dataplane::hold::set_fq(&mut netlink, link.index, request.prepared.fq_options())?;
+                perturb_dataplane::hold::set_fq(
+                    &mut netlink,
+                    link.index,
+                    link.queues,
+                    request.prepared.fq_options(),
+                )?;
             }
         }
     }

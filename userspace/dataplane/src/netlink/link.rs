@@ -46,6 +46,8 @@ pub struct Link {
     pub qdisc: Option<String>,
     /// Its driver's kind (`veth`, `bridge`), for virtual devices.
     pub kind: Option<String>,
+    /// Its transmit queues.
+    pub queues: u32,
 }
 
 /// A veth pair to be made.
@@ -61,6 +63,8 @@ pub struct VethPair<'a> {
     pub indices: (u32, u32),
     /// MTU of both.
     pub mtu: u32,
+    /// Transmit and receive queues of both; 0 leaves the default.
+    pub queues: u32,
     /// Largest number of segments in a super-packet that the near end transmits whole; `None`
     /// leaves the default.
     pub near_gso_max_segs: Option<u32>,
@@ -92,12 +96,18 @@ impl Netlink {
         let mut peer = LinkMessage::default();
         peer.header.index = pair.indices.1;
         peer.attributes.push(LinkAttribute::IfName(pair.far.into()));
+        let mut link = LinkMessage::default();
         peer.attributes.push(LinkAttribute::Mtu(pair.mtu));
+        for end in [&mut peer, &mut link] {
+            if pair.queues != 0 {
+                end.attributes.push(LinkAttribute::NumTxQueues(pair.queues));
+                end.attributes.push(LinkAttribute::NumRxQueues(pair.queues));
+            }
+        }
         if let Some(namespace) = pair.far_namespace {
             peer.attributes
                 .push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
         }
-        let mut link = LinkMessage::default();
         link.header.index = pair.indices.0;
         link.attributes.push(LinkAttribute::IfName(pair.near.into()));
         link.attributes.push(LinkAttribute::Mtu(pair.mtu));
@@ -309,6 +319,7 @@ fn describe(message: LinkMessage) -> Link {
         up: message.header.flags.contains(LinkFlags::Up),
         qdisc: None,
         kind: None,
+        queues: 1,
     };
     for attribute in message.attributes {
         match attribute {
@@ -316,6 +327,7 @@ fn describe(message: LinkMessage) -> Link {
             LinkAttribute::IfAlias(alias) => link.alias = Some(alias),
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::Qdisc(qdisc) => link.qdisc = Some(qdisc),
+            LinkAttribute::NumTxQueues(queues) => link.queues = queues,
             LinkAttribute::LinkInfo(infos) => {
                 for info in infos {
                     if let LinkInfo::Kind(kind) = info {

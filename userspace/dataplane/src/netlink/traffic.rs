@@ -11,13 +11,18 @@ use super::{Netlink, Result};
 /// Options of sch_fq as a hold device wants them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqOptions {
-    /// Packets that it holds at most.
+    /// Packets that each queue holds at most.
     pub limit: u32,
-    /// log2 of the number of hash buckets.
+    /// log2 of the number of hash buckets, over all queues.
     pub buckets_log: u32,
     /// Longest time that a packet may be held, µs.
     pub horizon_us: u32,
 }
+
+/// Handle of the root qdisc of perturb's own devices.
+const ROOT_HANDLE: TcHandle = TcHandle { major: 1, minor: 0 };
+/// Fewer buckets than this make long chains.
+const LEAST_BUCKETS_LOG: u32 = 10;
 
 /// A place of filters at a clsact qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,14 +63,59 @@ pub struct QdiscStats {
 }
 
 impl Netlink {
-    /// Makes sch_fq the root qdisc of one of perturb's own devices, or changes its options.
-    /// ENOENT: this kernel has no sch_fq.
-    pub fn set_fq(&mut self, index: u32, options: FqOptions) -> Result<()> {
+    /// Gives each transmit queue of one of perturb's own devices a sch_fq, or changes its options; with several queues
+    /// they are below mq (`mq_init`), which is asked for its sum. ENOENT: this kernel has no sch_fq.
+    pub fn set_fq(&mut self, index: u32, queues: u32, options: FqOptions) -> Result<()> {
+        if queues <= 1 {
+            return self.set_fq_at(index, TcHandle::ROOT, ROOT_HANDLE, options);
+        }
+        let mut root = TcMessage::with_index(index.cast_signed());
+        root.header.parent = TcHandle::ROOT;
+        root.header.handle = ROOT_HANDLE;
+        root.attributes.push(TcAttribute::Kind("mq".into()));
+        let made = self.request(
+            RouteNetlinkMessage::NewQueueDiscipline(root),
+            NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK,
+            || "set up mq".into(),
+        );
+        match made {
+            Err(error) if !error.is(libc::EEXIST) => return Err(error),
+            _ => {}
+        }
+        let options = FqOptions {
+            buckets_log: options
+                .buckets_log
+                .saturating_sub(queues.ilog2())
+                .max(LEAST_BUCKETS_LOG),
+            ..options
+        };
+        for queue in 0..u16::try_from(queues).unwrap_or(u16::MAX) {
+            // Classes of mq are numbered from 1 (`mq_dump_class`).
+            let parent = TcHandle {
+                major: ROOT_HANDLE.major,
+                minor: queue + 1,
+            };
+            let own = TcHandle {
+                major: ROOT_HANDLE.major + 1 + queue,
+                minor: 0,
+            };
+            self.set_fq_at(index, parent, own, options)?;
+        }
+        Ok(())
+    }
+
+    fn set_fq_at(
+        &mut self,
+        index: u32,
+        parent: TcHandle,
+        handle: TcHandle,
+        options: FqOptions,
+    ) -> Result<()> {
         let word =
             |kind: u16, value: u32| TcOption::Other(DefaultNla::new(kind, value.to_ne_bytes().to_vec()));
         let mut message = TcMessage::with_index(index.cast_signed());
-        message.header.parent = TcHandle::ROOT;
-        message.header.handle = TcHandle { major: 1, minor: 0 };
+        message.header.parent = parent;
+        message.header.handle = handle;
         message.attributes.push(TcAttribute::Kind("fq".into()));
         // TCA_FQ_* of linux/pkt_sched.h.
         message.attributes.push(TcAttribute::Options(vec![

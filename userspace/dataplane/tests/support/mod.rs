@@ -141,6 +141,7 @@ impl Rig {
                 far_namespace: None,
                 indices: (0, 0),
                 mtu: 65_535,
+                queues: 0,
                 near_gso_max_segs: None,
                 alias: None,
             })
