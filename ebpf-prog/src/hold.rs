@@ -9,7 +9,7 @@ use aya_ebpf::{
     bindings::{BPF_F_INGRESS, TC_ACT_SHOT, TC_ACT_UNSPEC},
     helpers::{
         bpf_clone_redirect, bpf_get_prandom_u32, bpf_redirect, bpf_set_hash, bpf_set_hash_invalid,
-        bpf_skb_load_bytes, bpf_skb_set_tstamp, bpf_skb_store_bytes,
+        bpf_skb_change_type, bpf_skb_load_bytes, bpf_skb_set_tstamp, bpf_skb_store_bytes,
     },
     programs::TcContext,
 };
@@ -33,6 +33,8 @@ pub(crate) const DISCARD: i32 = TC_ACT_SHOT;
 const STAMP_MONO: u32 = 1;
 const STAMP_NONE: u32 = 0;
 const MAC_BYTES: u32 = 12;
+/// `PACKET_HOST` of linux/if_packet.h: what a local sender's packet is.
+const PACKET_HOST: u32 = 0;
 /// A frame begins two bytes off a word (`NET_IP_ALIGN`), and where unaligned reads are slow the verifier
 /// admits none.
 type MacWords = [u16; MAC_BYTES as usize / 2];
@@ -255,6 +257,8 @@ pub(crate) fn deliver(ctx: &TcContext, attachment: &Attachment, direction: u32) 
         }
         .encode();
         let flags = if direction == 0 {
+            // The hold device took it for another's (`eth_type_trans`). lo, unlike a wire, hands that on to the receiver.
+            bpf_skb_change_type(ctx.skb.skb, PACKET_HOST);
             0
         } else {
             u64::from(BPF_F_INGRESS)

@@ -9,6 +9,7 @@ mod delay;
 mod fates;
 mod flows;
 mod harness;
+mod hop;
 mod life;
 mod neighbors;
 mod order;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         packets::TESTS,
         overhead::TESTS,
         pacer::TESTS,
+        hop::TESTS,
         life::TESTS,
         neighbors::TESTS,
         runs::TESTS,

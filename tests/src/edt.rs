@@ -16,7 +16,7 @@ const PINS: &str = "/sys/fs/bpf";
 /// `BPF_PROG_LOAD` and `BPF_OBJ_PIN` of bpf(2).
 const LOAD: libc::c_int = 5;
 const PIN: libc::c_int = 6;
-const SCHED_CLS: u32 = 3;
+pub(crate) const SCHED_CLS: u32 = 3;
 /// Numbers of the helpers `bpf_ktime_get_ns` and `bpf_skb_set_tstamp` (since 5.18).
 const KTIME: i32 = 5;
 const SET_TSTAMP: i32 = 192;
@@ -32,7 +32,7 @@ impl<'a> Edt<'a> {
     pub fn start(bed: &'a Bed, delay: Duration) -> Result<Self> {
         let started = Self(bed);
         let pin = format!("{PINS}/perturb-edt-{}", std::process::id());
-        load(delay, &pin).context("loading a program that sets time stamps")?;
+        self::pin(SCHED_CLS, &program(delay), &pin).context("loading a program that sets time stamps")?;
         let attached = [&bed.left, &bed.right]
             .into_iter()
             .try_for_each(|host| attach(host, &pin));
@@ -67,7 +67,7 @@ fn attach(host: &Host, pin: &str) -> Result<()> {
 /// An instruction: operation, registers (destination in the low half), offset, immediate.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Instruction(u8, u8, i16, i32);
+pub(crate) struct Instruction(pub(crate) u8, pub(crate) u8, pub(crate) i16, pub(crate) i32);
 
 fn program(delay: Duration) -> [Instruction; 11] {
     let nanos = delay.as_nanos() as u64;
@@ -105,10 +105,10 @@ struct PinAttributes {
     flags: u32,
 }
 
-fn load(delay: Duration, pin: &str) -> io::Result<()> {
-    let instructions = program(delay);
+/// Loads a program of a kind and pins it.
+pub(crate) fn pin(kind: u32, instructions: &[Instruction], pin: &str) -> io::Result<()> {
     let attributes = LoadAttributes {
-        kind: SCHED_CLS,
+        kind,
         count: instructions.len() as u32,
         instructions: instructions.as_ptr() as u64,
         license: c"GPL".as_ptr() as u64,

@@ -21,6 +21,7 @@
 pub use perturb_clock as clock;
 
 pub mod bed;
+pub mod bystander;
 pub mod comparison;
 pub mod datagrams;
 pub mod edt;

@@ -127,12 +127,24 @@ impl Product {
         pacer: Pacer,
         arguments: &[&str],
     ) -> Result<Applied<'a>> {
+        self.apply_to(host, INTERFACE, profile, pacer, arguments)
+    }
+
+    /// As [`Self::apply_with`], to another interface.
+    pub fn apply_to<'a>(
+        &'a self,
+        host: &'a Host,
+        interface: &str,
+        profile: &str,
+        pacer: Pacer,
+        arguments: &[&str],
+    ) -> Result<Applied<'a>> {
         let profile = self.profile(profile)?;
         let mut child = self
             .on(host)
             .arg("apply")
             .arg(&profile)
-            .args(["--iface", INTERFACE, "--pacer", pacer.name(), "--quiet"])
+            .args(["--iface", interface, "--pacer", pacer.name(), "--quiet"])
             .args(arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

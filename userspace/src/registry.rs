@@ -24,7 +24,7 @@ use std::{
 };
 
 pub use lock::Lock;
-use perturb_dataplane::{loader::Slots, maps::MapIds};
+use perturb_dataplane::{loader::Slots, loopback::Setting, maps::MapIds};
 pub use process::{Handle, Presence, Process};
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +116,9 @@ pub struct InterfaceRecord {
     pub devices: Vec<String>,
     /// Whether its clsact qdisc was made for the emulation.
     pub made_clsact: bool,
+    /// Settings of lo that are changed for the emulation, as they were before.
+    #[serde(default)]
+    pub settings: Vec<Setting>,
 }
 
 /// What is known of an emulation.

@@ -1,10 +1,10 @@
 //! Attaching programs: by TCX where the kernel has it (6.6), else by the clsact qdisc.
 
-use std::io::ErrorKind;
+use std::{fmt, io::ErrorKind};
 
 use aya::{
     programs::{
-        ProgramError, SchedClassifier, TcAttachType,
+        ProgramError, ProgramInfo, SchedClassifier, TcAttachType,
         links::{Link as _, LinkOrder},
         loaded_programs,
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle},
@@ -14,11 +14,11 @@ use aya::{
 
 use crate::{
     maps::MapIds,
-    netlink::{Hook, Netlink, NetlinkError},
+    netlink::{Hook, Link, Netlink, NetlinkError},
     programs::{LoadError, Program, Programs},
 };
 
-/// Priority of perturb's clsact filters; one that is taken is an error.
+/// Priority of perturb's clsact filters, unless others have a lower one: perturb comes before them.
 pub const FILTER_PRIORITY: u16 = 0x7065; // "pe"
 /// Handle of perturb's clsact filters.
 pub const FILTER_HANDLE: u32 = 1;
@@ -56,6 +56,82 @@ pub enum Side {
     Ingress,
 }
 
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Egress => "egress",
+            Self::Ingress => "ingress",
+        })
+    }
+}
+
+impl From<Side> for TcAttachType {
+    fn from(side: Side) -> Self {
+        match side {
+            Side::Egress => Self::Egress,
+            Side::Ingress => Self::Ingress,
+        }
+    }
+}
+
+impl From<Side> for Hook {
+    fn from(side: Side) -> Self {
+        match side {
+            Side::Egress => Self::Egress,
+            Side::Ingress => Self::Ingress,
+        }
+    }
+}
+
+/// Programs and filters of others at a side of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// Those that perturb comes before.
+    pub after: Vec<String>,
+    /// Those that come before perturb all the same: filters of the lowest priority, where TCX is missing.
+    pub before: Vec<String>,
+}
+
+impl Others {
+    /// Those at an interface of the current namespace where perturb is not yet.
+    pub fn at(netlink: &mut Netlink, link: &Link, side: Side) -> Result<Self, AttachError> {
+        let mut others = Self::default();
+        if has_tcx() {
+            let (_, programs) =
+                SchedClassifier::query_tcx(&link.name, side.into()).map_err(AttachError::Programs)?;
+            let name = |program: &ProgramInfo| format!("program {}", program.name_as_str().unwrap_or("?"));
+            others.after.extend(programs.iter().map(name));
+        }
+        for (kind, priority) in netlink.filters(link.index, side.into())? {
+            let list = if priority <= LEAST_PRIORITY && !has_tcx() {
+                &mut others.before
+            } else {
+                &mut others.after
+            };
+            list.push(format!("filter {kind} pref {priority}"));
+        }
+        Ok(others)
+    }
+}
+
+/// Of clsact filters; 0 lets the kernel choose.
+const LEAST_PRIORITY: u16 = 1;
+
+/// A priority of a clsact filter that comes before all others at an interface, if there is one. One that is as low as need be
+/// and not lower: the kernel gives filters without a priority the next one below.
+fn first_priority(interface: &str, side: Side) -> Result<u16, AttachError> {
+    let mut netlink = Netlink::open()?;
+    let Some(link) = netlink.link(interface)? else {
+        return Ok(FILTER_PRIORITY);
+    };
+    let filters = netlink.filters(link.index, side.into())?;
+    let lowest = filters.iter().map(|&(_, priority)| priority).min();
+    Ok(match lowest {
+        Some(lowest) if lowest > LEAST_PRIORITY => FILTER_PRIORITY.min(lowest - 1),
+        _ => FILTER_PRIORITY,
+    })
+}
+
 /// Whether this kernel has TCX.
 pub fn has_tcx() -> bool {
     KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0))
@@ -68,7 +144,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Attaches a program to an interface of the current namespace. Without TCX the interface must
+    /// Attaches a program to an interface of the current namespace, before all that are there. Without TCX the interface must
     /// have a clsact qdisc.
     pub fn new(
         programs: &mut Programs,
@@ -77,21 +153,17 @@ impl Attached {
         side: Side,
     ) -> Result<Self, AttachError> {
         let classifier: &mut SchedClassifier = programs.program(program)?;
-        let side = match side {
-            Side::Egress => TcAttachType::Egress,
-            Side::Ingress => TcAttachType::Ingress,
-        };
         let options = if has_tcx() {
-            TcAttachOptions::TcxOrder(LinkOrder::default())
+            TcAttachOptions::TcxOrder(LinkOrder::first())
         } else {
             TcAttachOptions::Netlink(NlOptions {
-                priority: FILTER_PRIORITY,
+                priority: first_priority(interface, side)?,
                 handle: TcHandle::from(FILTER_HANDLE),
                 ..NlOptions::default()
             })
         };
         let link = classifier
-            .attach_with_options(interface, side, options)
+            .attach_with_options(interface, side.into(), options)
             .and_then(|id| classifier.take_link(id))
             .map_err(|source| AttachError::Attach {
                 program: program.name(),

@@ -12,6 +12,7 @@ use crate::{
     attach::{AttachError, Attached, Clsact, Side},
     hold::{self, DeviceNames, Hold, HoldError, Pair},
     loader::{Loader, LoaderError},
+    loopback::{Relaxed, SettingError},
     maps::{MapIds, Maps, MapsError},
     namespace::Namespace,
     netlink::{FqOptions, Link, Netlink, NetlinkError},
@@ -40,6 +41,9 @@ pub enum EmulationError {
     /// A device.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// A setting of lo.
+    #[error(transparent)]
+    Loopback(#[from] SettingError),
     /// A namespace could not be entered.
     #[error("entering a network namespace: {0}")]
     Namespace(std::io::Error),
@@ -62,6 +66,8 @@ pub struct Interface {
     // Dropped last: packets that were captured find their way out until then.
     hold: Option<Box<dyn Hold>>,
     splitter: Option<Pair>,
+    // Of lo; what is held needs it until it has left.
+    relaxed: Option<Relaxed>,
 }
 
 impl Interface {
@@ -116,7 +122,7 @@ impl Drop for Interface {
                 "perturb: {error}; `perturb clear` will try again"
             );
         }
-        let devices = (self.hold.take(), self.splitter.take());
+        let devices = (self.hold.take(), self.splitter.take(), self.relaxed.take());
         if let Err(error) = self.namespace.enter(move || drop(devices)) {
             let _ = writeln!(
                 std::io::stderr(),
@@ -227,6 +233,7 @@ impl Emulation {
         let interface = namespace
             .enter(|| {
                 let mut netlink = Netlink::open()?;
+                let relaxed = link.loopback.then(Relaxed::new).transpose()?;
                 let splitter = hold::splitter(programs, &mut netlink, names)?;
                 let hold = match (timekeeper, &*pacer) {
                     (Timekeeper::User { .. }, Some(pacer)) => {
@@ -249,10 +256,10 @@ impl Emulation {
                 for (program, side) in [(Program::Egress, Side::Egress), (Program::Ingress, Side::Ingress)] {
                     captures.push(Attached::new(programs, program, &link.name, side)?);
                 }
-                Ok::<_, EmulationError>((captures, clsact, hold, splitter))
+                Ok::<_, EmulationError>((captures, clsact, hold, splitter, relaxed))
             })
             .map_err(EmulationError::Namespace)?;
-        let (captures, clsact, hold, splitter) = interface?;
+        let (captures, clsact, hold, splitter, relaxed) = interface?;
         self.interfaces.push(Interface {
             namespace,
             link,
@@ -260,6 +267,7 @@ impl Emulation {
             clsact: Some(clsact),
             hold: Some(hold),
             splitter: Some(splitter),
+            relaxed,
         });
         Ok(())
     }

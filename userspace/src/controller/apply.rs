@@ -14,6 +14,7 @@ use perturb_dataplane::{
     namespace::Namespace,
     netlink::{Link, Netlink},
     programs::Pacer,
+    survey::Survey,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -202,9 +203,11 @@ fn targets(names: &[String]) -> anyhow::Result<Vec<Target>> {
             };
             ensure!(
                 link.ethernet,
-                "{name} has no Ethernet header; perturb emulates Ethernet-like interfaces (and lo) only"
+                "{name} has no Ethernet header; perturb emulates Ethernet-like interfaces (and lo) only: emulate the \
+                 interface that it runs over instead"
             );
             refuse_taken(name, link, &links)?;
+            survey(&mut netlink, link, &links)?;
             Ok(Target {
                 namespace: Namespace::current()?,
                 link: link.clone(),
@@ -214,6 +217,18 @@ fn targets(names: &[String]) -> anyhow::Result<Vec<Target>> {
             })
         })
         .collect()
+}
+
+/// Refuses an interface that held packets cannot go back to; says what of its traffic is not emulated.
+fn survey(netlink: &mut Netlink, link: &Link, links: &[Link]) -> anyhow::Result<()> {
+    let found = Survey::of(netlink, link, links).with_context(|| format!("looking at {}", link.name))?;
+    if let Some(obstacle) = found.obstacles.first() {
+        bail!("{} cannot be emulated: {obstacle}", link.name);
+    }
+    for caveat in found.caveats {
+        eprintln!("perturb: warning: {}: {caveat}", link.name);
+    }
+    Ok(())
 }
 
 /// perturb's devices must not be put under emulation themselves.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use perturb_dataplane::{attach, namespace::Namespace, netlink::Netlink};
+use perturb_dataplane::{attach, loopback, namespace::Namespace, netlink::Netlink};
 
 use crate::registry::{InterfaceRecord, RECORDS, Record, Registry, remove_directory};
 
@@ -69,7 +69,7 @@ fn remove_devices(record: &Record, interface: &InterfaceRecord) -> anyhow::Resul
             netlink.delete_link(link.index)?;
         }
     }
-    Ok(())
+    Ok(loopback::restore(&interface.settings)?)
 }
 
 /// A namespace by its inode: this one, or one that a name, a mount, a process or a file descriptor keeps.

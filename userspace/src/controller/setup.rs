@@ -13,6 +13,7 @@ use perturb_dataplane::{
     emulation::{Emulation, Timekeeper},
     hold::{self, DeviceNames},
     loader::Slots,
+    loopback,
     maps::MapIds,
     namespace::Namespace,
     netlink::{FqOptions, Link, Netlink},
@@ -274,6 +275,11 @@ pub fn set_up(
             namespace: target.namespace.inode()?,
             devices: names.iter().map(Into::into).collect(),
             made_clsact: target.namespace.enter(makes_clsact)??,
+            settings: if target.link.loopback {
+                target.namespace.enter(loopback::needed)??
+            } else {
+                Vec::new()
+            },
         })
     });
     let mut record = Record {

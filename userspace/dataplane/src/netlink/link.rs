@@ -1,6 +1,7 @@
 //! Interfaces, their addresses, neighbors and routes.
 
 use std::{
+    fmt,
     net::{IpAddr, Ipv4Addr},
     os::fd::{AsRawFd as _, BorrowedFd},
 };
@@ -10,8 +11,9 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
     link::{
-        AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags,
-        LinkInfo, LinkLayerType, LinkMessage,
+        AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoGeneve, InfoGre, InfoGre6, InfoKind,
+        InfoMacSec, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+        LinkXdp, MacSecOffload, XdpAttached,
     },
     neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState},
     route::{
@@ -48,6 +50,40 @@ pub struct Link {
     pub kind: Option<String>,
     /// Its transmit queues.
     pub queues: u32,
+    /// The interface that it runs over, which may be in another namespace.
+    pub lower: Option<u32>,
+    /// Whether it is a tunnel whose far end each packet brings along.
+    pub external: bool,
+    /// Whether it is a MACsec device for which the hardware below encrypts.
+    pub offloads_macsec: bool,
+    /// Where its XDP program runs, if it has one.
+    pub xdp: Option<XdpMode>,
+    /// Whether it is a port of a hardware switch.
+    pub switch_port: bool,
+}
+
+/// Where an XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver.
+    Driver,
+    /// In the stack (`xdpgeneric`).
+    Generic,
+    /// In the hardware.
+    Hardware,
+    /// Several.
+    Several,
+}
+
+impl fmt::Display for XdpMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Driver => "in the driver",
+            Self::Generic => "generic",
+            Self::Hardware => "in the hardware",
+            Self::Several => "several of them",
+        })
+    }
 }
 
 /// A veth pair to be made.
@@ -320,6 +356,11 @@ fn describe(message: LinkMessage) -> Link {
         qdisc: None,
         kind: None,
         queues: 1,
+        lower: None,
+        external: false,
+        offloads_macsec: false,
+        xdp: None,
+        switch_port: false,
     };
     for attribute in message.attributes {
         match attribute {
@@ -328,10 +369,18 @@ fn describe(message: LinkMessage) -> Link {
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::Qdisc(qdisc) => link.qdisc = Some(qdisc),
             LinkAttribute::NumTxQueues(queues) => link.queues = queues,
+            LinkAttribute::Link(lower) => link.lower = Some(lower),
+            LinkAttribute::PhysSwitchId(_) => link.switch_port = true,
+            LinkAttribute::Xdp(infos) => link.xdp = infos.iter().find_map(xdp),
             LinkAttribute::LinkInfo(infos) => {
                 for info in infos {
-                    if let LinkInfo::Kind(kind) = info {
-                        link.kind = Some(kind.to_string());
+                    match info {
+                        LinkInfo::Kind(kind) => link.kind = Some(kind.to_string()),
+                        LinkInfo::Data(data) => {
+                            link.external = is_external(&data);
+                            link.offloads_macsec = offloads_macsec(&data);
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -339,4 +388,38 @@ fn describe(message: LinkMessage) -> Link {
         }
     }
     link
+}
+
+/// Whether a tunnel takes the far end from each packet's `metadata_dst`.
+fn is_external(data: &InfoData) -> bool {
+    match data {
+        InfoData::Vxlan(infos) => infos.contains(&InfoVxlan::CollectMetadata(true)),
+        InfoData::Geneve(infos) => infos.contains(&InfoGeneve::CollectMetadata),
+        InfoData::GreTap(infos) | InfoData::ErSpan(infos) => infos.contains(&InfoGre::CollectMetadata),
+        InfoData::GreTap6(infos) | InfoData::Ip6ErSpan(infos) => infos.contains(&InfoGre6::CollectMetadata),
+        // What has no Ethernet header cannot be emulated in any case.
+        _ => false,
+    }
+}
+
+fn offloads_macsec(data: &InfoData) -> bool {
+    let InfoData::MacSec(infos) = data else {
+        return false;
+    };
+    let is_on =
+        |info: &InfoMacSec| matches!(info, InfoMacSec::Offload(offload) if *offload != MacSecOffload::Off);
+    infos.iter().any(is_on)
+}
+
+fn xdp(info: &LinkXdp) -> Option<XdpMode> {
+    let LinkXdp::Attached(attached) = info else {
+        return None;
+    };
+    match attached {
+        XdpAttached::Driver => Some(XdpMode::Driver),
+        XdpAttached::SocketBuffer => Some(XdpMode::Generic),
+        XdpAttached::Hardware => Some(XdpMode::Hardware),
+        XdpAttached::Multiple => Some(XdpMode::Several),
+        _ => None,
+    }
 }

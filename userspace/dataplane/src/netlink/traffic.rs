@@ -1,5 +1,7 @@
 //! Qdiscs and the filters at them.
 
+use std::collections::BTreeSet;
+
 use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::{
     RouteNetlinkMessage,
@@ -185,13 +187,47 @@ impl Netlink {
         }))
     }
 
-    /// The bpf filters of a hook of an interface's clsact qdisc.
-    pub fn bpf_filters(&mut self, index: u32, hook: Hook) -> Result<Vec<BpfFilter>> {
+    /// The kinds of all qdiscs of an interface.
+    pub fn qdisc_kinds(&mut self, index: u32) -> Result<Vec<String>> {
+        let message = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index.cast_signed()));
+        let replies = self.request(message, NLM_F_DUMP, || "list qdiscs".into())?;
+        let mut kinds = Vec::new();
+        for reply in replies {
+            let RouteNetlinkMessage::NewQueueDiscipline(qdisc) = reply else {
+                continue;
+            };
+            if qdisc.header.index == index.cast_signed() {
+                kinds.extend(
+                    qdisc
+                        .attributes
+                        .into_iter()
+                        .filter_map(|attribute| match attribute {
+                            TcAttribute::Kind(kind) => Some(kind),
+                            _ => None,
+                        }),
+                );
+            }
+        }
+        Ok(kinds)
+    }
+
+    /// Kind and priority of the filters of a hook of an interface's clsact qdisc.
+    pub fn filters(&mut self, index: u32, hook: Hook) -> Result<BTreeSet<(String, u16)>> {
+        let replies = self.filter_messages(index, hook)?;
+        Ok(replies.into_iter().filter_map(kind_and_priority).collect())
+    }
+
+    fn filter_messages(&mut self, index: u32, hook: Hook) -> Result<Vec<RouteNetlinkMessage>> {
         let mut message = TcMessage::with_index(index.cast_signed());
         message.header.parent = hook.parent();
-        let replies = self.request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP, || {
+        self.request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP, || {
             "list filters".into()
-        })?;
+        })
+    }
+
+    /// The bpf filters of a hook of an interface's clsact qdisc.
+    pub fn bpf_filters(&mut self, index: u32, hook: Hook) -> Result<Vec<BpfFilter>> {
+        let replies = self.filter_messages(index, hook)?;
         Ok(replies.into_iter().filter_map(bpf_filter).collect())
     }
 
@@ -212,13 +248,7 @@ impl Netlink {
     pub fn clsact_filters(&mut self, index: u32) -> Result<usize> {
         let mut count = 0;
         for hook in [Hook::Ingress, Hook::Egress] {
-            let mut message = TcMessage::with_index(index.cast_signed());
-            message.header.parent = hook.parent();
-            count += self
-                .request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP, || {
-                    "list filters".into()
-                })?
-                .len();
+            count += self.filter_messages(index, hook)?.len();
         }
         Ok(count)
     }
@@ -259,6 +289,21 @@ fn clsact(index: u32) -> TcMessage {
     };
     message.attributes.push(TcAttribute::Kind("clsact".into()));
     message
+}
+
+/// The priority is the high half of `tcm_info` (`TC_H_MAKE(prio, protocol)`).
+fn kind_and_priority(reply: RouteNetlinkMessage) -> Option<(String, u16)> {
+    let RouteNetlinkMessage::NewTrafficFilter(filter) = reply else {
+        return None;
+    };
+    let priority = (filter.header.info >> 16) as u16;
+    filter
+        .attributes
+        .into_iter()
+        .find_map(|attribute| match attribute {
+            TcAttribute::Kind(kind) => Some((kind, priority)),
+            _ => None,
+        })
 }
 
 fn bpf_filter(reply: RouteNetlinkMessage) -> Option<BpfFilter> {
