@@ -34,6 +34,13 @@ const SETTINGS: [(&str, &str); 7] = [
     ("hwloc_base_binding_policy", "none"),
 ];
 
+/// What makes MPI's times exact, unless the user's environment says otherwise (`OMPI_MCA_` and the name). A rank that
+/// waits looks for messages from TCP every 20 us; by default it may look first when 10 ms have passed (libevent's
+/// clock, `opal_progress_set_event_poll_rate`), and a message that takes 1 ms seems to take 5.
+const TIMES: [(&str, &str); 1] = [("mpi_event_tick_rate", "20")];
+/// What the environment's names of MCA parameters begin with.
+const ENVIRONMENT: &str = "OMPI_MCA_";
+
 /// Why an MPI program cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum MpiError {
@@ -66,10 +73,12 @@ pub fn command(hosts: u32, program: Vec<OsString>) -> Result<Vec<OsString>, MpiE
     }
     let mut agent = executable.into_os_string();
     agent.push(" agent");
-    Ok(launch(hosts, &agent, program))
+    let chosen = |key: &str| env::var_os(format!("{ENVIRONMENT}{key}")).is_some();
+    Ok(launch(hosts, &agent, program, chosen))
 }
 
-fn launch(hosts: u32, agent: &OsStr, program: Vec<OsString>) -> Vec<OsString> {
+/// `chosen`: whether the user has set a parameter.
+fn launch(hosts: u32, agent: &OsStr, program: Vec<OsString>, chosen: impl Fn(&str) -> bool) -> Vec<OsString> {
     let names: Vec<String> = (1..=hosts).map(|number| name(number) + ":1").collect();
     let mut command: Vec<OsString> = vec![
         LAUNCHER.into(),
@@ -82,7 +91,8 @@ fn launch(hosts: u32, agent: &OsStr, program: Vec<OsString>) -> Vec<OsString> {
         "none".into(),
     ];
     let mut set = |key: &str, value: &OsStr| command.extend(["--mca".into(), key.into(), value.into()]);
-    for (key, value) in SETTINGS {
+    let times = TIMES.into_iter().filter(|(key, _)| !chosen(key));
+    for (key, value) in SETTINGS.into_iter().chain(times) {
         set(key, OsStr::new(value));
     }
     set("plm_rsh_agent", agent);
@@ -100,6 +110,7 @@ mod tests {
             3,
             OsStr::new("/bin/perturb agent"),
             vec!["a.out".into(), "-x".into()],
+            |_| false,
         );
         let text: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
         assert!(text.windows(2).any(|pair| pair == ["--host", "h1:1,h2:1,h3:1"]));
@@ -109,5 +120,17 @@ mod tests {
                 .any(|words| words == ["--mca", "plm_rsh_agent", "/bin/perturb agent"])
         );
         assert!(text.ends_with(&["a.out".into(), "-x".into()]));
+    }
+
+    #[test]
+    fn times_are_exact_unless_the_user_has_chosen() {
+        let sets = |chosen: &str| {
+            let command = launch(2, OsStr::new("agent"), vec!["a.out".into()], |key| key == chosen);
+            command
+                .windows(3)
+                .any(|words| words == ["--mca", "mpi_event_tick_rate", "20"])
+        };
+        assert!(sets("mpi_yield_when_idle"));
+        assert!(!sets("mpi_event_tick_rate"));
     }
 }
