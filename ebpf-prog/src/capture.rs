@@ -5,7 +5,7 @@ use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
 use perturb_common::{
     abi::{
         Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NEAR_INTERFACES,
-        NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, Settings, Tag,
+        NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, Settings, Tag,
     },
     units::{MonoNanos, Nanos},
 };
@@ -124,7 +124,9 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         Direction::Egress => profile.settings.overhead_send,
         Direction::Ingress => profile.settings.overhead_receive,
     };
-    if overhead != 0 {
+    let free = profile.settings.flags & SETTING_FREE_ACKNOWLEDGMENTS != 0;
+    // SAFETY: as above.
+    if overhead != 0 && !(free && unsafe { packet::acknowledges(ctx, &mut *scratch) } != 0) {
         overhead::burn(overhead, load.segments);
         // SAFETY: the helper has no preconditions.
         now = MonoNanos(unsafe { bpf_ktime_get_ns() });

@@ -165,6 +165,21 @@ fn headers(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> u32 {
     u32::from(read(ctx, direction, scratch).is_err())
 }
 
+/// The innermost EtherType, and where what it names begins.
+#[inline(always)]
+fn network_header(ctx: &TcContext) -> Result<(u16, u32), Malformed> {
+    // `protocol` is that of the innermost tag the device took off; tags still in the data follow.
+    let mut ethertype = u16::from_be(skb(ctx).protocol as u16);
+    let mut offset = ETHERNET;
+    for _ in 0..2 {
+        if ethertype == VLAN || ethertype == QINQ {
+            ethertype = u16::from_be_bytes(load(ctx, offset + 2)?);
+            offset += 4;
+        }
+    }
+    Ok((ethertype, offset))
+}
+
 #[inline(always)]
 fn read(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> Result<(), Malformed> {
     let skb = skb(ctx);
@@ -182,15 +197,7 @@ fn read(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> Result<(), Ma
         );
     }
 
-    // `protocol` is that of the innermost tag the device took off; tags still in the data follow.
-    let mut ethertype = u16::from_be(skb.protocol as u16);
-    let mut offset = ETHERNET;
-    for _ in 0..2 {
-        if ethertype == VLAN || ethertype == QINQ {
-            ethertype = u16::from_be_bytes(load(ctx, offset + 2)?);
-            offset += 4;
-        }
-    }
+    let (ethertype, offset) = network_header(ctx)?;
     key.ethertype = ethertype;
 
     let upper = match ethertype {
@@ -211,6 +218,40 @@ fn read(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> Result<(), Ma
     };
     *wire = wire_load(ctx, u64::from(upper.offset) + header);
     Ok(())
+}
+
+/// 1 if a packet that has been parsed is TCP's and carries neither data nor SYN, FIN or RST. A subprogram of its own, for
+/// the stack's sake.
+#[inline(never)]
+pub(crate) fn acknowledges(ctx: &TcContext, scratch: &mut Scratch) -> u32 {
+    u32::from(matches!(bare(ctx, &mut scratch.key), Ok(true)))
+}
+
+/// Says it by the length in the IP header: frames are padded, and have trailers.
+#[inline(always)]
+fn bare(ctx: &TcContext, key: &mut FlowKey) -> Result<bool, Malformed> {
+    const FIN_SYN_RST: u8 = 7;
+    if key.protocol != TCP || skb(ctx).gso_size != 0 {
+        return Ok(false);
+    }
+    let (_, offset) = network_header(ctx)?;
+    let (upper, end) = if key.ethertype == IPV4 {
+        let length: [u8; 2] = load(ctx, offset + 2)?;
+        (
+            ipv4(ctx, offset, key)?,
+            offset + u32::from(u16::from_be_bytes(length)),
+        )
+    } else {
+        let length: [u8; 2] = load(ctx, offset + 4)?;
+        let end = offset + 40 + u32::from(u16::from_be_bytes(length));
+        (ipv6(ctx, offset, key)?, end)
+    };
+    if upper.fragment.is_some() {
+        return Ok(false);
+    }
+    let [length, flags]: [u8; 2] = load(ctx, upper.offset + TCP_OFFSET)?;
+    let data = upper.offset + tcp_header(length) as u32;
+    Ok(flags & FIN_SYN_RST == 0 && data >= end)
 }
 
 #[inline(always)]

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 4;
+pub const ABI_VERSION: u64 = 5;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -95,11 +95,21 @@ pub const CONTROL_WATCH: u32 = 3;
 /// Elements of the CONTROL map.
 pub const CONTROL_LEN: u32 = 4;
 
+/// Index in the LEAD map of the lead itself, a [`crate::lead::Lead`].
+pub const LEAD_NOW: u32 = 0;
+/// Index in the LEAD map of what passes at least from a packet's release to its being read, ns: the user pacer tells it.
+pub const LEAD_WAKE_UP: u32 = 1;
+/// Elements of the LEAD map.
+pub const LEAD_LEN: u32 = 2;
+
 /// Split super-packets into wire packets before the fold ([`Settings::flags`]).
 pub const SETTING_EXACT: u32 = 1;
 /// Have the kernel fill in checksums that senders leave to their device, before anything is corrupted
 /// ([`Settings::flags`]).
 pub const SETTING_CHECKSUM: u32 = 2;
+
+/// Packets of TCP that carry neither data nor SYN, FIN or RST cost no overhead ([`Settings::flags`]).
+pub const SETTING_FREE_ACKNOWLEDGMENTS: u32 = 4;
 
 /// What holds for the whole profile; one per half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::delay;
 use crate::keys::{FRAME, MAX_HORIZON};
-use crate::model::{Class, Name, Overhead, Profile, Segmentation, ServerId};
+use crate::model::{Acknowledgments, Class, Name, Overhead, Profile, Segmentation, ServerId};
 use crate::quantity::{Duration, Probability, Rate, Size};
 use crate::topology::Topology;
 
@@ -28,6 +28,9 @@ pub struct Explanation {
     pub held: Size,
     /// Every class, in order.
     pub classes: Vec<ClassMeaning>,
+    /// What TCP's acknowledgments cost the hosts, if packets cost them anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acknowledgments: Option<Acknowledgments>,
     /// The generated network, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyMeaning>,
@@ -219,7 +222,7 @@ pub fn held(profile: &Profile) -> Size {
 pub fn explain(profile: &Profile) -> Explanation {
     let meaning = |class: &Class| {
         let [egress, ingress] = class.paths();
-        let Overhead { send, receive } = profile.overhead;
+        let Overhead { send, receive, .. } = profile.overhead;
         ClassMeaning {
             name: class.name.clone(),
             egress: egress.map(|path| path_meaning(profile, path, send)),
@@ -238,6 +241,7 @@ pub fn explain(profile: &Profile) -> Explanation {
             .filter_map(|(name, server)| jitter::meaning(name, server))
             .collect(),
         warnings: warnings(profile, &classes),
+        acknowledgments: (!profile.overhead.is_none()).then_some(profile.overhead.acknowledgments),
         classes,
     }
 }
@@ -435,6 +439,17 @@ impl fmt::Display for Explanation {
         self.jitter
             .iter()
             .try_for_each(|jitter| writeln!(f, "{jitter}"))?;
+        if let Some(acknowledgments) = self.acknowledgments {
+            f.write_str(match acknowledgments {
+                Acknowledgments::Charged => {
+                    "The overhead is burnt for each wire packet, TCP's acknowledgments included; `acknowledgments: free` \
+                     leaves those out.\n"
+                }
+                Acknowledgments::Free => {
+                    "The overhead is burnt for each wire packet but TCP's acknowledgments that carry no data.\n"
+                }
+            })?;
+        }
         self.warnings
             .iter()
             .try_for_each(|warning| writeln!(f, "warning: {warning}"))

@@ -47,8 +47,8 @@ pub use explain::{
 pub use load::{LoadError, Loaded, jitter_files, load};
 pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
 pub use model::{
-    Buffer, Class, Distribution, EcnThreshold, GilbertElliott, Jitter, Limits, Loss, Name, Overhead, Profile,
-    Scope, Segmentation, Server, ServerId, Treatment, Volume,
+    Acknowledgments, Buffer, Class, Distribution, EcnThreshold, GilbertElliott, Jitter, Limits, Loss, Name,
+    Overhead, Profile, Scope, Segmentation, Server, ServerId, Treatment, Volume,
 };
 pub use quantity::{Duration, Probability, Quantity, QuantityError, Rate, Size};
 pub use read::profile::parse;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use crate::matching::{Match, Prefix};
 use crate::quantity::{Duration, Probability, Rate, Size};
 use crate::topology::{Collisions, Tcp, Topology};
@@ -73,8 +75,8 @@ impl fmt::Display for Name {
     }
 }
 
-impl serde::Serialize for Name {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
     }
 }
@@ -86,6 +88,27 @@ pub struct Overhead {
     pub send: Duration,
     /// o_r, burnt at ingress.
     pub receive: Duration,
+    /// What TCP's acknowledgments cost.
+    pub acknowledgments: Acknowledgments,
+}
+
+impl Overhead {
+    /// Whether nothing is burnt.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.send == Duration::ZERO && self.receive == Duration::ZERO
+    }
+}
+
+/// What TCP packets cost that carry neither data nor SYN, FIN or RST.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Acknowledgments {
+    /// The overhead, as any packet does: every packet costs a host processor time.
+    #[default]
+    Charged,
+    /// Nothing: o is a message's, as in LogP.
+    Free,
 }
 
 /// How a super-packet (GSO, up to 64 KB that leave as many wire packets) passes.

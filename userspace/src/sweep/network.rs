@@ -21,10 +21,8 @@ pub(super) fn turn(server: &mut Server, overhead: &mut Overhead, knob: Knob, val
     let time = Duration::from_nanos((value * 1e3).round() as u64);
     match knob {
         Knob::Overhead => {
-            *overhead = Overhead {
-                send: time,
-                receive: time,
-            }
+            overhead.send = time;
+            overhead.receive = time;
         }
         Knob::Gap => server.gap = time,
         Knob::Latency => server.latency = time,

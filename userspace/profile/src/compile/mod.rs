@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use perturb_common::abi::{
     self, Direction, JitterTable, MAX_BOUNDS, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS,
     MAX_VECTORS, NONE, NthKey, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH,
-    SETTING_CHECKSUM, SETTING_EXACT, ServerConfig, Settings,
+    SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, ServerConfig, Settings,
 };
 use perturb_common::collisions::CollisionTable;
 use perturb_common::departure::Server as Knobs;
@@ -26,7 +26,8 @@ use perturb_common::units::{GapPerByte, Nanos, Ticks};
 use crate::expand::Network;
 use crate::explain::horizon;
 use crate::model::{
-    Class, Distribution, GilbertElliott, Profile, Scope, Segmentation, Server, ServerId, Volume,
+    Acknowledgments, Class, Distribution, GilbertElliott, Profile, Scope, Segmentation, Server, ServerId,
+    Volume,
 };
 use crate::quantity::{Duration, Probability, Rate, Size};
 use crate::{Name, delay};
@@ -190,7 +191,11 @@ fn with_network(
         overhead_receive: profile.overhead.receive.nanos(),
         rule_words: [words(0), words(1)],
         flags: if splits(profile) { SETTING_EXACT } else { 0 }
-            | if corrupts(profile) { SETTING_CHECKSUM } else { 0 },
+            | if corrupts(profile) { SETTING_CHECKSUM } else { 0 }
+            | match profile.overhead.acknowledgments {
+                Acknowledgments::Charged => 0,
+                Acknowledgments::Free => SETTING_FREE_ACKNOWLEDGMENTS,
+            },
         reserved: 0,
         network: paths.network,
     };

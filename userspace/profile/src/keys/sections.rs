@@ -169,7 +169,13 @@ pub(crate) static GILBERT_ELLIOTT: Section = Section {
 pub(crate) static OVERHEAD_SECTION: Section = Section {
     what: "the overhead",
     title: "overhead",
-    doc: "LogGP's o: processor time burnt on this host for each wire packet of a class, in either direction's own context. On private hosts each host burns it: `send` where a packet leaves, `receive` where it arrives, while the `latency` of a path is there once for each direction.",
+    doc: "LogGP's o: processor time burnt on this host for each wire packet of a class, in either direction's own context. \
+          On private hosts each host burns it: `send` where a packet leaves, `receive` where it arrives, while the \
+          `latency` of a path is there once for each direction. TCP acknowledges what it gets, and its acknowledgments are packets, too: a message and its answer cost each \
+          host up to three times o (o_s, o_r, and an acknowledgment's) unless `acknowledgments: free`. What is burnt at \
+          ingress is burnt by the processor that takes the packet in: between private hosts of one machine, which no \
+          wire joins, that is the one on which the sender or the pacer runs, so a sender and a receiver that shall be \
+          slow independently of each other need machines of their own.",
     keys: &[
         key(
             "send",
@@ -178,6 +184,12 @@ pub(crate) static OVERHEAD_SECTION: Section = Section {
             "o_s, in the sender's context at egress.",
         ),
         key("receive", Shape::Duration(OVERHEAD), "0s", "o_r, at ingress."),
+        key(
+            "acknowledgments",
+            Shape::Choice(ACKNOWLEDGMENTS),
+            "charged",
+            "TCP packets that carry neither data nor SYN, FIN or RST: charged as any packet, or free, as LogP has it, whose o is a message's.",
+        ),
     ],
 };
 
@@ -512,6 +524,7 @@ pub(crate) static PROFILE: Section = Section {
     ],
 };
 
+pub(crate) const ACKNOWLEDGMENTS: &[&str] = &["charged", "free"];
 pub(crate) const SEGMENTATIONS: &[&str] = &["auto", "exact", "whole"];
 
 /// Keys that make the shorthand.

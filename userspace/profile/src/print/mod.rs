@@ -12,8 +12,8 @@ use value::{Map, Value, alternatives, bare, text, write_entry};
 
 use crate::matching::Match;
 use crate::model::{
-    Buffer, Class, Distribution, Jitter, Limits, Loss, Overhead, Profile, Scope, Segmentation, Server,
-    ServerId, Treatment, Volume,
+    Acknowledgments, Buffer, Class, Distribution, Jitter, Limits, Loss, Overhead, Profile, Scope,
+    Segmentation, Server, ServerId, Treatment, Volume,
 };
 use crate::topology::{Collisions, Layout, Sharing, Tcp, Topology, Window};
 
@@ -80,6 +80,12 @@ fn overhead(overhead: &Overhead) -> Value {
     let mut map = Map::default();
     map.set("send", bare(&overhead.send))
         .set("receive", bare(&overhead.receive));
+    map.unless_default("acknowledgments", &overhead.acknowledgments, |acknowledgments| {
+        bare(match acknowledgments {
+            Acknowledgments::Charged => "charged",
+            Acknowledgments::Free => "free",
+        })
+    });
     Value::Map(map)
 }
 

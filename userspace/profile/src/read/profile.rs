@@ -4,7 +4,9 @@ use crate::diagnostic::{Diagnostics, Problem};
 use crate::findings::{Findings, KeyPath};
 use crate::keys;
 use crate::matching::Match;
-use crate::model::{Class, Limits, Name, Overhead, Profile, Segmentation, Server, ServerId, Treatment};
+use crate::model::{
+    Acknowledgments, Class, Limits, Name, Overhead, Profile, Segmentation, Server, ServerId, Treatment,
+};
 use crate::quantity::Duration;
 use crate::read::class::{ServerNames, classes};
 use crate::read::server::{knobs, server};
@@ -86,7 +88,15 @@ fn overhead(at: At<'_>, findings: &mut Findings<'_>) -> Option<Overhead> {
     Some(Overhead {
         send: side("send"),
         receive: side("receive"),
+        acknowledgments: fields
+            .read("acknowledgments", findings, acknowledgments)
+            .unwrap_or_default(),
     })
+}
+
+fn acknowledgments(at: At<'_>, findings: &mut Findings<'_>) -> Option<Acknowledgments> {
+    let values = [Acknowledgments::Charged, Acknowledgments::Free];
+    at.choice(keys::ACKNOWLEDGMENTS, &values, findings)
 }
 
 fn segmentation(at: At<'_>, findings: &mut Findings<'_>) -> Option<Segmentation> {

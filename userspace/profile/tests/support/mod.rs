@@ -393,7 +393,17 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
         Just(Segmentation::Whole)
     ];
     let overhead =
-        (duration(1_000_000), duration(1_000_000)).prop_map(|(send, receive)| Overhead { send, receive });
+        (duration(1_000_000), duration(1_000_000), any::<bool>()).prop_map(|(send, receive, free)| {
+            Overhead {
+                send,
+                receive,
+                acknowledgments: if free {
+                    Acknowledgments::Free
+                } else {
+                    Acknowledgments::Charged
+                },
+            }
+        });
     let limits = (1024..=4_194_304u32, of(1u64 << 20..=64 << 30)).prop_map(|(flows, held)| Limits {
         flows,
         held: held.map(Size::from_bytes),
