@@ -1,21 +1,30 @@
-//! The lead of the emulation over the clock, which makes up for the fq pacer's timer ([`perturb_common::lead`]).
-//! With the user pacer nothing is learned, and there is none: its thread sees to that itself.
+//! The lead of the emulation over the clock, which makes up for the pacer's timer ([`perturb_common::lead`]).
+//! With the user pacer it makes up for the receiver's wake-up, too, of which the pacer's thread tells the floor.
 
 use aya_ebpf::{macros::map, maps::Array};
 use perturb_common::{
+    abi::{LEAD_LEN, LEAD_NOW, LEAD_WAKE_UP},
     lead::{Lead, WAIT},
     units::{MonoNanos, Nanos},
 };
 
 use crate::{atomic, hold::Held};
 
-/// One word, a [`Lead`]: of all interfaces, as the servers between them are.
+/// A word that is a [`Lead`], of all interfaces, as the servers between them are; and the floor of wake-ups.
 #[map]
-static LEAD: Array<u64> = Array::with_max_entries(1, 0);
+static LEAD: Array<u64> = Array::with_max_entries(LEAD_LEN, 0);
 
 #[inline(always)]
 fn word() -> Option<*mut u64> {
-    LEAD.get_ptr_mut(0)
+    LEAD.get_ptr_mut(LEAD_NOW)
+}
+
+/// What passes at least until a packet is read that leaves now.
+#[inline(always)]
+fn wake_up() -> u64 {
+    // SAFETY: an aligned word of a map value.
+    LEAD.get_ptr_mut(LEAD_WAKE_UP)
+        .map_or(0, |word| unsafe { atomic::load(word) })
 }
 
 /// When a packet arrives in the emulation that comes now.
@@ -32,11 +41,11 @@ pub(crate) fn waits(departure: MonoNanos, now: MonoNanos) -> bool {
     departure.0 > now.0 + WAIT.0
 }
 
-/// How late a held packet leaves, by the lead of now, early counting as not late; if a timer was to let it go, the lead
-/// learns from it.
+/// How late a held packet will be read, by the lead of now, early counting as not late; if a timer was to let it go, the
+/// lead learns from it.
 #[inline(always)]
 pub(crate) fn lateness(held: &Held, now: MonoNanos) -> Nanos {
-    let late = Nanos(now.0.saturating_sub(held.departure.0));
+    let late = Nanos(now.0.saturating_sub(held.departure.0) + wake_up());
     let Some(word) = word() else { return late };
     // SAFETY: an aligned word of a map value.
     let lead = Lead(unsafe { atomic::load(word) });

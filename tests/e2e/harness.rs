@@ -74,13 +74,10 @@ impl Setting {
         Ok((bed, state))
     }
 
-    /// How early a packet may be, microseconds: the fq pacer makes up for its timer's lateness, and a timer that is less late
-    /// at once makes what is held early by as much.
+    /// How early a packet may be, microseconds: the pacers make up for their timer's lateness, the user pacer for the receiver's
+    /// wake-up, too; a timer that is less late at once, or a receiver that is awake, makes what is held early by as much.
     pub(crate) fn early_us(&self) -> f64 {
-        match self.pacer {
-            Pacer::Fq => lead::MOST.0 as f64 / 1e3,
-            Pacer::User => 0.0,
-        }
+        lead::MOST.0 as f64 / 1e3
     }
 
     /// Skips a test whose bounds are not meant for here: the user pacer is another process, and the

@@ -3,6 +3,7 @@
 //! Each test runs once for each pacer, on beds of its own. What this kernel cannot do is skipped, with the reason,
 //! and counted. One test runs at a time: they measure time. Only what a busy machine makes wrong is measured again.
 
+mod answers;
 mod buffers;
 mod classes;
 mod delay;
@@ -27,6 +28,7 @@ use std::{env, process::ExitCode};
 
 fn main() -> ExitCode {
     let tests = [
+        answers::TESTS,
         delay::TESTS,
         rates::TESTS,
         tcp::TESTS,

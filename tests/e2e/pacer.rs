@@ -3,7 +3,7 @@
 //! Accuracy is stated over a control without emulation in the same run; the bounds are for a machine that does
 //! nothing else and has a processor beside the sender's.
 
-use std::{process::Stdio, thread, time::Duration};
+use std::{path::PathBuf, process::Stdio, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
@@ -30,6 +30,8 @@ pub(crate) const TESTS: &[Test] = &[
         setting.fairly(|| jitter(setting))
     }),
     once("pacer::small_packets", small_packets),
+    once("pacer::busy_threads_are_not_stopped", busy),
+    once("pacer::lateness_is_made_up_for", lead),
     once("pacer::stopped_under_iperf3", |setting| {
         thrice(|| stall(setting, Signal::SIGSTOP))
     }),
@@ -55,7 +57,7 @@ fn error(setting: &Setting, spin: &[&str], median_us: f64, tail_us: f64) -> Resu
     thrice(|| excess(setting, spin, median_us, tail_us))
 }
 
-/// What is wrong with the size of the errors, if anything. No packet is early.
+/// What is wrong with the size of the errors, if anything. No packet is early by more than the lead may be.
 fn excess(setting: &Setting, spin: &[&str], median_us: f64, tail_us: f64) -> Result<Option<String>> {
     needed(setting)?;
     if !setting.kernel.jit {
@@ -84,7 +86,7 @@ fn excess(setting: &Setting, spin: &[&str], median_us: f64, tail_us: f64) -> Res
             found.p99.point - control.p99.point
         );
         ensure!(
-            found.min >= 0.0,
+            found.min >= -setting.early_us(),
             "{milliseconds} ms: a packet arrived {:.1} us early",
             -found.min
         );
@@ -137,17 +139,111 @@ fn jitter(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Processor time of the pacer's thread so far, ns (`/proc/PID/task/TID/schedstat`).
-fn pacer_time(applied: &Applied<'_>) -> Result<u64> {
+/// The pacer's threads, in /proc.
+fn pacer_threads(applied: &Applied<'_>) -> Result<Vec<PathBuf>> {
+    let mut threads = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{}/task", applied.pid()))? {
         let task = task?.path();
         if std::fs::read_to_string(task.join("comm"))?.trim() == "perturb-pacer" {
-            let text = std::fs::read_to_string(task.join("schedstat"))?;
-            let time = text.split(' ').next().context("an empty schedstat")?;
-            return Ok(time.parse()?);
+            threads.push(task);
         }
     }
-    anyhow::bail!("perturb has no thread named perturb-pacer")
+    ensure!(!threads.is_empty(), "perturb has no thread named perturb-pacer");
+    Ok(threads)
+}
+
+/// Processor time of the pacer's threads so far, ns (`/proc/PID/task/TID/schedstat`).
+fn pacer_time(applied: &Applied<'_>) -> Result<u64> {
+    let mut sum = 0;
+    for task in pacer_threads(applied)? {
+        let text = std::fs::read_to_string(task.join("schedstat"))?;
+        let time = text.split(' ').next().context("an empty schedstat")?;
+        sum += time.parse::<u64>()?;
+    }
+    Ok(sum)
+}
+
+/// Scheduling policy of the pacer's threads (`/proc/PID/task/TID/stat`, field 41).
+fn policies(applied: &Applied<'_>) -> Result<Vec<i32>> {
+    let mut policies = Vec::new();
+    for task in pacer_threads(applied)? {
+        let text = std::fs::read_to_string(task.join("stat"))?;
+        // The name, field 2, is in parentheses and has no white space.
+        let policy = text.split(' ').nth(40).context("a short stat")?;
+        policies.push(policy.parse()?);
+    }
+    Ok(policies)
+}
+
+/// A thread that never sleeps gives real-time priority up, before the kernel takes the processor away for 50 ms, and takes it back.
+fn busy(setting: &Setting) -> Result<()> {
+    needed(setting)?;
+    if !setting.kernel.jit {
+        return Err(skip(
+            "the sandbox has one processor, which the polling thread would not share",
+        ));
+    }
+    let bed = Bed::new()?;
+    let latency = Duration::from_millis(20);
+    // It polls for longer than packets are apart.
+    let applied = setting
+        .product
+        .apply_with(&bed.left, "latency: 20ms", Pacer::User, &["--spin", "10ms"])?;
+    let real_time = |policy: &i32| *policy == libc::SCHED_FIFO;
+    let calm = policies(&applied)?;
+    if !calm.iter().all(real_time) {
+        return Err(skip("perturb may not have real-time priority here"));
+    }
+    let plan = Plan {
+        count: 600,
+        interval: Duration::from_millis(5),
+        patience: latency + Duration::from_secs(1),
+        ..Plan::default()
+    };
+    let sent = datagrams::send(&bed.left, &bed.right, &plan)?;
+    ensure!(sent.lost().is_empty(), "{} lost", sent.lost().len());
+    let held = applied.counters()?["held"].clone();
+    ensure!(held["busy"].as_u64() > Some(0), "it gave nothing up: {held}");
+    for key in ["stalls", "stalled_ms", "longest_stall_ms"] {
+        ensure!(held[key].is_number(), "status has no held.{key}: {held}");
+    }
+    // Four calm windows later it is real-time again.
+    let deadline = clock::now() + 3_000_000_000;
+    while !policies(&applied)?.iter().all(real_time) {
+        ensure!(
+            clock::now() < deadline,
+            "it does not take real-time priority back"
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+    applied.stop()
+}
+
+/// The emulation learns the floor of its lateness, and shows it.
+fn lead(setting: &Setting) -> Result<()> {
+    needed(setting)?;
+    let bed = Bed::new()?;
+    let latency = Duration::from_millis(2);
+    let applied = setting.product.apply(&bed.left, "latency: 2ms", Pacer::User)?;
+    let delays = measure::delays(&bed, PACKETS, latency)?;
+    let lead = applied.counters()?["lateness"]["lead_us"]
+        .as_f64()
+        .context("status has no lateness.lead_us")?;
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    let found = Quantiles::less(&delays, latency.as_secs_f64() * 1e6)?;
+    figure!(
+        "2 ms: error {found} us (p50 / p99), least {:.1}; lead {lead:.1} us",
+        found.min
+    );
+    // The timer, the TAP and a wake-up take some time on any machine.
+    ensure!(lead > 0.0, "nothing is made up for");
+    ensure!(
+        found.min >= -setting.early_us(),
+        "a packet arrived {:.1} us early",
+        -found.min
+    );
+    Ok(())
 }
 
 fn small_packets(setting: &Setting) -> Result<()> {

@@ -4,6 +4,7 @@
 //! bed         two or more hosts in network namespaces, joined by veth pairs
 //! product     the perturb executable under test: apply, status, clear
 //! emulation   what is put between the hosts: nothing, netem, plain EDT+fq (edt), or perturb with one of its pacers
+//! answers     requests and their answers, as a program sees them
 //! datagrams   UDP: when each packet was sent and when it arrived
 //! order       several flows of numbered datagrams at once, a processor for each sender
 //! streams     TCP and UDP: bytes that arrived in a window of time
@@ -20,6 +21,7 @@
 
 pub use perturb_clock as clock;
 
+pub mod answers;
 pub mod bed;
 pub mod bystander;
 pub mod comparison;

@@ -164,8 +164,16 @@ pub struct Held {
     pub packets: u64,
     /// Memory that they take.
     pub bytes: u64,
-    /// Whether its thread has real-time priority.
+    /// Whether its threads may have real-time priority.
     pub real_time: bool,
+    /// How often a thread gave real-time priority up because it was busy: the kernel stops busy real-time threads.
+    pub busy: u64,
+    /// How often a thread was kept from running for more than 5 ms while a packet was due.
+    pub stalls: u64,
+    /// For how long in all.
+    pub stalled_ms: f64,
+    /// The longest of them.
+    pub longest_stall_ms: f64,
 }
 
 /// Other counts.
@@ -198,7 +206,8 @@ pub struct Lateness {
     pub p99_us: f64,
     /// All, at most this.
     pub max_us: f64,
-    /// By how much departures are moved ahead now, to make up for a timer that fires late (fq pacer).
+    /// By how much departures are moved ahead now, to make up for a timer that fires late, and with the user pacer for
+    /// the receiver's wake-up, which counts as late as well.
     pub lead_us: f64,
 }
 
@@ -300,6 +309,10 @@ impl Report {
                     packets: stat(PacerStat::HeldPackets)?,
                     bytes: stat(PacerStat::HeldBytes)?,
                     real_time: stat(PacerStat::RealTime)? != 0,
+                    busy: stat(PacerStat::Busy)?,
+                    stalls: stat(PacerStat::Stalls)?,
+                    stalled_ms: stat(PacerStat::StalledNanos)? as f64 / 1e6,
+                    longest_stall_ms: stat(PacerStat::LongestStall)? as f64 / 1e6,
                 })
             } else {
                 None

@@ -5,7 +5,7 @@ extern crate std;
 use proptest::prelude::*;
 
 use crate::{
-    abi::{LATENESS_BUCKETS, Tag, lateness_bound, lateness_bucket},
+    abi::{LATENESS_BUCKETS, SLOTS, Tag, Ticket, lateness_bound, lateness_bucket},
     departure::{Load, Outcome, Server, Service, departure},
     fate::{Chance, GilbertElliott, Purpose, draw, jitter_ticks},
     units::{GapPerByte, Instant, MonoNanos, Nanos, Ticks, saturating_mul},
@@ -149,6 +149,18 @@ proptest! {
         let tag = Tag { direction, position, waits };
         prop_assert!(tag.encode() <= u32::from(u16::MAX));
         prop_assert_eq!(Tag::decode(tag.encode()), Some(tag));
+    }
+
+    #[test]
+    fn tickets_carry_all_of_a_tag(
+        departure: u64,
+        slot in 0..SLOTS,
+        direction in 0..2u32,
+        position in 0..32u32,
+        waits: bool,
+    ) {
+        let tag = Tag { direction, position, waits };
+        prop_assert_eq!(Ticket::new(departure, slot, tag).open(), Some((slot, tag)));
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Counters {
     pub servers: Vec<ServerCounters>,
     /// Held packets by lateness ([`LATENESS_BUCKETS`]).
     pub lateness: [u64; LATENESS_BUCKETS as usize],
-    /// How far the emulation is ahead of the clock, to make up for a timer that fires late (fq pacer).
+    /// How far the emulation is ahead of the clock, to make up for a timer that fires late.
     pub lead: Lead,
 }
 

@@ -3,7 +3,7 @@
 use std::{io::Write as _, sync::Arc};
 
 use perturb_common::{
-    abi::{Attachment, PacerStat},
+    abi::{Attachment, LEAD_WAKE_UP, PacerStat},
     tables::Tables,
     units::Ticks,
 };
@@ -172,13 +172,17 @@ impl Emulation {
             flows: tables.flows,
             verbose,
         };
+        let mut programs = Programs::load(options)?;
         let pacer = match *timekeeper {
             Timekeeper::Fq(_) => None,
             Timekeeper::User { spin, limit } => {
-                Some(Arc::new(UserPacer::start(spin, limit).map_err(HoldError::from)?))
+                let mut lead = Maps::of(&programs)?.lead;
+                // A word that could not be written stays as it was: the lead is what it was, too.
+                let tell = move |nanos| drop(lead.set(LEAD_WAKE_UP, nanos, 0));
+                let pacer = UserPacer::start(spin, limit, Box::new(tell)).map_err(HoldError::from)?;
+                Some(Arc::new(pacer))
             }
         };
-        let mut programs = Programs::load(options)?;
         for program in [
             Program::Egress,
             Program::Ingress,
@@ -280,6 +284,10 @@ impl Emulation {
             held_bytes,
             dropped,
             real_time,
+            busy,
+            stalls,
+            stalled,
+            longest_stall,
         } = pacer.stats();
         let map = &mut self.loader.maps_mut().pacer_stats;
         for (stat, value) in [
@@ -287,6 +295,10 @@ impl Emulation {
             (PacerStat::HeldBytes, held_bytes),
             (PacerStat::Dropped, dropped),
             (PacerStat::RealTime, u64::from(real_time)),
+            (PacerStat::Busy, busy),
+            (PacerStat::Stalls, stalls),
+            (PacerStat::StalledNanos, stalled),
+            (PacerStat::LongestStall, longest_stall),
         ] {
             map.set(stat as u32, value, 0)
                 .map_err(EmulationError::PacerStats)?;

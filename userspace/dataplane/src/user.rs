@@ -13,6 +13,7 @@ mod oversleep;
 mod queue;
 mod tap;
 mod thread;
+mod turns;
 
 pub use tap::{Tap, TapError};
-pub use thread::{SpinBudget, UserPacer, UserPacerError, UserPacerStats};
+pub use thread::{SpinBudget, TellWakeUp, UserPacer, UserPacerError, UserPacerStats};

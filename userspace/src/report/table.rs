@@ -79,14 +79,22 @@ impl fmt::Display for Report {
             let priority = if held.real_time { "real-time" } else { "ordinary" };
             writeln!(
                 f,
-                "  held: {} packets, {} bytes, {priority} priority",
-                held.packets, held.bytes
+                "  held: {} packets, {} bytes, {priority} priority, given up {} times because the pacer was busy",
+                held.packets, held.bytes, held.busy
             )?;
+            if held.stalls > 0 {
+                writeln!(
+                    f,
+                    "  the pacer did not get a processor in time {} times: for {:.1} ms in all, {:.1} ms at most; packets \
+                     left late by that, so leave it a processor",
+                    held.stalls, held.stalled_ms, held.longest_stall_ms
+                )?;
+            }
         }
         if let Some(lateness) = &self.lateness {
             writeln!(
                 f,
-                "  late by at most: {:.1} us (50 %), {:.1} us (99 %), {:.1} us (all); timer's lateness made up for: {:.1} us",
+                "  late by at most: {:.1} us (50 %), {:.1} us (99 %), {:.1} us (all); lateness made up for: {:.1} us",
                 lateness.p50_us, lateness.p99_us, lateness.max_us, lateness.lead_us
             )?;
         }

@@ -193,12 +193,9 @@ fn bus() -> Result<()> {
     Ok(())
 }
 
-/// How early packets may be that are held so many times, microseconds: by fq, what it makes up for.
+/// How early packets may be that are held so many times, microseconds: what the pacer makes up for.
 fn early_us(holds: u32) -> f64 {
-    match PacerChoice::Auto.decide().unwrap() {
-        Pacer::Fq => 1e-3 * f64::from(holds) * lead::MOST.0 as f64,
-        Pacer::User => 0.0,
-    }
+    1e-3 * f64::from(holds) * lead::MOST.0 as f64
 }
 
 /// A tree becomes a star with another latency while packets are under way; none is lost.

@@ -100,12 +100,20 @@ pub enum PacerStat {
     HeldBytes = 1,
     /// Packets that it dropped: the limit was reached, or the TAP would not take them back.
     Dropped = 2,
-    /// 1 if its thread has real-time priority.
+    /// 1 if its threads may have real-time priority.
     RealTime = 3,
+    /// How often a thread gave real-time priority up because it was busy.
+    Busy = 4,
+    /// How often a thread was kept from running for more than 5 ms while a packet was due.
+    Stalls = 5,
+    /// For how long in all, ns.
+    StalledNanos = 6,
+    /// The longest of them, ns.
+    LongestStall = 7,
 }
 
 /// Number of [`PacerStat`]s.
-pub const PACER_STATS: u32 = 4;
+pub const PACER_STATS: u32 = 8;
 
 /// Buckets of the lateness histogram: eight to each power of two, the first eight for 0 to 7 ns; what
 /// is later than the last one's lower bound (8.6 s) counts there.

@@ -14,8 +14,7 @@ pub struct Tag {
     pub direction: u32,
     /// Index of the next server on its path, or [`Tag::DELIVER`].
     pub position: u32,
-    /// Whether it waits for its departure: how late it leaves is then how late the pacer's timer is ([`Lead`]). Lost
-    /// with the user pacer, which does not need it.
+    /// Whether it waits for its departure: how late it leaves is then how late the pacer's timer is ([`Lead`]).
     ///
     /// [`Lead`]: crate::lead::Lead
     pub waits: bool,
@@ -75,20 +74,23 @@ pub struct Slot {
 pub struct Ticket {
     /// CLOCK_MONOTONIC ns of the departure.
     pub departure: u64,
-    /// Bits 0..18: index of the [`Slot`]; bits 18..24: [`Tag::position`] and direction as in
-    /// [`Tag::encode`]; bits 24..32: [`Ticket::MAGIC`].
+    /// Bits 0..18: index of the [`Slot`]; bits 18..25: the lowest bits of [`Tag::encode`]; bits 25..32:
+    /// [`Ticket::MAGIC`].
     pub token: u32,
 }
 
 impl Ticket {
     /// Tells our tickets from a stranger's MAC addresses.
-    pub const MAGIC: u32 = 0xb7;
+    pub const MAGIC: u32 = 0x5b;
+    const STATE: u32 = 18;
+    const STATE_MASK: u32 = 127;
 
     /// A ticket.
     #[inline(always)]
     #[must_use]
     pub const fn new(departure: u64, slot: u32, tag: Tag) -> Self {
-        let token = (slot & (SLOTS - 1)) | ((tag.encode() & 63) << 18) | (Self::MAGIC << 24);
+        let token =
+            (slot & (SLOTS - 1)) | ((tag.encode() & Self::STATE_MASK) << Self::STATE) | (Self::MAGIC << 25);
         Self { departure, token }
     }
 
@@ -97,17 +99,12 @@ impl Ticket {
     #[must_use]
     pub const fn open(self) -> Option<(u32, Tag)> {
         let token = self.token;
-        if token >> 24 != Self::MAGIC {
+        if token >> 25 != Self::MAGIC {
             return None;
         }
-        let state = (token >> 18) & 63;
-        Some((
-            token & (SLOTS - 1),
-            Tag {
-                direction: state >> 5,
-                position: state & 31,
-                waits: false,
-            },
-        ))
+        match Tag::decode((Tag::MAGIC << 7) | ((token >> Self::STATE) & Self::STATE_MASK)) {
+            Some(tag) => Some((token & (SLOTS - 1), tag)),
+            None => None,
+        }
     }
 }

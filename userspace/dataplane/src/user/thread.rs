@@ -1,10 +1,14 @@
 //! The thread that keeps the time.
 //!
 //! It sleeps until shortly before the next departure (absolute times, recomputed each round), then polls: by
-//! as much as sleeps on this machine usually end late ([`Oversleep`]) and the spin budget. It reads
+//! as much as sleeps on this machine usually end late ([`Oversleep`]), what it takes to have its code at hand again, and
+//! the spin budget. It reads
 //! packets as they come and writes those that are due; between any two packets it looks at the clock, so that
 //! neither side waits for a batch. Only TAPs that have something are read (`epoll`): the cost of a round does
-//! not grow with their number.
+//! not grow with their number. It has real-time priority while it sleeps now and then ([`Turns`]).
+//!
+//! Who gets a packet is asleep, too, as a rule, and takes as long to wake up as this thread does at least: it tells the
+//! programs the floor of that, so that they move departures ahead by it ([`perturb_common::lead`]).
 
 use std::{
     io::{self, Write as _},
@@ -27,10 +31,19 @@ use nix::{
         time::TimeSpec,
     },
 };
-use perturb_clock::{Priority, now};
-use perturb_common::abi::{SLOTS, Ticket};
+use perturb_clock::{Priority, now, sleep_until};
+use perturb_common::{
+    abi::{SLOTS, Ticket},
+    lead::{Lead, WAIT},
+    units::{MonoNanos, Nanos},
+};
 
-use super::{oversleep::Oversleep, queue::DepartureQueue, tap::Tap};
+use super::{
+    oversleep::Oversleep,
+    queue::DepartureQueue,
+    tap::Tap,
+    turns::{Stalls, Turns},
+};
 
 /// virtio_net header of a TAP (`TUNSETVNETHDRSZ`'s default).
 const HEADER: usize = 10;
@@ -50,12 +63,20 @@ const SPARE_BUFFERS: usize = 1024;
 const READY: usize = 64;
 /// What stands for `wake` among the indices of TAPs.
 const WAKE: u64 = u64::MAX;
+/// A thread that has slept runs slowly at first: it polls for so long more, ns,
+const WARM: u64 = 30_000;
+/// or for this part of the wait, if that is less.
+const WARM_PART: u64 = 16;
 /// Longest sleep: how soon the thread notices that it is to end.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
 /// How long before a departure the thread stops sleeping and polls: processor time for accuracy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpinBudget(pub Duration);
+
+/// Who is told every 50 ms or so what it takes at least to wake up a thread that sleeps, ns; 0 while the pacer is busy,
+/// as those are then who get its packets.
+pub type TellWakeUp = Box<dyn FnMut(u64) + Send>;
 
 /// Why the pacer could not be started, or could not serve a TAP.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +92,16 @@ pub struct UserPacerStats {
     pub held_bytes: u64,
     /// Packets dropped because the limit was reached, or because the TAP would not take them back.
     pub dropped: u64,
-    /// Whether the thread runs with real-time priority.
+    /// Whether the thread may have real-time priority.
     pub real_time: bool,
+    /// How often it gave that up because it was busy: the kernel stops busy real-time threads for 50 ms of each second.
+    pub busy: u64,
+    /// How often it was kept from running for more than 5 ms while a packet was due.
+    pub stalls: u64,
+    /// For how long in all, ns.
+    pub stalled: u64,
+    /// The longest of them, ns.
+    pub longest_stall: u64,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +110,8 @@ struct Shared {
     held_bytes: AtomicU64,
     dropped: AtomicU64,
     real_time: AtomicBool,
+    busy: AtomicU64,
+    stalls: Stalls,
 }
 
 enum Order {
@@ -100,7 +131,7 @@ pub struct UserPacer {
 
 impl UserPacer {
     /// Starts the thread; `limit` is the memory that held packets may take, bytes.
-    pub fn start(spin: SpinBudget, limit: u64) -> Result<Self, UserPacerError> {
+    pub fn start(spin: SpinBudget, limit: u64, tell: TellWakeUp) -> Result<Self, UserPacerError> {
         let (sender, receiver) = mpsc::channel();
         let wake = Arc::new(
             EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(io::Error::from)?,
@@ -117,6 +148,11 @@ impl UserPacer {
             shared: Arc::clone(&shared),
             spin,
             oversleep: Oversleep::default(),
+            turns: Turns::new(0),
+            real_time: false,
+            ran: 0,
+            wake_up: Lead::default(),
+            tell,
             limit,
             ready: Arc::clone(&ready),
             taps: Vec::new(),
@@ -158,11 +194,16 @@ impl UserPacer {
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> UserPacerStats {
+        let (stalls, stalled, longest_stall) = self.shared.stalls.sums();
         UserPacerStats {
             held_packets: self.shared.held_packets.load(Ordering::Relaxed),
             held_bytes: self.shared.held_bytes.load(Ordering::Relaxed),
             dropped: self.shared.dropped.load(Ordering::Relaxed),
             real_time: self.shared.real_time.load(Ordering::Relaxed),
+            busy: self.shared.busy.load(Ordering::Relaxed),
+            stalls,
+            stalled,
+            longest_stall,
         }
     }
 
@@ -228,6 +269,14 @@ struct Worker {
     shared: Arc<Shared>,
     spin: u64,
     oversleep: Oversleep,
+    turns: Turns,
+    /// Whether it may have real-time priority.
+    real_time: bool,
+    /// When it ran last, as far as it has looked.
+    ran: u64,
+    /// The floor of what its wake-ups take.
+    wake_up: Lead,
+    tell: TellWakeUp,
     limit: u64,
     ready: Arc<Epoll>,
     taps: Vec<Arc<Tap>>,
@@ -240,7 +289,9 @@ struct Worker {
 
 impl Worker {
     fn run(&mut self) {
-        self.shared.real_time.store(ask_for_priority(), Ordering::Relaxed);
+        self.real_time = ask_for_priority();
+        self.shared.real_time.store(self.real_time, Ordering::Relaxed);
+        self.turns = Turns::new(now());
         let mut events = [EpollEvent::empty(); READY];
         loop {
             // EINTR and the like: the next round looks again.
@@ -260,6 +311,38 @@ impl Worker {
             if count == 0 {
                 self.sleep();
             }
+            self.take_turns();
+        }
+    }
+
+    /// Gives real-time priority up or takes it back, if it may have it, by how busy the thread is.
+    fn take_turns(&mut self) {
+        let now = now();
+        if let Some(nap) = self.turns.nap(now).filter(|_| self.real_time) {
+            sleep_until(now + nap);
+            self.turns.slept(nap, now + nap);
+        }
+        let Some(window) = self.turns.window(now) else {
+            return;
+        };
+        let floor = self.wake_up.at(MonoNanos(now)).0;
+        (self.tell)(if window.busy { 0 } else { floor });
+        if self.real_time && window.given_up {
+            self.shared.busy.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(real_time) = window.real_time {
+            self.set_priority(real_time);
+        }
+    }
+
+    fn set_priority(&self, real_time: bool) {
+        if self.real_time {
+            let priority = if real_time {
+                Priority::RealTime
+            } else {
+                Priority::Favored
+            };
+            perturb_clock::set_priority(priority);
         }
     }
 
@@ -313,7 +396,12 @@ impl Worker {
     /// Writes every packet whose time has come.
     fn write_due(&mut self) {
         while let Some(next) = self.queue.next_departure() {
-            if next > now() {
+            let now = now();
+            if self.shared.stalls.look(self.ran, now, next) && self.turns.stopped(now) {
+                self.set_priority(true);
+            }
+            self.ran = now;
+            if next > now {
                 return;
             }
             let Some((_, held)) = self.queue.pop_due(next) else {
@@ -347,15 +435,23 @@ impl Worker {
             Some(next) => next.saturating_sub(begin).min(longest),
             None => longest,
         };
-        let sleep = left.saturating_sub(self.spin + self.oversleep.usual(left));
+        let warm = WARM.min(left / WARM_PART);
+        let sleep = left.saturating_sub(self.spin + warm + self.oversleep.usual(left));
         if sleep == 0 {
             return;
         }
         let mut ready = [PollFd::new(self.ready.0.as_fd(), PollFlags::POLLIN)];
         let time = TimeSpec::from_duration(Duration::from_nanos(sleep));
         // EINTR and the like: the next round looks again.
-        if ppoll(&mut ready, Some(time), None) == Ok(0) {
-            self.oversleep.learn(left, now().saturating_sub(begin + sleep));
+        let ended = ppoll(&mut ready, Some(time), None);
+        let end = now();
+        self.turns.slept(end.saturating_sub(begin), end);
+        if ended == Ok(0) {
+            let late = end.saturating_sub(begin + sleep);
+            self.oversleep.learn(left, late);
+            if sleep > WAIT.0 {
+                self.wake_up = self.wake_up.follow(Nanos(late), MonoNanos(end));
+            }
         }
     }
 
