@@ -82,6 +82,24 @@ pub(crate) fn attachment(index: u32) -> Option<&'static Attachment> {
     unsafe { ATTACHMENTS.get(index) }
 }
 
+/// How far ahead of now a sender may stamp its packets, less than the room that fq has above the profile's horizon
+/// (`HORIZON_MARGIN` of the controller): a later stamp counts as this one.
+const FARTHEST_STAMP: u64 = 500_000_000;
+
+/// When a packet arrives: now, or when its sender would have it leave. That is what TCP's pacing (BBR, SO_MAX_PACING_RATE)
+/// and Cilium's bandwidth manager leave to sch_fq on the interface, in `skb->tstamp`; the way through the hold device
+/// takes the stamp off.
+#[inline(always)]
+fn arrival(ctx: &TcContext, direction: Direction, now: MonoNanos) -> MonoNanos {
+    let arrival = lead::arrival(now);
+    let skb = skb(ctx);
+    if direction as u32 != Direction::Egress as u32 || skb.tstamp_type != hold::STAMP_MONO as u8 {
+        return arrival;
+    }
+    let stamp = skb.tstamp.min(now.0.saturating_add(FARTHEST_STAMP));
+    MonoNanos(stamp.max(arrival.0))
+}
+
 /// The program at an interface.
 #[inline(always)]
 pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
@@ -175,7 +193,7 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
     }
     let job = Job {
         now,
-        arrival: lead::arrival(now),
+        arrival: arrival(ctx, direction, now),
         half,
         class,
         path,

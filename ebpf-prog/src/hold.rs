@@ -30,7 +30,7 @@ pub(crate) const PASS: i32 = TC_ACT_UNSPEC;
 pub(crate) const DISCARD: i32 = TC_ACT_SHOT;
 
 /// BPF_SKB_TSTAMP_DELIVERY_MONO: survives redirects (`skb_clear_tstamp`, 5.18).
-const STAMP_MONO: u32 = 1;
+pub(crate) const STAMP_MONO: u32 = 1;
 const STAMP_NONE: u32 = 0;
 const MAC_BYTES: u32 = 12;
 /// `PACKET_HOST` of linux/if_packet.h: what a local sender's packet is.

@@ -27,6 +27,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("hop::perturb_comes_before_other_programs", comes_first),
     once("hop::who_is_ahead_is_said", says_who_is_ahead),
     once("hop::xdp_is_said", xdp),
+    each("hop::silence_is_said", silence),
 ];
 
 /// How long a receiver waits.
@@ -322,5 +323,28 @@ fn xdp(setting: &Setting) -> Result<()> {
     bystander::xdp(host)?;
     let said = says(setting, host)?;
     ensure!(said.contains("warning: eth0: an XDP program"), "it says {said}");
+    Ok(())
+}
+
+/// Where a program comes before perturb later and answers for all packets, perturb says that it sees none.
+fn silence(setting: &Setting) -> Result<()> {
+    let (bed, _) = setting.bed()?;
+    let host = &bed.left;
+    let applied = setting.product.apply(host, "latency: 5ms", setting.pacer)?;
+    let _bystander = Bystander::at(host, 1)?;
+    let plan = Plan {
+        count: 200,
+        ..Plan::default()
+    };
+    let trace = datagrams::send(host, &bed.right, &plan)?;
+    ensure!(trace.lost().is_empty(), "lost {:?}", trace.lost());
+    thread::sleep(Duration::from_secs(6));
+    applied.signal(Signal::SIGINT)?;
+    let (status, said) = applied.ended()?;
+    ensure!(status.success(), "perturb apply ended with {status}: {said}");
+    ensure!(
+        said.contains("packets since the emulation began, and perturb has seen none"),
+        "it says {said}"
+    );
     Ok(())
 }

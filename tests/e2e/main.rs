@@ -11,6 +11,7 @@ mod fates;
 mod flows;
 mod harness;
 mod hop;
+mod kept;
 mod life;
 mod neighbors;
 mod order;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         overhead::TESTS,
         pacer::TESTS,
         hop::TESTS,
+        kept::TESTS,
         life::TESTS,
         neighbors::TESTS,
         runs::TESTS,

@@ -56,14 +56,20 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    /// Attaches them, by TCX where the kernel has it, else as clsact filters of priority `pref`.
+    /// Attaches them, by TCX where the kernel has it, else as clsact filters of priority `pref`; at TCX those of priority 1
+    /// come first, all others last.
     pub fn at(host: &Host, pref: u16) -> Result<Self> {
         pinned(SCHED_CLS, TC_ACT_OK, |path| {
             let mut programs = Vec::new();
             if perturb_dataplane::attach::has_tcx() {
                 for side in [TcAttachType::Egress, TcAttachType::Ingress] {
                     let mut program = SchedClassifier::from_pin(path)?;
-                    let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+                    let order = if pref == 1 {
+                        LinkOrder::first()
+                    } else {
+                        LinkOrder::last()
+                    };
+                    let options = TcAttachOptions::TcxOrder(order);
                     host.enter(|| program.attach_with_options(INTERFACE, side, options).map(drop))??;
                     programs.push(program);
                 }
@@ -72,7 +78,8 @@ impl Bystander {
                     name: "program ".into(),
                 });
             }
-            host.run(&format!("tc qdisc add dev {INTERFACE} clsact"))?;
+            // It may be there already.
+            let _ = host.run(&format!("tc qdisc add dev {INTERFACE} clsact"));
             for side in ["egress", "ingress"] {
                 host.run(&format!(
                     "tc filter add dev {INTERFACE} {side} pref {pref} bpf da object-pinned {path}"

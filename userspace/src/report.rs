@@ -212,6 +212,21 @@ pub struct Lateness {
 }
 
 impl Report {
+    /// Packets that the programs have seen.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        let of_class = |class: &ClassReport| class.egress.packets + class.ingress.packets;
+        let classified: u64 = self.classes.iter().map(of_class).sum();
+        let Events {
+            unmatched,
+            lease_expired,
+            malformed,
+            split,
+            ..
+        } = self.events;
+        classified + unmatched + lease_expired + malformed + split
+    }
+
     /// Reads the counters of an emulation that is in force.
     pub fn of(record: &Record) -> anyhow::Result<Option<Self>> {
         if !record.ready || !record.has_owner()? {

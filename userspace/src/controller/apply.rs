@@ -1,6 +1,7 @@
 //! `perturb apply`: a profile on interfaces of this namespace.
 
 mod daemon;
+mod silence;
 
 use std::{
     path::PathBuf,
@@ -21,6 +22,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
+use self::silence::Silence;
 use crate::{
     controller::{
         enter,
@@ -161,6 +163,7 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
         .then(|| crate::report::follow_logs(running.emulation.programs()))
         .transpose()?;
     let mut line = LiveLine::new(request.quiet);
+    let mut silence = Silence::begin(&running)?;
     let mut renewals = interval(lease.period());
     renewals.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let started = Instant::now();
@@ -180,6 +183,7 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
                 lease.renew(running.emulation.loader())?;
                 running.publish()?;
                 line.show(&running)?;
+                silence.look(&running)?;
             }
         }
     }

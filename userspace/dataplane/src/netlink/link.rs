@@ -60,6 +60,8 @@ pub struct Link {
     pub xdp: Option<XdpMode>,
     /// Whether it is a port of a hardware switch.
     pub switch_port: bool,
+    /// Packets that it has carried, both ways.
+    pub packets: u64,
 }
 
 /// Where an XDP program runs.
@@ -361,6 +363,7 @@ fn describe(message: LinkMessage) -> Link {
         offloads_macsec: false,
         xdp: None,
         switch_port: false,
+        packets: 0,
     };
     for attribute in message.attributes {
         match attribute {
@@ -371,6 +374,7 @@ fn describe(message: LinkMessage) -> Link {
             LinkAttribute::NumTxQueues(queues) => link.queues = queues,
             LinkAttribute::Link(lower) => link.lower = Some(lower),
             LinkAttribute::PhysSwitchId(_) => link.switch_port = true,
+            LinkAttribute::Stats64(stats) => link.packets = stats.rx_packets + stats.tx_packets,
             LinkAttribute::Xdp(infos) => link.xdp = infos.iter().find_map(xdp),
             LinkAttribute::LinkInfo(infos) => {
                 for info in infos {

@@ -1,0 +1,146 @@
+//! What a held packet keeps: the time at which its sender would have it leave (docs/hop.md).
+
+use std::{
+    io::{self, Read as _, Write as _},
+    mem,
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::AsRawFd,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use aya::util::KernelVersion;
+use perturb_tests::{bed::INTERFACE, clock};
+
+use crate::harness::{Setting, Test, each, skip};
+
+pub(crate) const TESTS: &[Test] = &[
+    each("kept::launch_times", launch_times),
+    each("kept::pacing_of_tcp", paced),
+];
+
+/// How long a receiver waits.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The only datagrams of a bed.
+const PORT: u16 = 7100;
+
+fn set(socket: &impl AsRawFd, option: i32, value: &[u32]) -> io::Result<()> {
+    let size = size_of_val(value) as libc::socklen_t;
+    // SAFETY: the kernel reads as many bytes as it is told.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            value.as_ptr().cast(),
+            size,
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Sends a datagram that is to leave at a time, CLOCK_MONOTONIC ns.
+fn send_at(socket: &UdpSocket, to: SocketAddr, time: u64) -> Result<()> {
+    socket.connect(to)?;
+    let mut part = libc::iovec {
+        iov_base: b"stamped".as_ptr().cast_mut().cast(),
+        iov_len: 7,
+    };
+    let mut control = [0_u64; 8];
+    // SAFETY: all-zero bytes are a valid msghdr; the control buffer holds a header and eight bytes.
+    unsafe {
+        let mut message: libc::msghdr = mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(8) as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_TXTIME;
+        (*header).cmsg_len = libc::CMSG_LEN(8) as _;
+        libc::CMSG_DATA(header).cast::<u64>().write_unaligned(time);
+        if libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) < 0 {
+            return Err(io::Error::last_os_error()).context("sending with a launch time");
+        }
+    }
+    Ok(())
+}
+
+/// A packet with a launch time, as TCP's pacing and Cilium give it, enters the emulation at that time: not before, and not
+/// so late that it is lost.
+fn launch_times(setting: &Setting) -> Result<()> {
+    const LATENCY: Duration = Duration::from_millis(20);
+    // `FARTHEST_STAMP` of the programs.
+    const FARTHEST: Duration = Duration::from_millis(500);
+    // Before, a stamp by SO_TXTIME does not say by which clock it is (`skb->tstamp_type`).
+    if KernelVersion::current()? < KernelVersion::new(6, 9, 0) {
+        return Err(skip(
+            "before Linux 6.9 launch times of datagrams do not name their clock",
+        ));
+    }
+    let (bed, _) = setting.bed()?;
+    let receiver = bed.right.enter(|| UdpSocket::bind((bed.right.v4, PORT)))??;
+    receiver.set_read_timeout(Some(PATIENCE))?;
+    let sender = bed.left.enter(|| UdpSocket::bind((bed.left.v4, 0)))??;
+    // CLOCK_MONOTONIC, no flags.
+    set(
+        &sender,
+        libc::SO_TXTIME,
+        &[libc::CLOCK_MONOTONIC.cast_unsigned(), 0],
+    )?;
+    let profile = "servers: { w: { latency: 20ms } }\nclasses: [{ name: all, match: {}, egress: [w] }]";
+    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    let early = Duration::from_nanos((setting.early_us() * 1e3) as u64);
+    for (ahead, counts) in [
+        (Duration::ZERO, Duration::ZERO),
+        (Duration::from_millis(150), Duration::from_millis(150)),
+        (Duration::from_secs(30), FARTHEST),
+    ] {
+        let start = Instant::now();
+        let stamp = clock::now().saturating_add(ahead.as_nanos() as u64);
+        send_at(&sender, (bed.right.v4, PORT).into(), stamp)?;
+        receiver
+            .recv_from(&mut [0; 16])
+            .with_context(|| format!("stamped {ahead:?} ahead: it did not arrive"))?;
+        let took = start.elapsed();
+        ensure!(
+            took + early >= counts + LATENCY,
+            "stamped {ahead:?} ahead: it arrived after {took:?}"
+        );
+    }
+    applied.nothing_unintended()?;
+    applied.stop()
+}
+
+/// TCP leaves its pacing to the interface's sch_fq, by launch times; they hold for what is held, too.
+fn paced(setting: &Setting) -> Result<()> {
+    const BYTES: usize = 400_000;
+    const RATE: u32 = 1_000_000;
+    // A few packets at the start are not paced.
+    const LEAST: Duration = Duration::from_millis(300);
+    let (bed, _) = setting.bed()?;
+    bed.left
+        .run(&format!("tc qdisc add dev {INTERFACE} root fq"))
+        .map_err(|error| skip(format!("this kernel has no sch_fq: {error:#}")))?;
+    let applied = setting.product.apply(&bed.left, "latency: 2ms", setting.pacer)?;
+    let listener = bed.right.enter(|| TcpListener::bind((bed.right.v4, PORT)))??;
+    let to = listener.local_addr()?;
+    let mut stream = bed.left.enter(|| TcpStream::connect_timeout(&to, PATIENCE))??;
+    let (mut received, _) = listener.accept()?;
+    received.set_read_timeout(Some(PATIENCE))?;
+    set(&stream, libc::SO_MAX_PACING_RATE, &[RATE])?;
+    let start = Instant::now();
+    let reader = thread::spawn(move || received.read_exact(&mut vec![0; BYTES]));
+    stream.write_all(&vec![1; BYTES])?;
+    reader
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let took = start.elapsed();
+    ensure!(took >= LEAST, "{BYTES} bytes at {RATE} B/s took {took:?}");
+    applied.nothing_unintended()?;
+    applied.stop()
+}
