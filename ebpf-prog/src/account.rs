@@ -3,7 +3,7 @@
 use aya_ebpf::programs::TcContext;
 use aya_log_ebpf::info;
 use perturb_common::{
-    abi::{Direction, Event, MAX_CLASSES, lateness_bucket},
+    abi::{Direction, Event, class_counter, lateness_bucket},
     departure::Load,
     units::{Nanos, Ticks},
 };
@@ -46,8 +46,7 @@ extern "C" fn announce(event: u32, ifindex: u32) -> u32 {
 /// What became of a packet of a class.
 #[inline(always)]
 pub(crate) fn class(direction: Direction, class: u32, load: Load, delay: Option<Nanos>) {
-    let index = direction as u32 * MAX_CLASSES + class;
-    if let Some(counters) = CLASS_COUNTERS.get_ptr_mut(index) {
+    if let Some(counters) = CLASS_COUNTERS.get_ptr_mut(class_counter(class, direction as u32)) {
         // SAFETY: as above.
         let counters = unsafe { &mut *counters };
         counters.packets += 1;
@@ -63,8 +62,7 @@ pub(crate) fn class(direction: Direction, class: u32, load: Load, delay: Option<
 /// The delay of a leg that is not the packet's last; the last one counts the packet.
 #[inline(always)]
 pub(crate) fn leg(direction: Direction, class: u32, delay: Nanos) {
-    let index = direction as u32 * MAX_CLASSES + class;
-    if let Some(counters) = CLASS_COUNTERS.get_ptr_mut(index) {
+    if let Some(counters) = CLASS_COUNTERS.get_ptr_mut(class_counter(class, direction as u32)) {
         // SAFETY: as above.
         unsafe { (*counters).delay += delay.0 };
     }

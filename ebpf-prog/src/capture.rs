@@ -6,6 +6,7 @@ use perturb_common::{
     abi::{
         Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NEAR_INTERFACES,
         NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, Settings, Tag,
+        in_half,
     },
     units::{MonoNanos, Nanos},
 };
@@ -59,7 +60,7 @@ impl Profile {
         if class >= MAX_CLASSES {
             return (NONE, NONE);
         }
-        match CLASSES.get(self.half() * MAX_CLASSES + class) {
+        match CLASSES.get(in_half(self.half(), class)) {
             Some(Class { path }) => {
                 let path = path[direction as usize];
                 if path == NETWORK && network::join(self.half()) == 0 {

@@ -5,9 +5,7 @@
 
 use aya_ebpf::helpers::bpf_get_prandom_u32;
 use perturb_common::{
-    abi::{
-        DIMENSIONS, Dimension, Event, MAX_BOUND_BITS, MAX_RULES, MAX_VECTORS, NONE, RULE_WORDS, RuleVector,
-    },
+    abi::{DIMENSIONS, Dimension, Event, MAX_BOUND_BITS, NONE, RULE_WORDS, RuleVector, rule_place},
     flow::{self, FlowEntry, WAYS},
 };
 
@@ -128,7 +126,7 @@ extern "C" fn search(half: u32) -> u32 {
             & h.words[word];
         if rules != 0 {
             let rule = word as u32 * 64 + lowest_bit(rules);
-            return match RULES.get(table * MAX_RULES + rule) {
+            return match RULES.get(rule_place(table, rule)) {
                 Some(&class) => class,
                 None => NONE,
             };
@@ -141,7 +139,7 @@ extern "C" fn search(half: u32) -> u32 {
 #[inline(always)]
 fn vector(table: u32, dimension: Dimension, (high, low): (u64, u64)) -> Option<&'static RuleVector> {
     let span = table * DIMENSIONS + dimension as u32;
-    VECTORS.get(locate(span, high, low, (table >> 1) * MAX_VECTORS))
+    VECTORS.get(locate(span, high, low, table >> 1))
 }
 
 /// Index of the vector of the last boundary that is not above the value; `all` (every rule) for a

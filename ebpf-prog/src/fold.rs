@@ -6,9 +6,9 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Attachment, Direction, Event, MAX_PATH_SERVERS, MAX_PATHS, MAX_SERVERS, NETWORK, NONE, NthKey, Path,
-        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, Scope, ServerConfig,
-        ServerState, Tag,
+        Attachment, Direction, Event, MAX_PATH_SERVERS, NETWORK, NONE, NthKey, Path, SERVER_BURST,
+        SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, ServerConfig, ServerState, Tag,
+        in_half,
     },
     departure::{Load, Outcome, Service, departure},
     fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
@@ -19,10 +19,10 @@ use crate::{
     account::{self, Served},
     atomic, collide,
     hold::{self, Order},
-    lead,
-    maps::{INSTANCES, JITTER, NTH, ORDINALS, PATHS, RING, SERVERS, STATES},
+    instance, lead,
+    maps::{JITTER, NTH, PATHS, RING, SERVERS},
     network,
-    scratch::{self, Job, Scratch, Walk},
+    scratch::{Job, Scratch, Walk},
 };
 
 /// Attempts to update a server that other CPUs update too, before the occupancy is added without
@@ -48,7 +48,7 @@ pub(crate) fn path(half: u32, index: u32) -> Option<&'static Path> {
     if index == NETWORK {
         return network::joined();
     }
-    PATHS.get(half * MAX_PATHS + index)
+    PATHS.get(in_half(half, index))
 }
 
 /// The packet is dropped for this reason.
@@ -164,7 +164,7 @@ fn drop_event(number: u32) -> Event {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
-    let index = half * MAX_SERVERS + server;
+    let index = in_half(half, server);
     let Some(config) = SERVERS.get(index) else {
         account::count(Event::Inconsistent);
         return PASSED;
@@ -180,7 +180,7 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     let Some(scratch) = Scratch::here().map(|scratch| unsafe { &mut *scratch }) else {
         return PASSED;
     };
-    let Some(state) = state(scratch, config, interface) else {
+    let Some(state) = instance::state(scratch, config, interface) else {
         account::count(Event::NoInstance);
         return PASSED;
     };
@@ -219,60 +219,6 @@ unsafe fn cross(
         unsafe { decide(walk, state, config, index, service.free)? };
     }
     Ok(())
-}
-
-/// The server's state, or that of the instance this packet belongs to.
-#[inline(always)]
-fn state(scratch: &mut Scratch, config: &ServerConfig, interface: u32) -> Option<*mut ServerState> {
-    if config.scope == Scope::Shared as u32 {
-        return STATES.get_ptr_mut(config.slot);
-    }
-    name_instance(scratch, config, interface);
-    let key = &scratch.instance;
-    if let Some(state) = INSTANCES.get_ptr_mut(key) {
-        return Some(state);
-    }
-    let counter = ORDINALS.get_ptr_mut(config.slot)?;
-    // SAFETY: an aligned word of a map value.
-    let ordinal = unsafe { atomic::fetch_add(counter, 1) };
-    let fresh = ServerState {
-        ordinal,
-        ..ServerState::default()
-    };
-    // Another CPU may have been first (BPF_NOEXIST): then its instance counts.
-    let _ = INSTANCES.insert(key, &fresh, 1);
-    INSTANCES.get_ptr_mut(key)
-}
-
-/// Names the instance that a packet belongs to, by what its scope tells apart.
-#[inline(always)]
-fn name_instance(scratch: &mut Scratch, config: &ServerConfig, interface: u32) {
-    let [source, more_source, destination, more_destination, small, _] = scratch.key.words();
-    let egress = scratch.key.direction == Direction::Egress as u32;
-    let slot = u64::from(config.slot);
-    let words = if config.scope == Scope::Interface as u32 {
-        [0, 0, 0, 0, u64::from(interface) << 32, slot]
-    } else {
-        let (local, remote) = if egress {
-            ([source, more_source], [destination, more_destination])
-        } else {
-            ([destination, more_destination], [source, more_source])
-        };
-        if config.scope == Scope::Flow as u32 {
-            let (source_port, destination_port) = (small & 0xffff, small >> 16 & 0xffff);
-            let ports = if egress {
-                source_port | destination_port << 16
-            } else {
-                destination_port | source_port << 16
-            };
-            let protocol = u64::from(scratch.key.protocol) << 32;
-            [local[0], local[1], remote[0], remote[1], ports, slot | protocol]
-        } else {
-            [0, 0, remote[0], remote[1], 0, slot]
-        }
-    };
-    // SAFETY: an `InstanceKey` is made of these words, the machine being little-endian.
-    unsafe { scratch::write_words(&raw mut scratch.instance, words) };
 }
 
 /// One step of the recursion against shared state.

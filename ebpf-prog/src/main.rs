@@ -31,6 +31,7 @@ mod collide;
 mod flows;
 mod fold;
 mod hold;
+mod instance;
 mod lead;
 mod maps;
 mod network;

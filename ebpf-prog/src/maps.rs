@@ -1,5 +1,6 @@
 //! The maps. Tables that the controller writes have two halves ([`perturb_common::abi`]); state and
-//! counters are written here only.
+//! counters are written here only. The sizes of tables, states and counters are the largest there are; the controller
+//! makes the maps as large as the profile needs.
 
 use aya_ebpf::{
     Global,
@@ -9,14 +10,15 @@ use aya_ebpf::{
 use perturb_common::{
     abi::{
         Attachment, Bound, CONTROL_LEN, Class, ClassCounters, EVENTS, FlowKey, FlowNote, FragmentKey,
-        FragmentPorts, InstanceKey, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
-        MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS,
-        MAX_VECTORS, NEAR_INTERFACES, NOTED_FLOWS, NthKey, PACER_STATS as PACER_STAT_COUNT, PAIR_PLACES,
-        Path, REQUEST_BYTES, RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings,
-        Slot, Span,
+        FragmentPorts, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES,
+        MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS,
+        NEAR_INTERFACES, NOTED_FLOWS, NthKey, PACER_STATS as PACER_STAT_COUNT, PAIR_PLACES, Path,
+        REQUEST_BYTES, RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings, Slot,
+        Span,
     },
     collisions::{CollisionTable, Contention},
     flow::{FlowEntry, SECRET_WORDS},
+    instance::PAGE_PLACES,
     network::PairEntry,
 };
 
@@ -29,9 +31,16 @@ pub(crate) static PACER: Global<u32> = Global::new(0);
 /// One less than the places of the flow cache, a power of two.
 #[unsafe(no_mangle)]
 pub(crate) static FLOW_MASK: Global<u32> = Global::new(262_143);
+/// One less than the places of the table of instances, a power of two.
+#[unsafe(no_mangle)]
+pub(crate) static INSTANCE_MASK: Global<u32> = Global::new(PAGE_PLACES - 1);
 /// What flows are hashed by ([`perturb_common::flow::Secret`]): the controller writes random words.
 #[unsafe(no_mangle)]
 pub(crate) static SECRET: [Global<u64>; SECRET_WORDS] = [const { Global::new(0) }; SECRET_WORDS];
+
+/// BPF_F_MMAPABLE (5.5): nobody maps them, but the values then begin at a page (`array_map_alloc`), and so at a cache
+/// line; else 16 bytes after one.
+const FROM_A_PAGE: u32 = 1 << 10;
 
 #[map]
 pub(crate) static CONTROL: Array<u64> = Array::with_max_entries(CONTROL_LEN, 0);
@@ -67,7 +76,7 @@ pub(crate) static VECTORS: Array<RuleVector> = Array::with_max_entries(2 * MAX_V
 pub(crate) static RULES: Array<u32> = Array::with_max_entries(4 * MAX_RULES, 0);
 
 #[map]
-pub(crate) static STATES: Array<ServerState> = Array::with_max_entries(MAX_SERVERS, 0);
+pub(crate) static STATES: Array<ServerState> = Array::with_max_entries(MAX_SERVERS, FROM_A_PAGE);
 /// By slot, of servers with collisions.
 #[map]
 pub(crate) static CONTENTION: Array<Contention> = Array::with_max_entries(MAX_SERVERS, 0);
@@ -75,12 +84,12 @@ pub(crate) static CONTENTION: Array<Contention> = Array::with_max_entries(MAX_SE
 pub(crate) static ORDINALS: Array<u64> = Array::with_max_entries(MAX_SERVERS, 0);
 #[map]
 pub(crate) static RING: Array<u64> = Array::with_max_entries(MAX_RING_SLOTS, 0);
-/// Resized by the controller to the profile's `limits.flows`.
+/// Resized by the controller to [`perturb_common::instance::places`] of the profile's `limits.flows`.
 #[map]
-pub(crate) static INSTANCES: LruHashMap<InstanceKey, ServerState> = LruHashMap::with_max_entries(131_072, 0);
+pub(crate) static INSTANCES: Array<ServerState> = Array::with_max_entries(PAGE_PLACES, FROM_A_PAGE);
 /// Resized by the controller to [`perturb_common::flow::places`] of the profile's `limits.flows`.
 #[map]
-pub(crate) static FLOWS: Array<FlowEntry> = Array::with_max_entries(262_144, 0);
+pub(crate) static FLOWS: Array<FlowEntry> = Array::with_max_entries(262_144, FROM_A_PAGE);
 /// Which hosts of a network a flow goes between.
 #[map]
 pub(crate) static PAIRS: Array<PairEntry> = Array::with_max_entries(PAIR_PLACES, 0);

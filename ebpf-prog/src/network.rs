@@ -3,7 +3,7 @@
 
 use aya_ebpf::helpers::bpf_get_prandom_u32;
 use perturb_common::{
-    abi::{MAX_PATHS, NONE, PAIR_PLACES, Path, hosts_span},
+    abi::{NONE, PAIR_PLACES, Path, hosts_span, in_half},
     flow::WAYS,
     network::{Pair, PairEntry},
 };
@@ -35,10 +35,9 @@ pub(crate) extern "C" fn join(half: u32) -> u32 {
     if pair.from >= network.hosts || pair.to >= network.hosts {
         return 0;
     }
-    let first = half * MAX_PATHS;
     let (Some(outward), Some(inward)) = (
-        PATHS.get(first + network.outward(pair.from)),
-        PATHS.get(first + network.inward(pair.to)),
+        PATHS.get(in_half(half, network.outward(pair.from))),
+        PATHS.get(in_half(half, network.inward(pair.to))),
     ) else {
         return 0;
     };

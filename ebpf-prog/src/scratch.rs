@@ -4,7 +4,7 @@
 
 use aya_ebpf::{macros::map, maps::PerCpuArray};
 use perturb_common::{
-    abi::{FlowKey, FragmentKey, InstanceKey},
+    abi::{FlowKey, FragmentKey},
     departure::Load,
     flow::KeyWords,
     units::{Instant, MonoNanos},
@@ -23,7 +23,6 @@ pub(crate) struct Scratch {
     pub(crate) load: Load,
     pub(crate) job: Job,
     pub(crate) walk: Walk,
-    pub(crate) instance: InstanceKey,
     pub(crate) fragment: FragmentKey,
 }
 

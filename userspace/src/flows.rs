@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use perturb_common::abi::{
     Attachment, CONTROL_GENERATION, CONTROL_WATCH, Direction, Event, FlowKey, FlowNote, MAX_CLASSES,
-    NEAR_INTERFACES, NONE, Request,
+    NEAR_INTERFACES, NONE, Request, in_half,
 };
 use perturb_dataplane::maps::{self, Maps, Requests};
 use serde::Serialize;
@@ -395,7 +395,7 @@ impl Emulated {
         if class >= MAX_CLASSES {
             return Ok(false);
         }
-        let index = self.half * MAX_CLASSES + class;
+        let index = in_half(self.half, class);
         let class = maps.classes.get(&index, 0).context("reading a class")?.0;
         let (local, remote) = if key.direction == Direction::Egress as u32 {
             (&key.source, &key.destination)

@@ -4,7 +4,8 @@
 //! The compiled form of a profile is `crate::tables::Tables` (feature `alloc`).
 //!
 //! Configuration is double-buffered: every table has two halves, the low bit of the generation
-//! says which one counts. An update writes the other half, then the generation, a single 64-bit
+//! says which one counts. Their elements lie by turns ([`in_half`]), so that the size of a table, which the
+//! controller chooses by the profile, appears nowhere in the programs. An update writes the other half, then the generation, a single 64-bit
 //! store; packets in flight see either all of the old profile or all of the new. State (how long
 //! a server is busy) lies elsewhere and outlives updates.
 
@@ -14,7 +15,7 @@ mod hold;
 pub use self::{
     counters::{
         ClassCounters, EVENTS, Event, LATENESS_BUCKETS, PACER_STATS, PacerStat, ServerCounters,
-        lateness_bound, lateness_bucket,
+        class_counter, lateness_bound, lateness_bucket,
     },
     hold::{PACER_FQ, PACER_USER, SLOTS, Slot, Tag, Ticket},
 };
@@ -71,6 +72,13 @@ pub const NONE: u32 = u32::MAX;
 pub const NETWORK: u32 = u32::MAX - 1;
 /// Places of the cache of pairs, a power of two.
 pub const PAIR_PLACES: u32 = 1 << 16;
+
+/// Where element `index` of a half of a table lies.
+#[inline(always)]
+#[must_use]
+pub const fn in_half(half: u32, index: u32) -> u32 {
+    index * 2 + half
+}
 
 /// Which way a packet goes, seen from the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +227,8 @@ impl ServerConfig {
     };
 }
 
-/// A server's state, or that of one of its instances; each word is updated atomically.
+/// A server's state, or that of one of its instances; each word is updated atomically, but those that are written when
+/// an instance is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ServerState {
@@ -235,6 +244,11 @@ pub struct ServerState {
     pub bad: u64,
     /// Which instance of its server this is, in order of creation; 0 for the only one.
     pub ordinal: u64,
+    /// Which instance lies here ([`crate::instance`]); 0 for none, and for the only one.
+    pub name: u64,
+    /// Zero. With it a state is as large as a cache line, of which the map that holds it begins one: two servers that two
+    /// CPUs update do not share a line, and no state lies in two.
+    pub reserved: u64,
 }
 
 /// A list of servers: a path, or a part of those of a network ([`Network`]).
@@ -318,26 +332,6 @@ pub struct Request {
     pub class: u32,
 }
 
-/// Key of a server's instance (scope `interface`, `host` or `flow`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(C, align(8))]
-pub struct InstanceKey {
-    /// Address of this side (`flow`), else zero.
-    pub local: [u8; 16],
-    /// Address of the other side (`host`, `flow`), else zero.
-    pub remote: [u8; 16],
-    /// Port of this side (`flow`).
-    pub local_port: u16,
-    /// Port of the other side (`flow`).
-    pub remote_port: u16,
-    /// Interface (`interface`).
-    pub ifindex: u32,
-    /// [`ServerConfig::slot`].
-    pub slot: u32,
-    /// IP protocol (`flow`).
-    pub protocol: u32,
-}
-
 /// Identity of a fragmented datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -394,6 +388,12 @@ pub const DIMENSIONS: u32 = 8;
 pub const fn hosts_span(half: u32) -> u32 {
     4 * DIMENSIONS + half
 }
+/// Index in the RULES map of a rule's class. `table` is `half * 2 + direction`.
+#[inline(always)]
+#[must_use]
+pub const fn rule_place(table: u32, rule: u32) -> u32 {
+    rule * 4 + table
+}
 /// Elements of the SPANS map.
 pub const SPANS_LEN: u32 = 4 * DIMENSIONS + 2;
 
@@ -405,7 +405,7 @@ pub struct Span {
     /// First boundary, an index into the whole BOUNDS map.
     pub start: u32,
     /// How many, at most 2^[`MAX_BOUND_BITS`]; 0 if the dimension does not matter (every rule
-    /// matches every value: the half's first vector). The first boundary is 0.
+    /// matches every value). The first boundary is 0.
     pub len: u32,
 }
 
@@ -423,8 +423,8 @@ pub struct Bound {
     pub reserved: u32,
 }
 
-/// The rules that match an interval, bit r of word r/64 for rule r. The first vector of each half has
-/// all bits set.
+/// The rules that match an interval, bit r of word r/64 for rule r. The vector whose index is that of a half has all
+/// bits set; the other ones of both halves follow these two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RuleVector {

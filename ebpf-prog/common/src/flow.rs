@@ -120,7 +120,7 @@ pub const fn places(flows: u32) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     extern crate std;
 
     use std::{vec, vec::Vec};
@@ -131,7 +131,7 @@ mod tests {
     use crate::abi::{Direction, FlowKey, MAX_CLASSES, NONE};
 
     /// Words that look random: SplitMix64 of the seed.
-    fn secret(seed: u64) -> Secret {
+    pub(crate) fn secret(seed: u64) -> Secret {
         core::array::from_fn(|word| {
             let mut mixed = seed.wrapping_add((word as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

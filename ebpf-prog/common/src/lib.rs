@@ -11,6 +11,7 @@ pub mod collisions;
 pub mod departure;
 pub mod fate;
 pub mod flow;
+pub mod instance;
 pub mod lead;
 pub mod network;
 #[cfg(feature = "alloc")]

@@ -2,7 +2,7 @@
 
 use aya::maps::{MapError, PerCpuArray, PerCpuValues};
 use perturb_common::{
-    abi::{ClassCounters, EVENTS, LATENESS_BUCKETS, MAX_CLASSES, ServerCounters},
+    abi::{ClassCounters, EVENTS, LATENESS_BUCKETS, ServerCounters, class_counter},
     lead::Lead,
 };
 
@@ -40,7 +40,7 @@ impl Counters {
             lateness,
             lead: Lead(maps.lead.get(&0, 0)?),
             classes: (0..classes)
-                .map(|index| Ok([class(index)?, class(MAX_CLASSES + index)?]))
+                .map(|index| Ok([class(class_counter(index, 0))?, class(class_counter(index, 1))?]))
                 .collect::<Result<_, MapError>>()?,
             servers: slots
                 .iter()

@@ -17,6 +17,7 @@ use crate::{
     namespace::Namespace,
     netlink::{FqOptions, Link, Netlink, NetlinkError},
     programs::{LoadError, LoadOptions, Pacer, Program, Programs},
+    room::Room,
     user::{SpinBudget, UserPacer, UserPacerStats},
 };
 
@@ -169,7 +170,7 @@ impl Emulation {
     pub fn new(timekeeper: &Timekeeper, verbose: bool, tables: &Tables) -> Result<Self> {
         let options = LoadOptions {
             pacer: timekeeper.pacer(),
-            flows: tables.flows,
+            room: Room::of(tables),
             verbose,
         };
         let mut programs = Programs::load(options)?;

@@ -15,6 +15,7 @@ pub mod maps;
 pub mod namespace;
 pub mod netlink;
 pub mod programs;
+pub mod room;
 pub mod steering;
 pub mod survey;
 pub mod user;

@@ -12,13 +12,17 @@ use perturb_common::{
     abi::{
         ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_LEASE, CONTROL_VERSION, Class, DIMENSIONS,
         MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS,
-        MAX_RULES, MAX_SERVERS, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, Span, hosts_span,
+        MAX_RULES, MAX_SERVERS, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, Span, hosts_span, in_half,
+        rule_place,
     },
     tables::Tables,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::maps::{Maps, Wire};
+use crate::{
+    maps::{Maps, Wire},
+    room::Room,
+};
 
 /// How long the kernel may take to find memory for an entry.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,9 +44,21 @@ pub enum LoaderError {
         /// Of what.
         what: &'static str,
         /// How many.
-        count: usize,
+        count: u32,
         /// How many fit.
         limit: u32,
+    },
+    /// The profile is larger than the tables were made.
+    #[error(
+        "the profile has {count} {what}; the emulation was made with room for {room}; clear it and apply the profile anew"
+    )]
+    NoRoom {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: u32,
+        /// For how many there is room.
+        room: u32,
     },
     /// The programs in the kernel are another version's.
     #[error(
@@ -70,19 +86,17 @@ impl Slots {
         self.servers.get(server).copied()
     }
 
-    /// The lowest slots that no server has, for new names; `false` if there are not enough.
-    fn assign(&mut self, servers: &[String]) -> bool {
+    /// The lowest slots that no server has, for new names.
+    fn assign(&mut self, servers: &[String]) {
         let taken: BTreeSet<u32> = self.servers.values().copied().collect();
-        let mut vacant = (0..MAX_SERVERS).filter(|slot| !taken.contains(slot));
+        let mut vacant = (0..).filter(|slot| !taken.contains(slot));
         for server in servers {
-            if self.of(server).is_none() {
-                let Some(slot) = vacant.next() else {
-                    return false;
-                };
+            if self.of(server).is_none()
+                && let Some(slot) = vacant.next()
+            {
                 self.servers.insert(server.clone(), slot);
             }
         }
-        true
     }
 
     /// Names that the profile no longer has give their places back.
@@ -92,8 +106,8 @@ impl Slots {
         self.rings.retain(|name, _| names.contains(name.as_str()));
     }
 
-    /// A gap of `len` ring slots; `true` if it is new to this server.
-    fn ring(&mut self, server: &str, len: u32) -> Option<(u32, bool)> {
+    /// A gap of `len` of `room` ring slots; `true` if it is new to this server.
+    fn ring(&mut self, server: &str, len: u32, room: u32) -> Option<(u32, bool)> {
         if let Some(&(start, had)) = self.rings.get(server)
             && had == len
         {
@@ -109,7 +123,7 @@ impl Slots {
             }
             start = other + length;
         }
-        if start.checked_add(len).is_none_or(|end| end > MAX_RING_SLOTS) {
+        if start.checked_add(len).is_none_or(|end| end > room) {
             return None;
         }
         self.rings.insert(server.into(), (start, len));
@@ -120,6 +134,7 @@ impl Slots {
 /// Puts profiles and leases in force.
 pub struct Loader {
     maps: Maps,
+    room: Room,
     slots: Slots,
     generation: u64,
 }
@@ -128,12 +143,55 @@ fn write<T>(map: &'static str, result: Result<T, MapError>) -> Result<T, LoaderE
     result.map_err(|source| LoaderError::Map { map, source })
 }
 
-fn fits(what: &'static str, count: usize, limit: u32) -> Result<(), LoaderError> {
-    if count > limit as usize {
+/// Where the elements of a half lie, one after the other.
+fn places(half: u32) -> impl Iterator<Item = u32> {
+    (0..).map(move |index| in_half(half, index))
+}
+
+/// Whether so many fit: into any tables, and into these.
+fn fits(what: &'static str, count: u32, limit: u32, room: u32) -> Result<(), LoaderError> {
+    if count > limit {
         Err(LoaderError::TooLarge { what, count, limit })
+    } else if count > room {
+        Err(LoaderError::NoRoom { what, count, room })
     } else {
         Ok(())
     }
+}
+
+/// Whether all of a profile does.
+fn all_fits(tables: &Tables, room: &Room) -> Result<(), LoaderError> {
+    let count = Room::needed(tables);
+    fits("servers", count.servers, MAX_SERVERS, room.servers)?;
+    fits("classes", count.classes, MAX_CLASSES, room.classes)?;
+    fits("paths", count.paths, MAX_PATHS, room.paths)?;
+    fits("jitter tables", count.jitter, MAX_JITTER_TABLES, room.jitter)?;
+    fits(
+        "tables of collisions",
+        count.collisions,
+        MAX_COLLISION_TABLES,
+        room.collisions,
+    )?;
+    fits("rules", count.rules, MAX_RULES, room.rules)?;
+    fits("boundaries in its matches", count.bounds, MAX_BOUNDS, room.bounds)?;
+    fits(
+        "distinct sets of rules in its matches",
+        count.vectors,
+        MAX_VECTORS,
+        room.vectors,
+    )?;
+    fits(
+        "packets in packet-limited buffers",
+        count.ring,
+        MAX_RING_SLOTS,
+        room.ring,
+    )?;
+    fits(
+        "places for servers per flow, host or interface",
+        count.instances,
+        u32::MAX,
+        room.instances,
+    )
 }
 
 impl Loader {
@@ -141,6 +199,7 @@ impl Loader {
     pub fn new(mut maps: Maps) -> Result<Self, LoaderError> {
         write("CONTROL", maps.control.set(CONTROL_VERSION, ABI_VERSION, 0))?;
         Ok(Self {
+            room: Room::of_maps(&maps),
             maps,
             slots: Slots::default(),
             generation: 0,
@@ -155,6 +214,7 @@ impl Loader {
         }
         let generation = write("CONTROL", maps.control.get(&CONTROL_GENERATION, 0))?;
         Ok(Self {
+            room: Room::of_maps(&maps),
             maps,
             slots,
             generation,
@@ -185,37 +245,23 @@ impl Loader {
 
     /// Puts a profile in force. Packets that are held keep their departure times.
     pub fn load(&mut self, tables: &Tables) -> Result<(), LoaderError> {
-        fits("servers", tables.servers.len(), MAX_SERVERS)?;
-        fits("classes", tables.classes.len(), MAX_CLASSES)?;
-        fits("paths", tables.paths.len(), MAX_PATHS)?;
-        fits("jitter tables", tables.jitter.len(), MAX_JITTER_TABLES)?;
-        fits(
-            "tables of collisions",
-            tables.collisions.len(),
-            MAX_COLLISION_TABLES,
-        )?;
+        all_fits(tables, &self.room)?;
         let generation = self.generation + 1;
         let half = (generation & 1) as u32;
         let mut slots = self.slots.clone();
         slots.retain(&tables.server_names);
-        if !slots.assign(&tables.server_names) {
-            return Err(LoaderError::TooLarge {
-                what: "servers",
-                count: tables.servers.len(),
-                limit: MAX_SERVERS,
-            });
-        }
+        slots.assign(&tables.server_names);
         self.load_servers(tables, half, &mut slots)?;
-        for (path, index) in tables.paths.iter().zip(half * MAX_PATHS..) {
+        for (path, index) in tables.paths.iter().zip(places(half)) {
             write("PATHS", self.maps.paths.set(index, Wire(*path), 0))?;
         }
-        for (class, index) in tables.classes.iter().zip(half * MAX_CLASSES..) {
+        for (class, index) in tables.classes.iter().zip(places(half)) {
             write("CLASSES", self.maps.classes.set(index, Wire(*class), 0))?;
         }
-        for (table, index) in tables.jitter.iter().zip(half * MAX_JITTER_TABLES..) {
+        for (table, index) in tables.jitter.iter().zip(places(half)) {
             write("JITTER", self.maps.jitter.set(index, Wire(*table), 0))?;
         }
-        for (table, index) in tables.collisions.iter().zip(half * MAX_COLLISION_TABLES..) {
+        for (table, index) in tables.collisions.iter().zip(places(half)) {
             write("COLLISIONS", self.maps.collisions.set(index, Wire(*table), 0))?;
         }
         self.load_nth(tables, half)?;
@@ -236,26 +282,25 @@ impl Loader {
 
     fn load_servers(&mut self, tables: &Tables, half: u32, slots: &mut Slots) -> Result<(), LoaderError> {
         let named = tables.servers.iter().zip(&tables.server_names);
-        for ((server, name), index) in named.zip(half * MAX_SERVERS..) {
+        for ((server, name), index) in named.zip(places(half)) {
             let mut server = *server;
             server.slot = slots.of(name).unwrap_or_default();
             if server.jitter_table != NONE {
-                server.jitter_table += half * MAX_JITTER_TABLES;
+                server.jitter_table = in_half(half, server.jitter_table);
             }
             if server.collision_table != NONE {
-                server.collision_table += half * MAX_COLLISION_TABLES;
+                server.collision_table = in_half(half, server.collision_table);
             }
             if server.ring_len != 0 {
-                let total: u64 = tables
-                    .servers
-                    .iter()
-                    .map(|server| u64::from(server.ring_len))
-                    .sum();
-                let (start, fresh) = slots.ring(name, server.ring_len).ok_or(LoaderError::TooLarge {
-                    what: "packets in packet-limited buffers",
-                    count: total as usize,
-                    limit: MAX_RING_SLOTS,
-                })?;
+                let room = self.room.ring;
+                // The others' gaps may lie so that none is long enough.
+                let (start, fresh) = slots
+                    .ring(name, server.ring_len, room)
+                    .ok_or(LoaderError::NoRoom {
+                        what: "packets in a packet-limited buffer beside those in use",
+                        count: server.ring_len,
+                        room,
+                    })?;
                 server.ring_start = start;
                 if fresh {
                     for slot in start..start + server.ring_len {
@@ -269,12 +314,12 @@ impl Loader {
     }
 
     fn load_nth(&mut self, tables: &Tables, half: u32) -> Result<(), LoaderError> {
-        let here = half * MAX_SERVERS..(half + 1) * MAX_SERVERS;
+        let here = |key: &Wire<NthKey>| key.0.server % 2 == half;
         let stale: Vec<Wire<NthKey>> = self
             .maps
             .nth
             .keys()
-            .filter(|key| key.as_ref().map_or(true, |key| here.contains(&key.0.server)))
+            .filter(|key| key.as_ref().map_or(true, here))
             .collect::<Result<_, _>>()
             .map_err(|source| LoaderError::Map { map: "NTH", source })?;
         for key in stale {
@@ -282,7 +327,7 @@ impl Loader {
         }
         for key in &tables.nth {
             let key = NthKey {
-                server: key.server + here.start,
+                server: in_half(half, key.server),
                 ..*key
             };
             self.insert_nth(key)?;
@@ -308,27 +353,13 @@ impl Loader {
 
     fn load_classifier(&mut self, tables: &Tables, half: u32) -> Result<(), LoaderError> {
         let classifiers = &tables.classifier;
-        let mut bound = half * MAX_BOUNDS;
-        let mut vector = half * MAX_VECTORS;
-        // The half's first vector matches every rule.
+        let mut bound = half * self.room.bounds;
+        let mut vector = 2 + half * self.room.vectors;
         let all = RuleVector {
             words: [u64::MAX; RULE_WORDS],
         };
-        write("VECTORS", self.maps.vectors.set(vector, Wire(all), 0))?;
-        vector += 1;
-        let bounds: usize = classifiers.iter().map(|classifier| classifier.bounds.len()).sum();
-        fits(
-            "boundaries in its matches",
-            bounds + tables.hosts.len(),
-            MAX_BOUNDS,
-        )?;
-        let vectors: usize = classifiers
-            .iter()
-            .map(|classifier| classifier.vectors.len())
-            .sum();
-        fits("distinct sets of rules in its matches", vectors + 1, MAX_VECTORS)?;
+        write("VECTORS", self.maps.vectors.set(half, Wire(all), 0))?;
         for (classifier, table) in classifiers.iter().zip(half * 2..) {
-            fits("rules", classifier.rules.len(), MAX_RULES)?;
             for (span, index) in classifier.spans.iter().zip(table * DIMENSIONS..) {
                 let span = Span {
                     start: span.start + bound,
@@ -336,8 +367,8 @@ impl Loader {
                 };
                 write("SPANS", self.maps.spans.set(index, Wire(span), 0))?;
             }
-            for (rule, index) in classifier.rules.iter().zip(table * MAX_RULES..) {
-                write("RULES", self.maps.rules.set(index, *rule, 0))?;
+            for (class, rule) in classifier.rules.iter().zip(0..) {
+                write("RULES", self.maps.rules.set(rule_place(table, rule), *class, 0))?;
             }
             for (place, index) in classifier.bounds.iter().zip(bound..) {
                 let place = Bound {

@@ -7,8 +7,8 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
 };
 use perturb_common::abi::{
-    Attachment, Bound, Class, ClassCounters, FlowKey, FlowNote, InstanceKey, JitterTable, NEAR_INTERFACES,
-    NthKey, Path, Request, RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Span,
+    Attachment, Bound, Class, ClassCounters, FlowKey, FlowNote, JitterTable, NEAR_INTERFACES, NthKey, Path,
+    Request, RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Span,
 };
 use perturb_common::collisions::{CollisionTable, Contention};
 
@@ -88,7 +88,8 @@ maps! {
     vectors: "VECTORS" => Array<Wire<RuleVector>>,
     rules: "RULES" => Array<u32>,
     states: "STATES" => Array<Wire<ServerState>>,
-    instances: "INSTANCES" => HashMap<Wire<InstanceKey>, Wire<ServerState>>,
+    instances: "INSTANCES" => Array<Wire<ServerState>>,
+    flows: "FLOWS" => Array<u64>,
     ring: "RING" => Array<u64>,
     events: "EVENTS_SEEN" => PerCpuArray<u64>,
     class_counters: "CLASS_COUNTERS" => PerCpuArray<Wire<ClassCounters>>,
@@ -218,7 +219,7 @@ impl MapIds {
     }
 }
 
-fn data(map: &Map) -> Option<&MapData> {
+pub(crate) fn data(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data)
         | Map::HashMap(data)

@@ -9,10 +9,13 @@ use aya::{
 };
 use perturb_common::{
     abi::{PACER_FQ, PACER_USER},
-    flow::{self, SECRET_WORDS, Secret},
+    flow::{SECRET_WORDS, Secret},
 };
 
-use crate::jit;
+use crate::{
+    jit,
+    room::{Memory, Room},
+};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/perturb.bpf.o"));
 
@@ -84,8 +87,8 @@ pub enum Pacer {
 pub struct LoadOptions {
     /// Which pacer the programs work for.
     pub pacer: Pacer,
-    /// Flows and instances that are remembered.
-    pub flows: u32,
+    /// How large the tables are.
+    pub room: Room,
     /// Whether the programs report what they do.
     pub verbose: bool,
 }
@@ -106,22 +109,26 @@ impl Programs {
             Pacer::Fq => PACER_FQ,
             Pacer::User => PACER_USER,
         };
-        let mask = flow::places(options.flows) - 1;
+        let room = options.room;
+        let (flow_mask, instance_mask) = (room.flows - 1, room.instances - 1);
         // aya's levels: 0 is off, 3 is info.
         let level: u8 = if options.verbose { 3 } else { 0 };
         let mut secret: Secret = [0; SECRET_WORDS];
         for word in &mut secret {
             *word = getrandom::u64().map_err(LoadError::Secret)?;
         }
-        let ebpf = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        loader
             .override_global("HAVE_JIT", &jit, true)
             .override_global("PACER", &pacer, true)
             .override_global("AYA_LOG_LEVEL", &level, false)
-            .override_global("FLOW_MASK", &mask, true)
-            .override_global("SECRET", secret.as_slice(), true)
-            .map_max_entries("FLOWS", mask + 1)
-            .map_max_entries("INSTANCES", options.flows)
-            .load(OBJECT)?;
+            .override_global("FLOW_MASK", &flow_mask, true)
+            .override_global("INSTANCE_MASK", &instance_mask, true)
+            .override_global("SECRET", secret.as_slice(), true);
+        for (map, entries) in room.entries() {
+            loader.map_max_entries(map, entries);
+        }
+        let ebpf = loader.load(OBJECT)?;
         Ok(Self { ebpf })
     }
 
@@ -153,6 +160,14 @@ impl Programs {
             total: info.run_time(),
             runs: info.run_count(),
         })
+    }
+
+    /// The kernel memory that the object's maps take.
+    pub fn memory(&self) -> io::Result<Memory> {
+        let cpus = aya::util::nr_cpus()
+            .map_err(|(path, error)| io::Error::new(error.kind(), format!("{path}: {error}")))?;
+        let maps: Vec<&Map> = self.ebpf.maps().map(|(_, map)| map).collect();
+        Memory::of(&maps, cpus as u64)
     }
 
     /// A map of the object.

@@ -154,7 +154,7 @@ fn arrival(rig: &Rig) -> MonoNanos {
 fn stamps_equal_the_recursion() {
     let mut choices = Choices::new(11);
     for pacer in [Pacer::Fq, Pacer::User] {
-        let Some(mut rig) = Rig::new(&profile(&[]), pacer) else {
+        let Some(mut rig) = Rig::spacious(&profile(&[]), pacer) else {
             return;
         };
         let (mut departed, mut dropped) = (0, 0);

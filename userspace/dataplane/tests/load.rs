@@ -1,12 +1,16 @@
 //! The programs pass the verifier of the running kernel.
-use perturb_dataplane::programs::{LoadOptions, Pacer, Program, Programs};
+use perturb_common::tables::Tables;
+use perturb_dataplane::{
+    programs::{LoadOptions, Pacer, Program, Programs},
+    room::Room,
+};
 
 #[test]
 fn every_program_loads_for_both_pacers() {
     for pacer in [Pacer::Fq, Pacer::User] {
         let mut programs = Programs::load(LoadOptions {
             pacer,
-            flows: 1024,
+            room: Room::of(&Tables::default()),
             verbose: true,
         })
         .unwrap();

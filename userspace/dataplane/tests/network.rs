@@ -88,7 +88,7 @@ fn between(from: u32, to: u32) -> Vec<String> {
 #[test]
 fn packets_cross_what_lies_between_their_hosts() {
     for pacer in [Pacer::Fq, Pacer::User] {
-        let Some(mut rig) = Rig::new("{ version: 1, latency: 1s }", pacer) else {
+        let Some(mut rig) = Rig::spacious("{ version: 1, latency: 1s }", pacer) else {
             return;
         };
         let mut tables = compiled(&profile(10, 1024));
@@ -131,7 +131,7 @@ fn packets_cross_what_lies_between_their_hosts() {
 
 #[test]
 fn strangers_and_ones_own_addresses_pass() {
-    let Some(mut rig) = Rig::new("{ version: 1, latency: 1s }", Pacer::Fq) else {
+    let Some(mut rig) = Rig::spacious("{ version: 1, latency: 1s }", Pacer::Fq) else {
         return;
     };
     rig.load_tables(compiled(&profile(7, 100)));
@@ -168,7 +168,7 @@ fn strangers_and_ones_own_addresses_pass() {
 /// From the text into the kernel. What is written out pair by pair for 64 hosts is the control.
 #[test]
 fn a_thousand_hosts_are_in_force_in_a_moment() {
-    let Some(mut rig) = Rig::new("{ version: 1, latency: 1s }", Pacer::Fq) else {
+    let Some(mut rig) = Rig::spacious("{ version: 1, latency: 1s }", Pacer::Fq) else {
         return;
     };
     let mut load = |text: &str| {

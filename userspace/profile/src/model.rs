@@ -126,7 +126,7 @@ pub enum Segmentation {
 /// Bounds on the memory of the emulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Flows and per-flow or per-host instances remembered at once; the least recently used is forgotten.
+    /// Flows and per-flow or per-host instances remembered at once. Beyond it, an instance whose server is idle makes room.
     pub flows: u32,
     /// Bytes held at once; derived from bandwidths and delays if absent.
     pub held: Option<Size>,

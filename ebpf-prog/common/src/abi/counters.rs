@@ -42,7 +42,8 @@ pub enum Event {
     Released = 17,
     /// Foreign packets seen on the hold device, dropped there.
     Foreign = 18,
-    /// An instance could not be made (the map would not take it); passed.
+    /// An instance could not be made, because all that could make room for it are busy: the packet passed that
+    /// server as if it were not there.
     NoInstance = 19,
     /// The tables contradict themselves (an index that leads nowhere); passed.
     Inconsistent = 20,
@@ -55,7 +56,14 @@ pub enum Event {
 /// Number of events.
 pub const EVENTS: u32 = 23;
 
-/// Counters of a class in one direction, per CPU. Index: `direction * (MAX_CLASSES) + class`.
+/// Index of a class's counters in the CLASS_COUNTERS map.
+#[inline(always)]
+#[must_use]
+pub const fn class_counter(class: u32, direction: u32) -> u32 {
+    class * 2 + direction
+}
+
+/// Counters of a class in one direction, per CPU, by [`class_counter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ClassCounters {

@@ -18,7 +18,11 @@ use std::collections::HashMap;
 
 use aya::programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions};
 use perturb_common::{
-    abi::{Attachment, Direction, Event, MAX_CLASSES, ServerState},
+    abi::{
+        Attachment, Direction, Event, MAX_BOUNDS, MAX_CLASSES, MAX_PATHS, MAX_RULES, MAX_SERVERS,
+        MAX_VECTORS, ServerState, class_counter,
+    },
+    instance,
     tables::Tables,
 };
 use perturb_dataplane::{
@@ -27,6 +31,7 @@ use perturb_dataplane::{
     maps::{Maps, Wire},
     netlink::{Netlink, VethPair},
     programs::{LoadError, LoadOptions, Pacer, Program, Programs},
+    room::Room,
 };
 
 /// `TC_ACT_UNSPEC`: the packet goes on untouched.
@@ -108,6 +113,7 @@ pub(crate) struct Rig {
     pub(crate) hold: u32,
     pub(crate) sink: sink::Sink,
     pub(crate) pacer: Pacer,
+    flows: u32,
 }
 
 impl Rig {
@@ -119,9 +125,31 @@ impl Rig {
 
     /// The same, remembering this many flows.
     pub(crate) fn with_flows(profile: &str, pacer: Pacer, flows: u32) -> Option<Self> {
+        Self::with_room(profile, pacer, flows, Room::of)
+    }
+
+    /// The same, with room for any other profile that is put in force later.
+    pub(crate) fn spacious(profile: &str, pacer: Pacer) -> Option<Self> {
+        Self::with_room(profile, pacer, 4096, |tables| Room {
+            servers: MAX_SERVERS,
+            classes: MAX_CLASSES,
+            paths: MAX_PATHS,
+            rules: MAX_RULES,
+            bounds: MAX_BOUNDS,
+            vectors: MAX_VECTORS,
+            instances: instance::places(tables.flows),
+            ..Room::of(tables)
+        })
+    }
+
+    fn with_room(profile: &str, pacer: Pacer, flows: u32, room: fn(&Tables) -> Room) -> Option<Self> {
+        let tables = Tables {
+            flows,
+            ..compiled(profile)
+        };
         let options = LoadOptions {
             pacer,
-            flows,
+            room: room(&tables),
             verbose: false,
         };
         let programs = match Programs::load(options) {
@@ -166,8 +194,9 @@ impl Rig {
             hold,
             sink,
             pacer,
+            flows,
         };
-        rig.load(profile);
+        rig.load_tables(tables);
         rig.loader.set_lease(u64::MAX).unwrap();
         rig.attach(
             LOOPBACK,
@@ -188,7 +217,10 @@ impl Rig {
 
     /// The same, compiled.
     pub(crate) fn load_tables(&mut self, tables: Tables) {
-        self.tables = tables;
+        self.tables = Tables {
+            flows: self.flows,
+            ..tables
+        };
         self.loader.load(&self.tables).unwrap();
     }
 
@@ -224,7 +256,7 @@ impl Rig {
 
     /// The packets of a class so far.
     pub(crate) fn packets(&self, class: u32, direction: Direction) -> u64 {
-        let index = direction as u32 * MAX_CLASSES + class;
+        let index = class_counter(class, direction as u32);
         let counters = self.loader.maps().class_counters.get(&index, 0).unwrap();
         counters.iter().map(|cpu| cpu.0.packets).sum()
     }
@@ -269,9 +301,10 @@ impl Rig {
                 .unwrap();
         }
         let instances = &mut self.loader.maps_mut().instances;
-        let keys: Vec<_> = instances.keys().collect::<Result<_, _>>().unwrap();
-        for key in keys {
-            instances.remove(&key).unwrap();
+        for place in 0..instances.len() {
+            if instances.get(&place, 0).unwrap().0.name != 0 {
+                instances.set(place, Wire(ServerState::default()), 0).unwrap();
+            }
         }
     }
 
