@@ -5,8 +5,7 @@ use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
 use perturb_common::{
     abi::{
         Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NEAR_INTERFACES,
-        NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, Settings, Tag,
-        in_half,
+        NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, Settings, Tag, in_half,
     },
     units::{MonoNanos, Nanos},
 };
