@@ -24,6 +24,9 @@ use perturb_tests::{
 /// there, as ignored otherwise.
 const SKIPS: &str = "PERTURB_SKIPS";
 
+/// Says why no figure of this machine is to be judged by its bound, if so. What is not a figure is tested all the same.
+const UNFIT: &str = "PERTURB_UNFIT_FOR_FIGURES";
+
 /// A test.
 #[derive(Clone, Copy)]
 pub(crate) struct Test {
@@ -83,6 +86,7 @@ impl Setting {
     /// Skips a test whose bounds are not meant for here: the user pacer is another process, and the
     /// sandbox has one processor for sender, receiver and pacer, and interprets programs.
     pub(crate) fn needs_fair_timing(&self) -> Result<()> {
+        fit()?;
         if self.pacer == Pacer::User && !self.kernel.jit {
             return Err(skip(
                 "the user pacer's bounds are for a kernel with a JIT and a second processor",
@@ -111,12 +115,21 @@ pub(crate) fn thrice(measure: impl Fn() -> Result<Option<String>>) -> Result<()>
         let watch = clock::Watch::start();
         let Some(fault) = measure()? else { return Ok(()) };
         figure!("try {attempt} of {TRIES}: {fault}");
+        fit()?;
         not_busy(watch.stolen_share())?;
         quiet()?;
         if attempt == TRIES {
             return Err(anyhow!(fault));
         }
         attempt += 1;
+    }
+}
+
+/// Skips on a machine whose figures say nothing.
+fn fit() -> Result<()> {
+    match env::var(UNFIT) {
+        Ok(reason) => Err(skip(reason)),
+        Err(_) => Ok(()),
     }
 }
 

@@ -117,9 +117,9 @@ pub fn send(bed: &Bed, plan: &Plan) -> Result<Arrivals> {
                 .context("sending")?;
         }
         let received = listen.join();
-        Ok(received
+        received
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .context("receiving")?)
+            .context("receiving")
     })?;
     arrivals.sent = (bursts * plan.burst * plan.flows) as u64;
     let overflows = counted(&bed.right, "RcvbufErrors")? - overflows;

@@ -1,8 +1,9 @@
 //! `cargo xtask setup`: what building and testing need, checked first, installed if missing.
 //!
-//! Three kinds of things. A *compiler* for the eBPF target (`compiler`), the *linker* for its bitcode, which must
-//! read what the compiler's LLVM writes (`linker`), and *programs* the tests use (`packages`). Distribution packages
-//! go where the distribution puts them and need root; the rest goes below the target directory or into rustup's.
+//! Four kinds of things. A *compiler* for the eBPF target (`compiler`), the *linker* for its bitcode, which must
+//! read what the compiler's LLVM writes (`linker`), *programs* the tests use (`packages`), and the *stock kernels* that
+//! they run on (`kernels`). Distribution packages go where the distribution puts them and need root; the rest goes
+//! below the target directory or into rustup's.
 
 pub(crate) mod compiler;
 pub(crate) mod kernels;
@@ -15,6 +16,7 @@ use anyhow::{Result, bail};
 
 use crate::command::say;
 use compiler::Compiler;
+use kernels::Kernel;
 use packages::Group;
 
 /// Which optional programs are wanted.
@@ -46,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
     let mode = if args.check { Mode::Check } else { Mode::Install };
     let programs = packages::ensure(&args.with, mode);
+    let programs = programs.and_then(|()| ensure_kernels(mode));
     let tools = tools(mode);
     match (programs, tools) {
         (Ok(()), Ok(_)) => {
@@ -58,6 +61,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (Err(error), Ok(_)) | (Ok(()), Err(error)) => Err(error),
         (Err(first), Err(second)) => bail!("{first:#}\n{second:#}"),
     }
+}
+
+/// The stock kernels. That of the backports is optional: the tests on it are skipped, and counted, where it is missing.
+fn ensure_kernels(mode: Mode) -> Result<()> {
+    let stable = Kernel::Stable.ensure(mode)?;
+    say(&format!("stock kernel: {}", stable.display()));
+    match Kernel::Newest.ensure(mode) {
+        Ok(newest) => say(&format!("newest stock kernel: {}", newest.display())),
+        Err(error) => say(&format!(
+            "tests on the newest stock kernel will be skipped: {error:#}"
+        )),
+    }
+    Ok(())
 }
 
 /// The first compiler for which there is, or can be made, a linker.

@@ -1,5 +1,7 @@
 //! `cargo xtask test`: everything, from a machine with nothing installed by hand.
 
+mod vm;
+
 use std::{
     ffi::OsString,
     fs,
@@ -15,7 +17,7 @@ use perturb_sandbox::Sandbox;
 use crate::{
     command::{output, say},
     compile::{self, Built},
-    setup::{self, Mode, packages},
+    setup::{self, Mode, kernels::Kernel, packages},
     tally::{SKIPS_VARIABLE, Tally, skips},
     workspace,
 };
@@ -28,9 +30,12 @@ const PROGRAM_VARIABLE: &str = "PERTURB_BIN";
 /// Which tests.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
-    /// Only these; all by default
+    /// Only these; all but `vm` by default
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Stage>,
+    /// The kernel of the stage `vm`: stable, newest, or a package; by default all tests on stable, a few on newest
+    #[arg(long, value_name = "KERNEL")]
+    kernel: Option<Kernel>,
     /// Only tests whose name contains this
     filter: Option<String>,
 }
@@ -43,23 +48,28 @@ enum Stage {
     Host,
     /// The end-to-end tests in the sandbox
     Sandbox,
+    /// The end-to-end tests on stock kernels with four processors
+    Vm,
 }
 
 impl Stage {
-    const ALL: [Self; 3] = [Self::Unit, Self::Host, Self::Sandbox];
+    /// What runs unless stages are named. `vm` joins when all of its tests have passed on four processors.
+    const DEFAULT: [Self; 3] = [Self::Unit, Self::Host, Self::Sandbox];
 
     fn name(self) -> &'static str {
         match self {
             Self::Unit => "crates",
             Self::Host => "end to end on this kernel",
             Self::Sandbox => "end to end in the sandbox",
+            Self::Vm => "end to end on stock kernels",
         }
     }
 
     /// Why this stage cannot run here, if it cannot.
     fn obstacle(self) -> Option<String> {
         match self {
-            Self::Unit => None,
+            // Each kernel of the stage `vm` has obstacles of its own.
+            Self::Unit | Self::Vm => None,
             Self::Host => (!packages::is_root()).then(|| "only root may attach programs".to_owned()),
             Self::Sandbox => Sandbox::find().err().map(|error| error.to_string()),
         }
@@ -70,13 +80,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     setup::run(&setup::Args::default())?;
     let built = compile::build(compile::Args { release: true }, Mode::Check)?;
     let stages = if args.only.is_empty() {
-        Stage::ALL.to_vec()
+        Stage::DEFAULT.to_vec()
     } else {
         args.only.clone()
     };
     let results = stages
         .into_iter()
-        .map(|stage| Ok((stage, run_stage(stage, &built, args.filter.as_deref())?)))
+        .map(|stage| {
+            let filter = args.filter.as_deref();
+            let tally = match stage {
+                Stage::Vm => vm::test(&built, args.kernel.as_ref(), filter)?,
+                stage => run_stage(stage, &built, filter)?,
+            };
+            Ok((stage, tally))
+        })
         .collect::<Result<Vec<_>>>()?;
     for (stage, tally) in &results {
         println!("{}: {tally}", stage.name());
@@ -91,7 +108,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn run_stage(stage: Stage, built: &Built, filter: Option<&str>) -> Result<Tally> {
-    let start = Instant::now();
     if let Some(obstacle) = stage.obstacle() {
         let skipped = count(stage, built, filter)?;
         println!("{}: all {skipped} skipped: {obstacle}", stage.name());
@@ -100,29 +116,36 @@ fn run_stage(stage: Stage, built: &Built, filter: Option<&str>) -> Result<Tally>
             ..Tally::default()
         });
     }
-    let skips_path = workspace::own()?.join("skips");
-    fs::write(&skips_path, "").with_context(|| format!("cannot write {}", skips_path.display()))?;
     let mut cargo = cargo(stage, built)?;
-    cargo.args(filter).env(SKIPS_VARIABLE, &skips_path);
+    cargo.args(filter);
     if stage != Stage::Unit {
         // Tests that measure time would measure each other.
         cargo.arg("--test-threads=1");
     }
-    say(&format!("tests: {}", stage.name()));
-    let mut child = cargo
+    run_tests(stage.name(), &mut cargo)
+}
+
+/// Runs a command that runs tests; what they say is shown, and summed.
+fn run_tests(name: &str, command: &mut Command) -> Result<Tally> {
+    let start = Instant::now();
+    let skips_path = workspace::own()?.join("skips");
+    fs::write(&skips_path, "").with_context(|| format!("cannot write {}", skips_path.display()))?;
+    say(&format!("tests: {name}"));
+    let mut child = command
+        .env(SKIPS_VARIABLE, &skips_path)
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot start cargo")?;
-    let stdout = child.stdout.take().context("cargo has no output")?;
+        .with_context(|| format!("cannot start the tests {name}"))?;
+    let stdout = child.stdout.take().context("the tests have no output")?;
     let mut tally = Tally::default();
     for line in BufReader::new(stdout).lines() {
         let line = line.context("cannot read the tests' output")?;
         println!("{line}");
         tally = tally + Tally::of_line(&line).unwrap_or_default();
     }
-    let status = child.wait().context("cannot wait for cargo")?;
+    let status = child.wait().context("cannot wait for the tests")?;
     if !status.success() && tally.failed == 0 {
-        bail!("the tests did not all run: cargo ended with {status}");
+        bail!("the tests did not all run ({name}): {status}");
     }
     let file =
         fs::read_to_string(&skips_path).with_context(|| format!("cannot read {}", skips_path.display()))?;
@@ -130,11 +153,7 @@ fn run_stage(stage: Stage, built: &Built, filter: Option<&str>) -> Result<Tally>
     for (test, reason) in &skipped {
         println!("skipped: {test}: {reason}");
     }
-    say(&format!(
-        "{} took {:.0} s",
-        stage.name(),
-        start.elapsed().as_secs_f64()
-    ));
+    say(&format!("{name} took {:.0} s", start.elapsed().as_secs_f64()));
     Ok(tally.moving(u32::try_from(skipped.len()).unwrap_or(u32::MAX)))
 }
 
@@ -143,8 +162,13 @@ fn count(stage: Stage, built: &Built, filter: Option<&str>) -> Result<u32> {
     let mut cargo = cargo(Stage::Host, built)?;
     let listed = output(cargo.args(filter).args(["--list", "--format=terse"]));
     let listed = listed.with_context(|| format!("the tests of {} do not compile", stage.name()))?;
+    Ok(listed_tests(&listed))
+}
+
+/// How many tests a test program's list names.
+fn listed_tests(listed: &str) -> u32 {
     let tests = listed.lines().filter(|line| line.ends_with(": test")).count();
-    Ok(u32::try_from(tests).unwrap_or(u32::MAX))
+    u32::try_from(tests).unwrap_or(u32::MAX)
 }
 
 /// `cargo test` for a stage, up to the arguments for the test programs.
@@ -162,7 +186,7 @@ fn cargo(stage: Stage, built: &Built) -> Result<Command> {
                 END_TO_END,
             ]);
         }
-        Stage::Host => {
+        Stage::Host | Stage::Vm => {
             cargo.args(["--package", END_TO_END]);
         }
         Stage::Sandbox => {
@@ -173,14 +197,19 @@ fn cargo(stage: Stage, built: &Built) -> Result<Command> {
     Ok(cargo)
 }
 
-/// The setting that has cargo start test programs through `xtask sandbox`: a copy of this executable, which cargo may
-/// have compiled anew meanwhile, with the features that the whole workspace asks for.
-fn runner() -> Result<OsString> {
+/// A copy of this executable, which cargo may have compiled anew meanwhile, with the features that the whole workspace
+/// asks for. It lies in a directory beside this one's, by which it finds what xtask has made.
+fn own_copy() -> Result<PathBuf> {
     let xtask = workspace::own()?.join("runner");
     fs::copy("/proc/self/exe", &xtask).context("cannot copy xtask's own executable")?;
+    Ok(xtask)
+}
+
+/// The setting that has cargo start test programs through `xtask sandbox`.
+fn runner() -> Result<OsString> {
     let target: PathBuf = workspace::target()?;
     let words = [
-        xtask.into_os_string(),
+        own_copy()?.into_os_string(),
         "sandbox".into(),
         "--writable".into(),
         target.into_os_string(),

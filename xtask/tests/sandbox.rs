@@ -1,4 +1,4 @@
-//! The sandbox as its users see it: `cargo xtask sandbox -- CMD`, on real kernels.
+//! The guests as their users see them: `cargo xtask sandbox -- CMD` and `cargo xtask vm -- CMD`, on real kernels.
 //!
 //! Each test starts the program through a hard link of its own, by which it can tell its kernels from those of
 //! other tests and other users of this machine.
@@ -21,26 +21,55 @@ use std::{
 struct Bench {
     directory: PathBuf,
     xtask: PathBuf,
+    guest: Guest,
+}
+
+/// What the command runs in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guest {
+    UserMode,
+    Stock,
 }
 
 impl Bench {
     /// `None`, and a note for the tally, where there is no user-mode kernel.
     fn new(test: &str) -> Option<Self> {
         if let Err(error) = perturb_sandbox::Sandbox::find() {
-            if let Some(path) = env::var_os("PERTURB_SKIPS") {
-                let mut skips = OpenOptions::new().append(true).open(path).unwrap();
-                writeln!(skips, "sandbox::{test}: {error}").unwrap();
-            }
+            skip(test, &error.to_string());
             return None;
         }
+        let directory = Self::directory(test);
+        let xtask = directory.join("xtask");
+        fs::hard_link(env!("CARGO_BIN_EXE_xtask"), &xtask).unwrap();
+        Some(Self {
+            directory,
+            xtask,
+            guest: Guest::UserMode,
+        })
+    }
+
+    /// As [`Self::new`], with the distribution's kernel, which set-up has unpacked.
+    fn stock(test: &str) -> Option<Self> {
+        let xtask = PathBuf::from(env!("CARGO_BIN_EXE_xtask"));
+        let kernel = xtask.ancestors().nth(2).unwrap().join("xtask/kernels/stable");
+        if let Err(error) = perturb_sandbox::Sandbox::stock(&kernel, 2) {
+            skip(test, &error.to_string());
+            return None;
+        }
+        Some(Self {
+            directory: Self::directory(test),
+            xtask,
+            guest: Guest::Stock,
+        })
+    }
+
+    fn directory(test: &str) -> PathBuf {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
         if directory.exists() {
             fs::remove_dir_all(&directory).unwrap();
         }
         fs::create_dir_all(&directory).unwrap();
-        let xtask = directory.join("xtask");
-        fs::hard_link(env!("CARGO_BIN_EXE_xtask"), &xtask).unwrap();
-        Some(Self { directory, xtask })
+        directory
     }
 
     fn command<S: AsRef<OsStr>>(&self, options: &[&str], argv: &[S]) -> Command {
@@ -49,7 +78,10 @@ impl Bench {
         command
             .arg("--default-signal")
             .arg(&self.xtask)
-            .arg("sandbox")
+            .arg(match self.guest {
+                Guest::UserMode => "sandbox",
+                Guest::Stock => "vm",
+            })
             .args(options)
             .arg("--")
             .args(argv)
@@ -67,7 +99,11 @@ impl Bench {
 
     /// The command lines of this test's kernels.
     fn kernels(&self) -> Vec<String> {
-        let mark = format!("init=\"{}\"", self.xtask.display());
+        let mark = match self.guest {
+            Guest::UserMode => format!("init=\"{}\"", self.xtask.display()),
+            // The share of the directory that the command may write to.
+            Guest::Stock => format!("path={}\0", self.directory.display()),
+        };
         let processes = fs::read_dir("/proc").unwrap().flatten();
         let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
         lines
@@ -95,17 +131,25 @@ impl Bench {
     /// The kernel's control directory on the host.
     fn scratch(&self) -> PathBuf {
         let kernels = self.kernels();
-        let argument = kernels[0]
-            .split('\0')
-            .find_map(|argument| argument.strip_prefix("uml_dir="))
-            .unwrap();
-        argument.into()
+        let mut arguments = kernels[0].split('\0');
+        let path = match self.guest {
+            Guest::UserMode => arguments.find_map(|argument| argument.strip_prefix("uml_dir=")),
+            Guest::Stock => arguments.find_map(|argument| argument.strip_suffix("/archive")),
+        };
+        path.unwrap().into()
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.directory).unwrap();
+    }
+}
+
+fn skip(test: &str, reason: &str) {
+    if let Some(path) = env::var_os("PERTURB_SKIPS") {
+        let mut skips = OpenOptions::new().append(true).open(path).unwrap();
+        writeln!(skips, "sandbox::{test}: {reason}").unwrap();
     }
 }
 
@@ -358,4 +402,93 @@ fn a_reader_that_leaves_ends_the_command() {
     drop(stdout);
     assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
     bench.assert_nothing_left(None);
+}
+
+#[test]
+fn a_stock_kernel_has_processors_compiler_types_and_qdiscs() {
+    let Some(bench) = Bench::stock("a_stock_kernel_has_processors_compiler_types_and_qdiscs") else {
+        return;
+    };
+    let script = r#"set -e
+        test "$(nproc)" = 3
+        test "$(cat /proc/sys/net/core/bpf_jit_enable)" = 1
+        test -s /sys/kernel/btf/vmlinux
+        ip link add eth0 numtxqueues 3 type veth peer name eth1
+        tc qdisc add dev eth0 root handle 1: mq
+        tc qdisc replace dev eth0 parent 1:1 fq
+        tc qdisc replace dev eth0 parent 1:2 netem delay 1ms
+        tc qdisc add dev eth0 clsact
+        ip tuntap add dev tap0 mode tap vnet_hdr
+        ping -c 1 -W 2 127.0.0.1 > /dev/null
+        echo kept > kept
+        echo x > /etc/perturb-vm-test
+        tee copy > /dev/null
+        echo "to stderr" >&2
+        echo fine
+        exit 7"#;
+    let data: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+    let mut child = bench
+        .command(&["--cpus", "3"], &["sh", "-c", script])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let sent = data.clone();
+    // A command that fails does not read.
+    let writer = thread::spawn(move || drop(stdin.write_all(&sent)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert_eq!(text(&output.stdout), "fine\n", "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "to stderr\n");
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(
+        fs::read_to_string(bench.directory.join("kept")).unwrap(),
+        "kept\n"
+    );
+    assert!(
+        fs::read(bench.directory.join("copy")).unwrap() == data,
+        "the file differs"
+    );
+    assert!(!Path::new("/etc/perturb-vm-test").exists());
+    bench.assert_nothing_left(None);
+}
+
+#[test]
+fn a_stock_kernel_ends_by_signal_and_time() {
+    let Some(bench) = Bench::stock("a_stock_kernel_ends_by_signal_and_time") else {
+        return;
+    };
+    let script = "trap 'exit 9' INT; echo ready; while :; do sleep 0.1; done";
+    let mut child = start(&bench, &[], script);
+    let scratch = bench.scratch();
+    signal(&child, "INT");
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+    bench.assert_nothing_left(Some(&scratch));
+
+    let mut child = start(&bench, &["--timeout", "1"], "echo ready; trap '' INT; sleep 1000");
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert!(stderr.contains("did not end within 1 s"), "{stderr}");
+    bench.assert_nothing_left(None);
+}
+
+#[test]
+fn a_stock_kernel_that_is_killed_while_it_boots_leaves_nothing() {
+    let Some(bench) = Bench::stock("a_stock_kernel_that_is_killed_while_it_boots_leaves_nothing") else {
+        return;
+    };
+    let mut child = bench.command(&[], &["true"]).spawn().unwrap();
+    while bench.kernels().is_empty() {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let scratch = bench.scratch();
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    let start = Instant::now();
+    while scratch.exists() && start.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(20));
+    }
+    bench.assert_nothing_left(Some(&scratch));
 }

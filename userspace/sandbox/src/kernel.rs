@@ -1,9 +1,10 @@
 //! The guest's kernel as a group of processes that cannot outlive us.
 //!
-//! Model: the kernel, its helper processes and (in user mode) one traced process per guest process form one process group (the
-//! kernel would otherwise make itself a session of its own). A shell waits for the end of a pipe whose other end
-//! only we hold: when we end, by whatever cause, it kills the group. (`PR_SET_PDEATHSIG` would kill the kernel
-//! alone, whose helpers survive it, and fires when the *thread* that started it ends.)
+//! Model: the kernel, its helper processes and (in user mode) one traced process per guest process form one process
+//! group (the user-mode kernel would otherwise make itself a session of its own). A shell waits for the end of a pipe
+//! whose other end only we hold: when we end, by whatever cause, it kills the group and removes the kernel's files.
+//! (`PR_SET_PDEATHSIG` would kill the kernel alone, whose helpers survive it, and fires when the *thread* that started
+//! it ends.)
 
 use std::{
     env,
@@ -99,9 +100,10 @@ impl Kernel {
         let watcher = Command::new("/bin/sh")
             .args([
                 "-c",
-                "read -r _; kill -s KILL -- -$0",
+                "read -r _; kill -s KILL -- -$0; rm -rf -- \"$1\"",
                 &booted.group().to_string(),
             ])
+            .arg(&booted.scratch.0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
