@@ -225,7 +225,7 @@ mod tests {
                 let used = run(30_000, load, |at| at % stops == 0);
                 let mut second = 0;
                 for (at, now) in used.iter().enumerate() {
-                    second += now - at.checked_sub(1_000).map_or(0, |before| used[before]);
+                    second = second + now - at.checked_sub(1_000).map_or(0, |before| used[before]);
                     assert!(
                         second < SECOND * 9 / 10,
                         "{name}, stopped every {stops} ms: {} ms of a second",
