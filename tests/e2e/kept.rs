@@ -116,7 +116,8 @@ fn launch_times(setting: &Setting) -> Result<()> {
     applied.stop()
 }
 
-/// TCP leaves its pacing to the interface's sch_fq, by launch times; they hold for what is held, too.
+/// TCP leaves its pacing to the interface's sch_fq once that has seen the socket, by launch times; they hold for what is
+/// held, too.
 fn paced(setting: &Setting) -> Result<()> {
     const BYTES: usize = 400_000;
     const RATE: u32 = 1_000_000;
@@ -126,13 +127,16 @@ fn paced(setting: &Setting) -> Result<()> {
     bed.left
         .run(&format!("tc qdisc add dev {INTERFACE} root fq"))
         .map_err(|error| skip(format!("this kernel has no sch_fq: {error:#}")))?;
-    let applied = setting.product.apply(&bed.left, "latency: 2ms", setting.pacer)?;
     let listener = bed.right.enter(|| TcpListener::bind((bed.right.v4, PORT)))??;
     let to = listener.local_addr()?;
     let mut stream = bed.left.enter(|| TcpStream::connect_timeout(&to, PATIENCE))??;
     let (mut received, _) = listener.accept()?;
     received.set_read_timeout(Some(PATIENCE))?;
     set(&stream, libc::SO_MAX_PACING_RATE, &[RATE])?;
+    // Once fq has seen a packet of the socket TCP leaves the pacing to it (`SK_PACING_FQ`).
+    stream.write_all(&[0])?;
+    received.read_exact(&mut [0])?;
+    let applied = setting.product.apply(&bed.left, "latency: 2ms", setting.pacer)?;
     let start = Instant::now();
     let reader = thread::spawn(move || received.read_exact(&mut vec![0; BYTES]));
     stream.write_all(&vec![1; BYTES])?;
