@@ -4,6 +4,41 @@
 
 use core::arch::asm;
 
+use perturb_common::shared::Word;
+
+/// A word of a map value.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared(*mut u64);
+
+impl Shared {
+    /// # Safety
+    /// `place` must point to an aligned `u64` in a map value.
+    #[inline(always)]
+    pub(crate) unsafe fn new(place: *mut u64) -> Self {
+        Self(place)
+    }
+}
+
+impl Word for Shared {
+    #[inline(always)]
+    fn load(&self) -> u64 {
+        // SAFETY: [`Shared::new`]'s.
+        unsafe { load(self.0) }
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, old: u64, new: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { compare_exchange(self.0, old, new) }
+    }
+
+    #[inline(always)]
+    fn fetch_add(&self, amount: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { fetch_add(self.0, amount) }
+    }
+}
+
 /// Stores `new` if the word at `place` is `old`; returns what was there.
 ///
 /// # Safety

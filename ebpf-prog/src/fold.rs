@@ -117,7 +117,8 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         position,
         waits: lead::waits(departure, scratch.job.now),
     };
-    hold::hold(ctx, attachment, tag, departure, order, walk.copies)
+    let Job { now, .. } = scratch.job;
+    hold::hold(ctx, attachment, tag, departure, now, order, walk.copies)
 }
 
 /// Visits servers up to the next cut; says where the fold goes on.

@@ -14,12 +14,15 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use perturb_common::{
-    abi::{Attachment, Event, PACER_USER, SLOTS, Slot, Tag, Ticket},
+    abi::{Attachment, Event, NONE, PACER_USER, Slot, Tag, Ticket},
+    shared::Word as _,
+    slots::{self, Owner},
     units::MonoNanos,
 };
 
 use crate::{
-    account, atomic,
+    account,
+    atomic::Shared,
     maps::{NEXT_SLOT, PACER, SLOTS as SLOT_TABLE},
     packet::skb,
 };
@@ -64,23 +67,25 @@ pub(crate) fn consume() -> i32 {
     unsafe { bpf_redirect(0, 0) as i32 }
 }
 
-/// Holds `copies` of a packet until its departure.
+/// Holds `copies` of a packet, 1 or 2, until its departure.
 #[inline(always)]
 pub(crate) fn hold(
     ctx: &TcContext,
     attachment: &Attachment,
     tag: Tag,
     departure: MonoNanos,
+    now: MonoNanos,
     order: Order,
     copies: u64,
 ) -> i32 {
-    let stamped = if PACER.load() == PACER_USER {
-        ticket(ctx, departure, tag)
+    let owner = Owner::new(departure, copies);
+    let held = if PACER.load() == PACER_USER {
+        ticket(ctx, departure, tag, owner, now)
     } else {
-        stamp_time(ctx, departure, tag, order)
+        stamp_time(ctx, departure, tag, owner, now, order)
     };
-    if stamped.is_none() {
-        account::event(ctx, Event::HoldFull);
+    if let Err(event) = held {
+        account::event(ctx, event);
         return consume();
     }
     if copies > 1 {
@@ -125,16 +130,21 @@ fn owned(ctx: &TcContext) -> bool {
 }
 
 #[inline(always)]
-fn stamp_time(ctx: &TcContext, departure: MonoNanos, tag: Tag, order: Order) -> Option<()> {
+fn stamp_time(
+    ctx: &TcContext,
+    departure: MonoNanos,
+    tag: Tag,
+    owner: Owner,
+    now: MonoNanos,
+    order: Order,
+) -> Result<(), Event> {
     // SAFETY: helpers on the context of a running program; the verifier admits the store.
     unsafe {
         (*ctx.skb.skb).tc_index = tag.encode();
         let refused = bpf_skb_set_tstamp(ctx.skb.skb, departure.0, STAMP_MONO) != 0;
         let hash = if refused {
             // Not IP: `stamp` writes the time on the way into fq.
-            let (index, slot) = next_slot()?;
-            (*slot).departure = departure.0;
-            index
+            slots::label(claim(owner, now)?, departure)
         } else {
             match order {
                 Order::Flow(hash) => hash,
@@ -144,24 +154,31 @@ fn stamp_time(ctx: &TcContext, departure: MonoNanos, tag: Tag, order: Order) -> 
         // Steering takes 0 for no hash (`get_rps_cpu`).
         bpf_set_hash(ctx.skb.skb, if hash == 0 { SLOTS } else { hash });
     }
-    Some(())
+    Ok(())
 }
 
 #[inline(always)]
-fn ticket(ctx: &TcContext, departure: MonoNanos, tag: Tag) -> Option<()> {
-    let (index, slot) = next_slot()?;
+fn ticket(
+    ctx: &TcContext,
+    departure: MonoNanos,
+    tag: Tag,
+    owner: Owner,
+    now: MonoNanos,
+) -> Result<(), Event> {
+    let mac = mac_words(ctx).ok_or(Event::HoldFull)?;
+    let index = claim(owner, now)?;
+    let slot = SLOT_TABLE.get_ptr_mut(index).ok_or(Event::NoSlot)?;
     let ticket = Ticket::new(departure.0, index, tag);
-    let mac = mac_words(ctx)?;
-    // SAFETY: helpers on the context of a running program; the slot is this packet's alone until the
-    // counter has gone round, which the limit of held packets prevents.
+    // SAFETY: helpers on the context of a running program; the slot is this packet's alone.
     unsafe {
         (&raw mut (*slot).mac).cast::<MacWords>().write(mac);
         (*slot).mark = skb(ctx).mark;
+        (*slot).priority = skb(ctx).priority;
         if bpf_skb_store_bytes(ctx.skb.skb, 0, (&raw const ticket).cast(), MAC_BYTES, 0) != 0 {
-            return None;
+            return Err(Event::HoldFull);
         }
     }
-    Some(())
+    Ok(())
 }
 
 /// The MAC addresses, read in place if they lie in the linear part, as they do in all but odd packets.
@@ -179,20 +196,42 @@ fn mac_words(ctx: &TcContext) -> Option<MacWords> {
 }
 
 #[inline(always)]
-fn next_slot() -> Option<(u32, *mut Slot)> {
-    let counter = NEXT_SLOT.get_ptr_mut(0)?;
-    // SAFETY: an aligned word of a map value.
-    let index = unsafe { atomic::fetch_add(counter, 1) } as u32 & (SLOTS - 1);
-    Some((index, SLOT_TABLE.get_ptr_mut(index)?))
+fn claim(owner: Owner, now: MonoNanos) -> Result<u32, Event> {
+    match claim_slot(owner.0, now.0) {
+        NONE => Err(Event::NoSlot),
+        index => Ok(index),
+    }
 }
 
-/// Reads tag and time off a packet that leaves the hold device, and gives it back what holding took.
+/// Takes a slot; [`NONE`] if too many are taken. A global function, which takes numbers only: the verifier walks its
+/// loop once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn claim_slot(owner: u64, now: u64) -> u32 {
+    let Some(cursor) = NEXT_SLOT.get_ptr_mut(0) else {
+        return NONE;
+    };
+    // SAFETY: an aligned word of a map value.
+    let cursor = unsafe { Shared::new(cursor) };
+    slots::claim(&cursor, owner_of, Owner(owner), MonoNanos(now)).unwrap_or(NONE)
+}
+
+/// The word of a slot.
 #[inline(always)]
-pub(crate) fn reclaim(ctx: &TcContext) -> Option<Held> {
+fn owner_of(index: u32) -> Option<Shared> {
+    let slot: *mut Slot = SLOT_TABLE.get_ptr_mut(index)?;
+    // SAFETY: an aligned word of a map value: [`Owner`] is nothing else.
+    Some(unsafe { Shared::new((&raw mut (*slot).owner).cast()) })
+}
+
+/// Reads tag and time off a packet that leaves the hold device, and gives it back what holding took. An error is the
+/// reason to drop it.
+#[inline(always)]
+pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
     if PACER.load() == PACER_USER {
         // Out of the splitter packets come with a tag, out of the TAP with a ticket.
         return match Tag::decode(skb(ctx).tc_index) {
-            Some(tag) => Some(Held {
+            Some(tag) => Ok(Held {
                 tag,
                 departure: MonoNanos(0),
             }),
@@ -200,13 +239,17 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Option<Held> {
         };
     }
     let skb = skb(ctx);
-    let tag = Tag::decode(skb.tc_index)?;
-    let mut departure = skb.tstamp;
+    let tag = Tag::decode(skb.tc_index).ok_or(Event::Foreign)?;
+    let mut departure = MonoNanos(skb.tstamp);
     if skb.tstamp_type != STAMP_MONO as u8 {
         // A splitter's packet has no time; one that is not IP left its time in a slot.
-        departure = 0;
+        departure = MonoNanos(0);
         if skb.gso_size == 0 && !is_ip(ctx) && tag.position != 0 {
-            departure = SLOT_TABLE.get(skb.hash & (SLOTS - 1))?.departure;
+            let word = owner_of(slots::labeled(skb.hash)).ok_or(Event::Foreign)?;
+            departure = slots::departure_of(skb.hash, Owner(word.load())).ok_or(Event::SlotReused)?;
+            if !slots::give_back(&word, departure) {
+                return Err(Event::SlotReused);
+            }
         }
     } else {
         // Receivers would take it for the time of arrival.
@@ -216,33 +259,40 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Option<Held> {
     // The hash was for fq; steering must compute the real one.
     // SAFETY: the context of a running program.
     unsafe { bpf_set_hash_invalid(ctx.skb.skb) };
-    Some(Held {
-        tag,
-        departure: MonoNanos(departure),
-    })
+    Ok(Held { tag, departure })
 }
 
 #[inline(always)]
-fn open(ctx: &TcContext) -> Option<Held> {
+fn open(ctx: &TcContext) -> Result<Held, Event> {
     let mut ticket = Ticket::default();
     // SAFETY: the helper writes the whole ticket or fails.
+    if unsafe { bpf_skb_load_bytes(ctx.skb.skb.cast(), 0, (&raw mut ticket).cast(), MAC_BYTES) } != 0 {
+        return Err(Event::Foreign);
+    }
+    let (index, tag) = ticket.open().ok_or(Event::Foreign)?;
+    let departure = MonoNanos(ticket.departure);
+    let slot = SLOT_TABLE.get_ptr_mut(index).ok_or(Event::Foreign)?;
+    // SAFETY: the slot may be another packet's, which writes to it meanwhile: what is read counts only if it was not.
+    let (mac, mark, priority) = unsafe {
+        (
+            (&raw const (*slot).mac).cast::<MacWords>().read_volatile(),
+            (&raw const (*slot).mark).read_volatile(),
+            (&raw const (*slot).priority).read_volatile(),
+        )
+    };
+    let word = owner_of(index).ok_or(Event::Foreign)?;
+    if !slots::give_back(&word, departure) {
+        return Err(Event::SlotReused);
+    }
+    // SAFETY: helpers on the context of a running program; the verifier admits the stores.
     unsafe {
-        if bpf_skb_load_bytes(ctx.skb.skb.cast(), 0, (&raw mut ticket).cast(), MAC_BYTES) != 0 {
-            return None;
-        }
-        let (index, tag) = ticket.open()?;
-        let slot = SLOT_TABLE.get(index)?;
-        let mac = slot.mac;
-        let mark = slot.mark;
-        if bpf_skb_store_bytes(ctx.skb.skb, 0, mac.as_ptr().cast(), MAC_BYTES, 0) != 0 {
-            return None;
+        if bpf_skb_store_bytes(ctx.skb.skb, 0, (&raw const mac).cast(), MAC_BYTES, 0) != 0 {
+            return Err(Event::Foreign);
         }
         (*ctx.skb.skb).mark = mark;
-        Some(Held {
-            tag,
-            departure: MonoNanos(ticket.departure),
-        })
+        (*ctx.skb.skb).priority = priority;
     }
+    Ok(Held { tag, departure })
 }
 
 /// Sends a packet on to its interface, tagged so that capture lets it pass.
@@ -272,12 +322,14 @@ pub(crate) fn deliver(ctx: &TcContext, attachment: &Attachment, direction: u32) 
 #[inline(always)]
 pub(crate) fn stamp(ctx: &TcContext) -> i32 {
     let skb = skb(ctx);
+    // One whose slot is another's goes at once, and is dropped where it comes out.
     if skb.tstamp == 0
         && Tag::decode(skb.tc_index).is_some()
-        && let Some(slot) = SLOT_TABLE.get(skb.hash & (SLOTS - 1))
+        && let Some(word) = owner_of(slots::labeled(skb.hash))
+        && let Some(departure) = slots::departure_of(skb.hash, Owner(word.load()))
     {
         // SAFETY: the context of a running program; the verifier admits the store.
-        unsafe { (*ctx.skb.skb).tstamp = slot.departure };
+        unsafe { (*ctx.skb.skb).tstamp = departure.0 };
     }
     PASS
 }

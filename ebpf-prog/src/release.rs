@@ -22,9 +22,12 @@ pub(crate) fn release(ctx: &TcContext) -> i32 {
     let Some(attachment) = attachment(packet::skb(ctx).ifindex) else {
         return hold::DISCARD;
     };
-    let Some(held) = hold::reclaim(ctx) else {
-        account::event(ctx, Event::Foreign);
-        return hold::DISCARD;
+    let held = match hold::reclaim(ctx) {
+        Ok(held) => held,
+        Err(event) => {
+            account::event(ctx, event);
+            return hold::DISCARD;
+        }
     };
     // SAFETY: the helper has no preconditions.
     let now = MonoNanos(unsafe { bpf_ktime_get_ns() });

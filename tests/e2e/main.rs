@@ -3,6 +3,7 @@
 //! Each test runs once for each pacer, on beds of its own. What this kernel cannot do is skipped, with the reason,
 //! and counted. One test runs at a time: they measure time. Only what a busy machine makes wrong is measured again.
 
+mod accounting;
 mod answers;
 mod buffers;
 mod classes;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         runs::TESTS,
         shell::TESTS,
         sigkill::TESTS,
+        accounting::TESTS,
     ];
     let mut tests = tests.concat();
     // They are run where they are asked for, as long as the fq pacer does not keep the order on several processors.

@@ -145,6 +145,8 @@ pub struct Drops {
 pub struct Unintended {
     pub horizon: u64,
     pub hold_full: u64,
+    pub no_slot: u64,
+    pub slot_reused: u64,
     /// By the user pacer: more was to be held than `limits.held` allows.
     pub pacer: u64,
 }
@@ -153,7 +155,13 @@ impl Unintended {
     /// Whether there was none.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        self.horizon == 0 && self.hold_full == 0 && self.pacer == 0
+        self.horizon == 0 && self.not_held() == 0
+    }
+
+    /// Those that could not be held.
+    #[must_use]
+    pub fn not_held(&self) -> u64 {
+        self.hold_full + self.no_slot + self.slot_reused + self.pacer
     }
 }
 
@@ -300,6 +308,8 @@ impl Report {
             unintended: Unintended {
                 horizon: count(Event::Horizon),
                 hold_full: count(Event::HoldFull),
+                no_slot: count(Event::NoSlot),
+                slot_reused: count(Event::SlotReused),
                 pacer: stat(PacerStat::Dropped)?,
             },
             events: Events {
@@ -442,7 +452,7 @@ impl LiveLine {
             line += &format!(
                 ", UNINTENDED: {} beyond the horizon, {} not held",
                 report.unintended.horizon,
-                report.unintended.hold_full + report.unintended.pacer
+                report.unintended.not_held()
             );
         }
         eprint!("\r\x1b[K{line}");
@@ -469,7 +479,7 @@ pub fn warn_of_unintended_drops(running: &Running) -> anyhow::Result<()> {
             "perturb: warning: {} packets were beyond the horizon and {} could not be held: the profile does not ask \
              for these drops, so do not trust the result; raise `horizon` or `limits.held`, or give servers a `buffer`",
             report.unintended.horizon,
-            report.unintended.hold_full + report.unintended.pacer
+            report.unintended.not_held()
         );
     }
     Ok(())

@@ -14,6 +14,8 @@ pub mod flow;
 pub mod instance;
 pub mod lead;
 pub mod network;
+pub mod shared;
+pub mod slots;
 #[cfg(feature = "alloc")]
 pub mod tables;
 pub mod units;

@@ -140,7 +140,7 @@ impl Hosts {
         running.publish()?;
         let report = crate::report::Report::of(&running.record)?.context("the emulation is gone")?;
         let lost = report.unintended;
-        Ok(lost.horizon + lost.hold_full + lost.pacer)
+        Ok(lost.horizon + lost.not_held())
     }
 
     /// What TCP makes of it: round trips, and a transfer of `bytes`.

@@ -53,7 +53,7 @@ impl fmt::Display for Report {
         let drops = &self.drops;
         writeln!(
             f,
-            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}; unintended: horizon {}, hold full {}, pacer {}",
+            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}; unintended: horizon {}, hold full {}, no slot {}, slot reused {}, pacer {}",
             drops.tail_drop,
             drops.packet_limit,
             drops.loss,
@@ -62,6 +62,8 @@ impl fmt::Display for Report {
             drops.collided,
             self.unintended.horizon,
             self.unintended.hold_full,
+            self.unintended.no_slot,
+            self.unintended.slot_reused,
             self.unintended.pacer
         )?;
         let events = &self.events;

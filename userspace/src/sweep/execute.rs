@@ -315,7 +315,7 @@ fn invalid(experiment: &Experiment, report: &Report) -> Vec<String> {
         reasons.push(format!(
             "dropped unasked: {} packets beyond the horizon, {} that could not be held",
             unintended.horizon,
-            unintended.hold_full + unintended.pacer
+            unintended.not_held()
         ));
     }
     if report.events.lease_expired > 0 {

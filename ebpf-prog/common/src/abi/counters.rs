@@ -51,10 +51,14 @@ pub enum Event {
     Unlogged = 21,
     /// Dropped by emulation: given up after too many collisions.
     Collided = 22,
+    /// Unintended drop: too many packets are held that need a slot.
+    NoSlot = 23,
+    /// Unintended drop: the packet came out of the hold device so late that its slot was another's.
+    SlotReused = 24,
 }
 
 /// Number of events.
-pub const EVENTS: u32 = 23;
+pub const EVENTS: u32 = 25;
 
 /// Index of a class's counters in the CLASS_COUNTERS map.
 #[inline(always)]

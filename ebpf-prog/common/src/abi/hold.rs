@@ -1,5 +1,7 @@
 //! What travels with a packet while it is held.
 
+use crate::slots::Owner;
+
 /// Where a packet's fold stands, carried in `skb->tc_index` from the hold device to the interface.
 ///
 /// ```text
@@ -59,12 +61,16 @@ pub const SLOTS: u32 = 1 << 18;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Slot {
-    /// CLOCK_MONOTONIC ns of the departure (fq pacer, for packets that are not IP).
-    pub departure: u64,
-    /// fwmark (user pacer: a TAP loses it).
+    /// Whose it is; the departure in it is what a packet that is not IP waits for (fq pacer).
+    pub owner: Owner,
+    /// fwmark (user pacer: a TAP loses it, and what follows).
     pub mark: u32,
+    /// `skb->priority`.
+    pub priority: u32,
     /// Destination and source MAC addresses (user pacer: the ticket lies in their place).
     pub mac: [u8; 12],
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// The 12 bytes in place of the MAC addresses while a packet is in the TAP: when it leaves and
