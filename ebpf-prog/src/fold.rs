@@ -1,7 +1,7 @@
 //! Folds the departure recursion over a path, one leg at a time, with state in maps.
 
 use aya_ebpf::{
-    helpers::{bpf_skb_ecn_set_ce, bpf_skb_load_bytes, bpf_skb_store_bytes},
+    helpers::{bpf_get_prandom_u32, bpf_skb_ecn_set_ce, bpf_skb_load_bytes, bpf_skb_store_bytes},
     programs::TcContext,
 };
 use perturb_common::{
@@ -17,9 +17,7 @@ use perturb_common::{
 
 use crate::{
     account::{self, Served},
-    atomic, collide,
-    hold::{self, Order},
-    instance, lead,
+    atomic, collide, hold, instance, lead,
     maps::{JITTER, NTH, PATHS, RING, SERVERS},
     network,
     scratch::{Job, Scratch, Walk},
@@ -106,11 +104,13 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
     if walk.damage != 0 {
         corrupt(ctx, (walk.damage >> 32) as u32, walk.damage as u8);
     }
+    // A number and no enum: the compiler spills what a variant lacks, and the verifier refuses a register never written.
     let order = if walk.flags & Walk::REORDER != 0 {
-        Order::Free
+        // SAFETY: the helper has no preconditions.
+        unsafe { bpf_get_prandom_u32() }
     } else {
         // The low half: no sender can choose flows that share it.
-        Order::Flow(scratch.hash as u32)
+        scratch.hash as u32
     };
     let tag = Tag {
         direction: direction as u32,

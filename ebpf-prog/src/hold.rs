@@ -8,8 +8,8 @@
 use aya_ebpf::{
     bindings::{BPF_F_INGRESS, TC_ACT_SHOT, TC_ACT_UNSPEC},
     helpers::{
-        bpf_clone_redirect, bpf_get_prandom_u32, bpf_redirect, bpf_set_hash, bpf_set_hash_invalid,
-        bpf_skb_change_type, bpf_skb_load_bytes, bpf_skb_set_tstamp, bpf_skb_store_bytes,
+        bpf_clone_redirect, bpf_redirect, bpf_set_hash, bpf_set_hash_invalid, bpf_skb_change_type,
+        bpf_skb_load_bytes, bpf_skb_set_tstamp, bpf_skb_store_bytes,
     },
     programs::TcContext,
 };
@@ -42,15 +42,6 @@ const PACKET_HOST: u32 = 0;
 /// admits none.
 type MacWords = [u16; MAC_BYTES as usize / 2];
 
-/// Which packets must leave the hold device in the order in which they came.
-#[derive(Clone, Copy)]
-pub(crate) enum Order {
-    /// Those with this hash.
-    Flow(u32),
-    /// None.
-    Free,
-}
-
 /// A packet that comes out of the hold device.
 pub(crate) struct Held {
     pub(crate) tag: Tag,
@@ -67,7 +58,7 @@ pub(crate) fn consume() -> i32 {
     unsafe { bpf_redirect(0, 0) as i32 }
 }
 
-/// Holds `copies` of a packet, 1 or 2, until its departure.
+/// Holds `copies` of a packet, 1 or 2, until its departure. Packets of one `order` leave in the order in which they came.
 #[inline(always)]
 pub(crate) fn hold(
     ctx: &TcContext,
@@ -75,7 +66,7 @@ pub(crate) fn hold(
     tag: Tag,
     departure: MonoNanos,
     now: MonoNanos,
-    order: Order,
+    order: u32,
     copies: u64,
 ) -> i32 {
     let owner = Owner::new(departure, copies);
@@ -136,7 +127,7 @@ fn stamp_time(
     tag: Tag,
     owner: Owner,
     now: MonoNanos,
-    order: Order,
+    order: u32,
 ) -> Result<(), Event> {
     // SAFETY: helpers on the context of a running program; the verifier admits the store.
     unsafe {
@@ -146,10 +137,7 @@ fn stamp_time(
             // Not IP: `stamp` writes the time on the way into fq.
             slots::label(claim(owner, now)?, departure)
         } else {
-            match order {
-                Order::Flow(hash) => hash,
-                Order::Free => bpf_get_prandom_u32(),
-            }
+            order
         };
         // Steering takes 0 for no hash (`get_rps_cpu`).
         bpf_set_hash(ctx.skb.skb, if hash == 0 { SLOTS } else { hash });
