@@ -140,7 +140,7 @@ fn stamp_time(
             order
         };
         // Steering takes 0 for no hash (`get_rps_cpu`).
-        bpf_set_hash(ctx.skb.skb, if hash == 0 { SLOTS } else { hash });
+        bpf_set_hash(ctx.skb.skb, if hash == 0 { 1 } else { hash });
     }
     Ok(())
 }

@@ -123,11 +123,12 @@ pub fn give_back<W: Word>(word: &W, departure: MonoNanos) -> bool {
 }
 
 /// What a packet of the fq pacer that is not IP carries in place of its flow's hash: the slot, and the low bits of the
-/// departure, which tell its owner from another.
+/// departure, which tell its owner from another. Never 0, which would be no hash.
 #[inline(always)]
 #[must_use]
 pub const fn label(index: u32, departure: MonoNanos) -> u32 {
-    (index & (SLOTS - 1)) | (departure.0 as u32) << SLOTS.trailing_zeros()
+    let label = (index & (SLOTS - 1)) | (departure.0 as u32) << SLOTS.trailing_zeros();
+    if label == 0 { SLOTS } else { label }
 }
 
 /// The slot of a [`label`].
@@ -142,8 +143,7 @@ pub const fn labeled(label: u32) -> u32 {
 #[must_use]
 pub const fn departure_of(label: u32, owner: Owner) -> Option<MonoNanos> {
     let departure = owner.departure();
-    let own = (departure.0 as u32) << SLOTS.trailing_zeros() == label & !(SLOTS - 1);
-    if owner.packets() != 0 && own {
+    if owner.packets() != 0 && self::label(labeled(label), departure) == label {
         Some(departure)
     } else {
         None
@@ -260,11 +260,17 @@ mod tests {
 
     #[test]
     fn a_label_names_slot_and_owner() {
-        let departure = MonoNanos(0x1234_5678_9abc);
-        let owner = Owner::new(departure, 1);
-        for index in [0, 5, SLOTS - 1] {
+        for (index, departure) in [
+            (0, 0x1234_5678_9abc),
+            (5, 77),
+            (SLOTS - 1, u64::MAX >> 2),
+            (0, 1 << 20),
+        ] {
+            let departure = MonoNanos(departure);
+            let owner = Owner::new(departure, 1);
             let name = label(index, departure);
             assert_eq!(labeled(name), index);
+            assert_ne!(name, 0);
             assert_eq!(departure_of(name, owner), Some(departure));
             assert_eq!(departure_of(name, Owner::FREE), None);
             assert_eq!(
