@@ -199,6 +199,7 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         path,
         position: 0,
     };
+    account::count(Event::Captured);
     // SAFETY: as above.
     unsafe { (*scratch).job = job };
     fold::run(ctx, attachment, scratch)

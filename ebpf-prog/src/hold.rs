@@ -108,8 +108,9 @@ fn send(ctx: &TcContext, device: u32) -> i32 {
 
 #[inline(always)]
 fn send_clone(ctx: &TcContext, device: u32) {
+    // Below 0 the packet did not get to the device; what the device or its qdisc drops, it counts itself.
     // SAFETY: the context of a running program.
-    if unsafe { bpf_clone_redirect(ctx.skb.skb, device, 0) } != 0 {
+    if unsafe { bpf_clone_redirect(ctx.skb.skb, device, 0) } < 0 {
         account::event(ctx, Event::HoldFull);
     }
 }

@@ -33,6 +33,9 @@ pub(crate) fn release(ctx: &TcContext) -> i32 {
     let now = MonoNanos(unsafe { bpf_ktime_get_ns() });
     if held.departure.0 != 0 {
         account::lateness(lead::lateness(&held, now));
+    } else {
+        // Out of the splitter: its path begins.
+        account::count(Event::Captured);
     }
     if held.tag.position != Tag::DELIVER
         && let Some(action) = next_leg(ctx, attachment, &held, now)

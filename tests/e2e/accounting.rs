@@ -7,20 +7,120 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use perturb_common::abi::SLOTS;
 use perturb_tests::{
     bed::{Bed, Host, INTERFACE},
     datagrams::{self, Plan},
-    product::Pacer,
+    product::{Applied, Pacer},
 };
+use serde_json::Value;
 
-use crate::harness::{Setting, Test, figure, once, skip};
+use crate::harness::{Setting, Test, each, figure, once, skip};
 
-pub(crate) const TESTS: &[Test] = &[once(
-    "accounting::held_packets_keep_their_neighbor",
-    held_packets_keep_their_neighbor,
-)];
+pub(crate) const TESTS: &[Test] = &[
+    once(
+        "accounting::held_packets_keep_their_neighbor",
+        held_packets_keep_their_neighbor,
+    ),
+    each("accounting::fates_balance", fates_balance),
+    each("accounting::losses_are_named", losses_are_named),
+];
+
+/// The balance, once no packet is on its way; at most 3 s later.
+fn at_rest(applied: &Applied<'_>) -> Result<Value> {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    let start = Instant::now();
+    loop {
+        let report = applied.counters()?;
+        let balance = &report["balance"];
+        if balance["unaccounted"] == 0 && balance["held"] == 0 {
+            return Ok(report);
+        }
+        ensure!(start.elapsed() < PATIENCE, "not at rest: {balance}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Packets that are lost, copied, damaged, refused and held twice on their way.
+fn fates_balance(setting: &Setting) -> Result<()> {
+    const COUNT: usize = 2_000;
+    let profile = "
+servers:
+  first: { latency: 2ms, loss: { random: 10% }, duplicate: 10%, corrupt: 5% }
+  side: { latency: 1ms }
+  second: { bandwidth: 20Mbit/s, buffer: 3000B, duplicate: 5% }
+classes:
+  - { name: side, match: { port: 9 }, egress: [side, second] }
+  - { name: all, match: {}, egress: [first, second] }
+";
+    let (bed, before) = setting.bed()?;
+    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    let plan = Plan {
+        count: COUNT,
+        burst: 20,
+        size: 400,
+        ..Plan::default()
+    };
+    let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+    let report = at_rest(&applied)?;
+    applied.stop()?;
+    let balance = &report["balance"];
+    figure!("{balance}; {} arrived", trace.received.len());
+    ensure!(balance["captured"] == COUNT, "{balance}");
+    ensure!(balance["unintended"] == 0, "{}", report["unintended"]);
+    for kind in ["tail_drop", "loss"] {
+        ensure!(report["drops"][kind] != 0, "no {kind}: {}", report["drops"]);
+    }
+    ensure!(balance["duplicated"] != 0, "{balance}");
+    before.must_be_that_of(&bed.left)
+}
+
+/// A queue that takes nothing, at each device in turn: the loss has that device's name.
+fn losses_are_named(setting: &Setting) -> Result<()> {
+    const COUNT: usize = 50;
+    // A profile that damages packets sends all of them through the splitter.
+    let profile = "servers: { slow: { latency: 2ms, corrupt: 0.0001% } }
+classes: [{ name: all, match: {}, egress: [slow] }]
+";
+    for (device, place) in [
+        ("pthold", "/unintended/hold_device"),
+        ("ptsplit", "/unintended/splitter"),
+        (INTERFACE, "/balance/interface_drops"),
+    ] {
+        let (bed, before) = setting.bed()?;
+        let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+        let links = bed.left.run("ip -brief link show")?;
+        let name = links
+            .split_whitespace()
+            .find(|word| word.starts_with(device))
+            .and_then(|word| word.split('@').next())
+            .with_context(|| format!("no device {device} among:\n{links}"))?;
+        bed.left
+            .run(&format!("tc qdisc replace dev {name} root bfifo limit 100"))?;
+        let plan = Plan {
+            count: COUNT,
+            size: 400,
+            ..Plan::default()
+        };
+        let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+        // The controller tells what it reads of its devices now and then.
+        thread::sleep(Duration::from_secs(1));
+        let report = at_rest(&applied)?;
+        bed.left.run(&format!("tc qdisc del dev {name} root"))?;
+        applied.stop()?;
+        figure!("{name}: {}", report["balance"]);
+        ensure!(trace.received.is_empty(), "{name}: {} arrived", trace.received.len());
+        ensure!(
+            report.pointer(place).is_some_and(|count| *count == COUNT),
+            "{name}: {} {}",
+            report["unintended"],
+            report["balance"]
+        );
+        before.must_be_that_of(&bed.left)?;
+    }
+    Ok(())
+}
 
 /// An address whose hardware address is nobody's.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 99);

@@ -28,6 +28,9 @@ use crate::{
     registry::Record,
 };
 
+/// How long packets may take from one device to the next.
+const SETTLING: Duration = Duration::from_millis(500);
+
 /// An emulation as `perturb status --json` prints it. What does not apply is absent.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -63,6 +66,8 @@ pub struct Report {
     pub drops: Drops,
     /// Drops that it does not ask for: any makes a measurement invalid.
     pub unintended: Unintended,
+    /// Where all packets are.
+    pub balance: Balance,
     /// Everything else that was counted.
     pub events: Events,
     /// The user pacer's store.
@@ -149,6 +154,10 @@ pub struct Unintended {
     pub slot_reused: u64,
     /// By the user pacer: more was to be held than `limits.held` allows.
     pub pacer: u64,
+    /// By the devices in which packets wait: a TAP's full ring, sch_fq, a processor's full backlog.
+    pub hold_device: u64,
+    /// By the devices that split super-packets.
+    pub splitter: u64,
 }
 
 impl Unintended {
@@ -161,7 +170,58 @@ impl Unintended {
     /// Those that could not be held.
     #[must_use]
     pub fn not_held(&self) -> u64 {
-        self.hold_full + self.no_slot + self.slot_reused + self.pacer
+        self.hold_full + self.no_slot + self.slot_reused + self.pacer + self.hold_device + self.splitter
+    }
+}
+
+/// Where the packets are: `captured + duplicated = released + held + dropped + unintended + unaccounted`. A super-packet
+/// is one packet, unless it is split: then each of its wire packets is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Balance {
+    /// Whose path was begun, and those that a splitter dropped before.
+    pub captured: u64,
+    /// Copies that were made of them.
+    pub duplicated: u64,
+    /// Sent on to their interface.
+    pub released: u64,
+    /// That wait, when the controller looked last.
+    pub held: u64,
+    /// Dropped as the profile asks.
+    pub dropped: u64,
+    /// Dropped otherwise.
+    pub unintended: u64,
+    /// On their way between devices, or lost where nobody counts: 0 at rest.
+    pub unaccounted: i64,
+    /// Dropped by the emulated interfaces and their qdiscs, whosesoever they were: after release, or without perturb.
+    pub interface_drops: u64,
+}
+
+impl Balance {
+    fn new(report: &Report, captured: u64, held: u64, interface_drops: u64) -> Self {
+        let Drops {
+            tail_drop,
+            packet_limit,
+            loss,
+            burst_loss,
+            nth_loss,
+            collided,
+        } = report.drops;
+        let unintended = report.unintended.horizon + report.unintended.not_held();
+        let dropped = tail_drop + packet_limit + loss + burst_loss + nth_loss + collided;
+        let mut balance = Self {
+            captured: captured + report.unintended.splitter,
+            duplicated: report.events.duplicated,
+            released: report.events.released,
+            held,
+            dropped,
+            unintended,
+            unaccounted: 0,
+            interface_drops,
+        };
+        let entered = balance.captured + balance.duplicated;
+        let left = balance.released + held + dropped + unintended;
+        balance.unaccounted = entered.cast_signed().wrapping_sub(left.cast_signed());
+        balance
     }
 }
 
@@ -265,7 +325,7 @@ impl Report {
             .interfaces
             .iter()
             .find(|interface| interface.namespace == here);
-        Ok(Some(Self {
+        let mut report = Self {
             id: record.id.clone(),
             place: record.place(),
             hosts: record
@@ -311,7 +371,10 @@ impl Report {
                 no_slot: count(Event::NoSlot),
                 slot_reused: count(Event::SlotReused),
                 pacer: stat(PacerStat::Dropped)?,
+                hold_device: stat(PacerStat::HoldDrops)?,
+                splitter: stat(PacerStat::SplitterDrops)?,
             },
+            balance: Balance::default(),
             events: Events {
                 unmatched: count(Event::Unmatched),
                 lease_expired: count(Event::LeaseExpired),
@@ -343,7 +406,28 @@ impl Report {
                 None
             },
             lateness: lateness(&counters.lateness, counters.lead.at(MonoNanos(now()))),
-        }))
+        };
+        report.balance = Balance::new(
+            &report,
+            count(Event::Captured),
+            stat(PacerStat::HeldPackets)?,
+            stat(PacerStat::InterfaceDrops)?,
+        );
+        Ok(Some(report))
+    }
+
+    /// What an emulation of this process has done, once no packet is between its devices; after half a second at the latest.
+    pub fn settled(running: &mut Running) -> anyhow::Result<Option<Self>> {
+        let start = std::time::Instant::now();
+        loop {
+            running.publish()?;
+            let report = Self::of(&running.record)?;
+            let at_rest = report.as_ref().is_none_or(|report| report.balance.unaccounted == 0);
+            if at_rest || start.elapsed() > SETTLING {
+                return Ok(report);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -469,11 +553,17 @@ impl LiveLine {
 }
 
 /// Says on standard error if packets were dropped that the profile does not drop.
-pub fn warn_of_unintended_drops(running: &Running) -> anyhow::Result<()> {
-    let record = &running.record;
-    let Some(report) = Report::of(record)? else {
+pub fn warn_of_unintended_drops(running: &mut Running) -> anyhow::Result<()> {
+    let Some(report) = Report::settled(running)? else {
         return Ok(());
     };
+    if report.balance.unaccounted != 0 {
+        eprintln!(
+            "perturb: warning: {} packets were captured and came out nowhere, and no counter says why: do not trust the \
+             result; look for drops on the devices whose names begin with `pt` (`ip -s -s link`)",
+            report.balance.unaccounted
+        );
+    }
     if !report.unintended.is_none() {
         eprintln!(
             "perturb: warning: {} packets were beyond the horizon and {} could not be held: the profile does not ask \

@@ -187,8 +187,7 @@ async fn measure(
             }
         }
     };
-    running.publish()?;
-    crate::report::warn_of_unintended_drops(&running)?;
+    crate::report::warn_of_unintended_drops(&mut running)?;
     running.abandon()?;
     outcome.transpose()
 }

@@ -69,6 +69,31 @@ pub struct Interface {
     splitter: Option<Pair>,
     // Of lo; what is held needs it until it has left.
     relaxed: Option<Relaxed>,
+    /// A socket to its namespace.
+    netlink: Netlink,
+    /// What the interface had dropped before.
+    dropped_before: u64,
+    losses: Losses,
+}
+
+/// Packets that devices dropped, and what they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// By the hold device: TAP, veth, sch_fq.
+    pub hold: u64,
+    /// By the splitter.
+    pub splitter: u64,
+    /// By the emulated interface and its root qdisc since it is emulated: other traffic's too.
+    pub interface: u64,
+    /// Packets that wait in the hold device's qdisc.
+    pub waiting: u64,
+}
+
+/// What an interface and its root qdisc have dropped.
+fn dropped(netlink: &mut Netlink, index: u32) -> std::result::Result<u64, NetlinkError> {
+    let drops = netlink.drops(index)?;
+    let qdisc = netlink.root_qdisc(index)?;
+    Ok(drops.transmit + drops.receive + u64::from(qdisc.drops))
 }
 
 impl Interface {
@@ -90,6 +115,31 @@ impl Interface {
         self.namespace
             .enter(|| Ok(hold.held()?))
             .map_err(EmulationError::Namespace)?
+    }
+
+    /// What its devices have dropped; the last known figures once they are gone.
+    fn losses(&mut self) -> Result<Losses> {
+        let (Some(hold), Some(splitter)) = (&self.hold, &self.splitter) else {
+            return Ok(self.losses);
+        };
+        let netlink = &mut self.netlink;
+        let mut read = || {
+            let qdisc = netlink.root_qdisc(hold.entrance())?;
+            // Drops behind a veth count at both ends: at the near one here.
+            Ok::<_, NetlinkError>(Losses {
+                hold: netlink.drops(hold.entrance())?.transmit + u64::from(qdisc.drops),
+                splitter: netlink.drops(splitter.near)?.transmit
+                    + u64::from(netlink.root_qdisc(splitter.near)?.drops),
+                interface: dropped(netlink, self.link.index)?.saturating_sub(self.dropped_before),
+                waiting: qdisc.backlog.into(),
+            })
+        };
+        match read() {
+            Ok(losses) => self.losses = losses,
+            Err(error) if error.is(libc::ENODEV) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(self.losses)
     }
 
     /// Stops capturing; what is held still leaves at its time.
@@ -261,10 +311,11 @@ impl Emulation {
                 for (program, side) in [(Program::Egress, Side::Egress), (Program::Ingress, Side::Ingress)] {
                     captures.push(Attached::new(programs, program, &link.name, side)?);
                 }
-                Ok::<_, EmulationError>((captures, clsact, hold, splitter, relaxed))
+                let before = dropped(&mut netlink, link.index)?;
+                Ok::<_, EmulationError>((captures, clsact, hold, splitter, relaxed, netlink, before))
             })
             .map_err(EmulationError::Namespace)?;
-        let (captures, clsact, hold, splitter, relaxed) = interface?;
+        let (captures, clsact, hold, splitter, relaxed, netlink, dropped_before) = interface?;
         self.interfaces.push(Interface {
             namespace,
             link,
@@ -273,13 +324,23 @@ impl Emulation {
             hold: Some(hold),
             splitter: Some(splitter),
             relaxed,
+            netlink,
+            dropped_before,
+            losses: Losses::default(),
         });
         Ok(())
     }
 
-    /// Tells the user pacer's figures, if it is the pacer, to those who read the maps.
+    /// Tells the figures of pacer and devices to those who read the maps.
     pub fn publish(&mut self) -> Result<()> {
-        let Some(pacer) = &self.pacer else { return Ok(()) };
+        let mut losses = Losses::default();
+        for interface in &mut self.interfaces {
+            let more = interface.losses()?;
+            losses.hold += more.hold;
+            losses.splitter += more.splitter;
+            losses.interface += more.interface;
+            losses.waiting += more.waiting;
+        }
         let UserPacerStats {
             held_packets,
             held_bytes,
@@ -289,7 +350,8 @@ impl Emulation {
             stalls,
             stalled,
             longest_stall,
-        } = pacer.stats();
+        } = self.pacer.as_ref().map(|pacer| pacer.stats()).unwrap_or_default();
+        let held_packets = held_packets + losses.waiting;
         let map = &mut self.loader.maps_mut().pacer_stats;
         for (stat, value) in [
             (PacerStat::HeldPackets, held_packets),
@@ -300,6 +362,9 @@ impl Emulation {
             (PacerStat::Stalls, stalls),
             (PacerStat::StalledNanos, stalled),
             (PacerStat::LongestStall, longest_stall),
+            (PacerStat::HoldDrops, losses.hold),
+            (PacerStat::SplitterDrops, losses.splitter),
+            (PacerStat::InterfaceDrops, losses.interface),
         ] {
             map.set(stat as u32, value, 0)
                 .map_err(EmulationError::PacerStats)?;

@@ -10,7 +10,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 pub use self::{
-    link::{Link, VethPair, XdpMode},
+    link::{Link, LinkDrops, VethPair, XdpMode},
     traffic::{BpfFilter, FqOptions, Hook, QdiscStats},
 };
 

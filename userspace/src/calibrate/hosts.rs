@@ -20,6 +20,7 @@ use crate::{
         self, INTERFACE, Lab,
         run::{LEASE, emulate},
     },
+    report::Balance,
     probe::{
         endpoint::{Endpoint, Receipt},
         stream::{self, Transfer},
@@ -137,10 +138,13 @@ impl Hosts {
         let Some(running) = &mut self.running else {
             return Ok(0);
         };
-        running.publish()?;
-        let report = crate::report::Report::of(&running.record)?.context("the emulation is gone")?;
-        let lost = report.unintended;
-        Ok(lost.horizon + lost.not_held())
+        let report = crate::report::Report::settled(running)?.context("the emulation is gone")?;
+        let Balance {
+            unintended,
+            unaccounted,
+            ..
+        } = report.balance;
+        Ok(unintended + unaccounted.unsigned_abs())
     }
 
     /// What TCP makes of it: round trips, and a transfer of `bytes`.

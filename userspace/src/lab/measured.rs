@@ -152,8 +152,7 @@ pub async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::R
         // With the stage its PID namespace ends, and everything in it.
         child.kill().await.context("ending the command")?;
     }
-    running.publish()?;
-    let report = Report::of(&running.record)?.context("the emulation has ended before its command")?;
+    let report = Report::settled(&mut running)?.context("the emulation has ended before its command")?;
     running.abandon()?;
     Ok(Measured { end, wall, report })
 }

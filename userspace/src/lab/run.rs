@@ -77,8 +77,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
         }
     };
     drop(logs);
-    running.publish()?;
-    crate::report::warn_of_unintended_drops(&running)?;
+    crate::report::warn_of_unintended_drops(&mut running)?;
     // The hosts' processes are gone: nobody waits for what is still held.
     running.abandon()?;
     Ok(perturb_sandbox::exit_code(status))

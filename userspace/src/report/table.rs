@@ -53,7 +53,7 @@ impl fmt::Display for Report {
         let drops = &self.drops;
         writeln!(
             f,
-            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}; unintended: horizon {}, hold full {}, no slot {}, slot reused {}, pacer {}",
+            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}; unintended: horizon {}, hold full {}, no slot {}, slot reused {}, pacer {}, hold device {}, splitter {}",
             drops.tail_drop,
             drops.packet_limit,
             drops.loss,
@@ -64,7 +64,23 @@ impl fmt::Display for Report {
             self.unintended.hold_full,
             self.unintended.no_slot,
             self.unintended.slot_reused,
-            self.unintended.pacer
+            self.unintended.pacer,
+            self.unintended.hold_device,
+            self.unintended.splitter
+        )?;
+        let balance = &self.balance;
+        writeln!(
+            f,
+            "  balance: captured {} + duplicated {} = released {} + held {} + dropped {} + unintended {} + unaccounted {}; \
+             dropped by the interface itself: {}",
+            balance.captured,
+            balance.duplicated,
+            balance.released,
+            balance.held,
+            balance.dropped,
+            balance.unintended,
+            balance.unaccounted,
+            balance.interface_drops
         )?;
         let events = &self.events;
         writeln!(

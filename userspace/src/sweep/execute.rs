@@ -318,6 +318,12 @@ fn invalid(experiment: &Experiment, report: &Report) -> Vec<String> {
             unintended.not_held()
         ));
     }
+    if report.balance.unaccounted != 0 {
+        reasons.push(format!(
+            "{} packets were captured and came out nowhere",
+            report.balance.unaccounted
+        ));
+    }
     if report.events.lease_expired > 0 {
         reasons.push(format!(
             "{} packets passed while the lease had run out",

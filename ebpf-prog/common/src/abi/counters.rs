@@ -55,10 +55,12 @@ pub enum Event {
     NoSlot = 23,
     /// Unintended drop: the packet came out of the hold device so late that its slot was another's.
     SlotReused = 24,
+    /// Packets whose path was begun; a super-packet that is split first counts once for each wire packet.
+    Captured = 25,
 }
 
 /// Number of events.
-pub const EVENTS: u32 = 25;
+pub const EVENTS: u32 = 26;
 
 /// Index of a class's counters in the CLASS_COUNTERS map.
 #[inline(always)]
@@ -102,7 +104,7 @@ pub struct ServerCounters {
     pub max_backlog: u64,
 }
 
-/// What the user pacer tells through the PACER_STATS map: index into it.
+/// What the controller tells of pacer and devices through the PACER_STATS map: index into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PacerStat {
@@ -122,10 +124,16 @@ pub enum PacerStat {
     StalledNanos = 6,
     /// The longest of them, ns.
     LongestStall = 7,
+    /// Packets that hold devices dropped: the TAP's ring, sch_fq, a processor's backlog behind a veth.
+    HoldDrops = 8,
+    /// Packets that splitters dropped.
+    SplitterDrops = 9,
+    /// Packets that the emulated interfaces themselves dropped since they are emulated, whosesoever they were.
+    InterfaceDrops = 10,
 }
 
 /// Number of [`PacerStat`]s.
-pub const PACER_STATS: u32 = 8;
+pub const PACER_STATS: u32 = 11;
 
 /// Buckets of the lateness histogram: eight to each power of two, the first eight for 0 to 7 ns; what
 /// is later than the last one's lower bound (8.6 s) counts there.

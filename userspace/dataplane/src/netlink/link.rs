@@ -88,6 +88,15 @@ impl fmt::Display for XdpMode {
     }
 }
 
+/// Packets that an interface dropped since it was made (`rtnl_link_stats64`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkDrops {
+    /// Not transmitted: a TAP's ring, or the backlog of the processor behind a veth, was full.
+    pub transmit: u64,
+    /// Received, and not taken.
+    pub receive: u64,
+}
+
 /// A veth pair to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct VethPair<'a> {
@@ -127,6 +136,30 @@ impl Netlink {
                 _ => None,
             })
             .collect())
+    }
+
+    /// What an interface has dropped.
+    pub fn drops(&mut self, index: u32) -> Result<LinkDrops> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        // The acknowledgement ends the answer.
+        let replies = self.request(RouteNetlinkMessage::GetLink(link), NLM_F_ACK, || {
+            format!("read the counters of the interface with index {index}")
+        })?;
+        let attributes = replies.into_iter().filter_map(|reply| match reply {
+            RouteNetlinkMessage::NewLink(link) => Some(link.attributes),
+            _ => None,
+        });
+        Ok(attributes
+            .flatten()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::Stats64(stats) => Some(LinkDrops {
+                    transmit: stats.tx_dropped,
+                    receive: stats.rx_dropped,
+                }),
+                _ => None,
+            })
+            .unwrap_or_default())
     }
 
     /// Makes a veth pair; fails if a name or index is taken.
