@@ -27,9 +27,12 @@ pub(crate) const TESTS: &[Test] = &[
     each("accounting::losses_are_named", losses_are_named),
 ];
 
-/// The balance, once no packet is on its way; at most 3 s later.
+/// The controller tells what it reads of its devices when it renews its lease.
+const OFTEN: [&str; 2] = ["--lease", "1s"];
+
+/// The balance, once no packet is on its way; at most 10 s later.
 fn at_rest(applied: &Applied<'_>) -> Result<Value> {
-    const PATIENCE: Duration = Duration::from_secs(3);
+    const PATIENCE: Duration = Duration::from_secs(10);
     let start = Instant::now();
     loop {
         let report = applied.counters()?;
@@ -55,7 +58,9 @@ classes:
   - { name: all, match: {}, egress: [first, second] }
 ";
     let (bed, before) = setting.bed()?;
-    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    let applied = setting
+        .product
+        .apply_with(&bed.left, profile, setting.pacer, &OFTEN)?;
     let plan = Plan {
         count: COUNT,
         burst: 20,
@@ -89,7 +94,9 @@ classes: [{ name: all, match: {}, egress: [slow] }]
         (INTERFACE, "/balance/interface_drops"),
     ] {
         let (bed, before) = setting.bed()?;
-        let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+        let applied = setting
+            .product
+            .apply_with(&bed.left, profile, setting.pacer, &OFTEN)?;
         let links = bed.left.run("ip -brief link show")?;
         let name = links
             .split_whitespace()
@@ -104,13 +111,16 @@ classes: [{ name: all, match: {}, egress: [slow] }]
             ..Plan::default()
         };
         let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
-        // The controller tells what it reads of its devices now and then.
         thread::sleep(Duration::from_secs(1));
         let report = at_rest(&applied)?;
         bed.left.run(&format!("tc qdisc del dev {name} root"))?;
         applied.stop()?;
         figure!("{name}: {}", report["balance"]);
-        ensure!(trace.received.is_empty(), "{name}: {} arrived", trace.received.len());
+        ensure!(
+            trace.received.is_empty(),
+            "{name}: {} arrived",
+            trace.received.len()
+        );
         ensure!(
             report.pointer(place).is_some_and(|count| *count == COUNT),
             "{name}: {} {}",

@@ -422,7 +422,9 @@ impl Report {
         loop {
             running.publish()?;
             let report = Self::of(&running.record)?;
-            let at_rest = report.as_ref().is_none_or(|report| report.balance.unaccounted == 0);
+            let at_rest = report
+                .as_ref()
+                .is_none_or(|report| report.balance.unaccounted == 0);
             if at_rest || start.elapsed() > SETTLING {
                 return Ok(report);
             }

@@ -20,11 +20,11 @@ use crate::{
         self, INTERFACE, Lab,
         run::{LEASE, emulate},
     },
-    report::Balance,
     probe::{
         endpoint::{Endpoint, Receipt},
         stream::{self, Transfer},
     },
+    report::Balance,
 };
 
 /// The hosts.
