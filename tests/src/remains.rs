@@ -1,4 +1,4 @@
-//! What a finished emulation must not leave: devices, qdiscs, filters, programs, pins, records.
+//! What a finished emulation must not leave: devices, qdiscs, filters, programs, pins, records, settings.
 
 use std::{fs, path::Path};
 
@@ -15,6 +15,7 @@ pub struct State {
     filters: String,
     programs: Vec<String>,
     records: Vec<String>,
+    backlog: u32,
 }
 
 impl State {
@@ -30,6 +31,7 @@ impl State {
             filters: filters.concat(),
             programs: programs(host)?,
             records: records(host)?,
+            backlog: backlog()?,
         })
     }
 
@@ -42,6 +44,13 @@ impl State {
         );
         Ok(())
     }
+}
+
+/// Packets that may wait for a processor, on this machine (`net.core.netdev_max_backlog`).
+pub fn backlog() -> Result<u32> {
+    let text = fs::read_to_string("/proc/sys/net/core/netdev_max_backlog")
+        .context("reading net.core.netdev_max_backlog")?;
+    Ok(text.trim().parse()?)
 }
 
 /// Programs attached by TCX; none where the kernel has no TCX.

@@ -6,6 +6,7 @@
 //! /run/perturb/ID/record.json  what it is
 //! /run/perturb/ID/owner        locked by the controller as long as it lives
 //! /run/perturb/ID/requests     locked by whoever reads its log of requests
+//! /run/perturb/backlog         netdev_max_backlog as it was before the first emulation raised it
 //! ```
 //!
 //! Only the user who makes it (root) may enter it: whoever could open a lock could keep every other command waiting.
@@ -24,12 +25,14 @@ use std::{
 };
 
 pub use lock::Lock;
-use perturb_dataplane::{loader::Slots, loopback::Setting, maps::MapIds};
+use perturb_dataplane::{backlog, loader::Slots, loopback::Setting, maps::MapIds};
 pub use process::{Handle, Presence, Process};
 use serde::{Deserialize, Serialize};
 
 /// Where emulations are recorded: gone after a reboot, as they are.
 pub const RECORDS: &str = "/run/perturb";
+/// What netdev_max_backlog was before the first emulation raised it.
+const BACKLOG: &str = "backlog";
 
 /// How the names of emulations of private hosts begin.
 const PRIVATE: &str = "run-";
@@ -204,9 +207,10 @@ impl Record {
         file("writing", &path, write())
     }
 
-    /// Removes it.
+    /// Removes it; with the last one, what all emulations of this machine share is put back.
     pub fn remove(&self) -> Result<()> {
-        remove_directory(&self.directory())
+        remove_directory(&self.directory())?;
+        restore_backlog()
     }
 
     /// Claims it for this process, as long as the lock is kept.
@@ -244,6 +248,45 @@ impl Record {
             Err(error) => file("reading", &path, Err(error)),
         }
     }
+}
+
+/// Raises the limit of the processors' backlogs, as long as there are records: without room there, packets are dropped on
+/// their way out of the hold device. A machine that does not allow it is as good as before, and counts what it drops.
+pub fn raise_backlog() -> Result<()> {
+    let path = Path::new(RECORDS).join(BACKLOG);
+    match backlog::raise() {
+        Ok(Some(before)) if !path.exists() => file("writing", &path, fs::write(&path, before.to_string())),
+        Ok(_) => Ok(()),
+        Err(error) => {
+            eprintln!(
+                "perturb: net.core.netdev_max_backlog cannot be raised to {}: {error}; bursts may be dropped, and are \
+                 counted as unintended drops",
+                backlog::LEAST
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Puts the limit of the processors' backlogs back if no record is left.
+fn restore_backlog() -> Result<()> {
+    let path = Path::new(RECORDS).join(BACKLOG);
+    let before = match fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return file("reading", &path, Err(error)),
+    };
+    let Some(before) = before else { return Ok(()) };
+    if !records()?.is_empty() {
+        return Ok(());
+    }
+    if let Err(error) = backlog::restore(before) {
+        eprintln!(
+            "perturb: net.core.netdev_max_backlog stays {} instead of {before}: {error}; `sysctl` puts it back",
+            backlog::LEAST
+        );
+    }
+    file("removing", &path, fs::remove_file(&path))
 }
 
 /// Removes the directory of a record, which its owner may be removing, too, or making again.

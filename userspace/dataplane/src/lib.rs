@@ -4,6 +4,7 @@
 //! Every attachment and device is a guard: dropping it restores what was before.
 
 pub mod attach;
+pub mod backlog;
 pub mod counters;
 pub mod emulation;
 pub mod ethtool;

@@ -23,7 +23,7 @@ use perturb_dataplane::{
 use perturb_profile::{Loaded, Profile};
 
 use crate::controller::Lease;
-use crate::registry::{InterfaceRecord, Lock, Process, Record, Registry};
+use crate::registry::{self, InterfaceRecord, Lock, Process, Record, Registry};
 
 /// Room above the horizon for what fq itself adds.
 const HORIZON_MARGIN: Duration = Duration::from_secs(1);
@@ -300,6 +300,7 @@ pub fn set_up(
     };
     record.write()?;
     let owner = record.own()?.context("another process owns this emulation")?;
+    registry::raise_backlog()?;
     match attach(&mut record, prepared, targets, &names, pacer, conduct) {
         Ok(emulation) => Ok(Running {
             emulation,
