@@ -177,6 +177,11 @@ pub(crate) use figure;
 pub(crate) fn run(tests: &[Test]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
+    for variable in ["SUDO_UID", "SUDO_GID"] {
+        // Otherwise what `perturb run` starts is not root's.
+        // SAFETY: this process has one thread.
+        unsafe { env::remove_var(variable) };
+    }
     let trials = tests.iter().flat_map(trials).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

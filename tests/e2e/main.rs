@@ -19,6 +19,7 @@ mod order;
 mod overhead;
 mod pacer;
 mod packets;
+mod privileges;
 mod rates;
 mod runs;
 mod scopes;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         neighbors::TESTS,
         runs::TESTS,
         shell::TESTS,
+        privileges::TESTS,
         sigkill::TESTS,
         accounting::TESTS,
     ];

@@ -200,6 +200,10 @@ struct Run {
     /// Show the eBPF programs' own messages.
     #[arg(long, short)]
     verbose: bool,
+    /// Run the command as root, even if sudo started this one. Without it the command belongs to the user who called sudo.
+    /// Neither way is it shut in: private hosts are no security boundary.
+    #[arg(long)]
+    as_root: bool,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,

@@ -25,6 +25,7 @@ pub mod nfs;
 pub mod page;
 pub mod pattern;
 pub mod predict;
+pub mod privileges;
 pub mod probe;
 pub mod registry;
 pub mod report;

@@ -19,7 +19,9 @@ use crate::{
         clear,
         setup::{Conduct, Prepared},
     },
-    flows, lab, registry,
+    flows, lab,
+    privileges::Owner,
+    registry,
     report::Report,
 };
 
@@ -189,6 +191,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         hosts: args.hosts,
         pacing: args.pacing.into(),
         verbose: args.verbose,
+        owner: if args.as_root { None } else { Owner::of_sudo()? },
         command,
     };
     runtime()?.block_on(lab::run::run(request))
@@ -204,6 +207,8 @@ fn sandboxed(args: Run) -> anyhow::Result<u8> {
     };
     let mut argv: Vec<OsString> = vec![
         "run".into(),
+        // Its user in there is this one, by another number.
+        "--as-root".into(),
         "--hosts".into(),
         args.hosts.to_string().into(),
         "--pacer".into(),

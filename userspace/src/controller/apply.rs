@@ -28,6 +28,7 @@ use crate::{
         enter,
         setup::{Conduct, PacerChoice, Prepared, Target, pacer_name, set_up},
     },
+    privileges,
     registry::{Record, Registry},
     report::LiveLine,
     signals::Hangup,
@@ -153,6 +154,7 @@ async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> 
     let mut hangup = Hangup::listen()?;
     let first = targets.first().context("no interface named")?;
     let id = format!("{}-{}", first.namespace.inode()?, first.link.index);
+    privileges::keep_needed().context("giving up capabilities")?;
     let mut running = set_up(&registry, &id, &request.prepared, targets, request.conduct)?;
     let lease = request.conduct.lease;
     drop(registry);

@@ -14,7 +14,7 @@ use std::{
     fs, io,
     os::{
         fd::RawFd,
-        unix::{ffi::OsStringExt as _, process::CommandExt as _},
+        unix::{ffi::OsStringExt as _, fs::PermissionsExt as _, process::CommandExt as _},
     },
     path::{Path, PathBuf},
     process::Command,
@@ -36,12 +36,17 @@ use nix::{
     unistd::{ForkResult, Pid, execvp, fork, getppid, sethostname},
 };
 
-use crate::signals::is_ignored;
+use crate::{
+    privileges::{self, Owner},
+    signals::is_ignored,
+};
 
 /// Where `ip netns` looks for names.
 const NAMES: &str = "/run/netns";
 /// Where a lab finds this executable under its own name, whatever PATH its caller has.
 const PROGRAMS: &str = "/run/perturb-lab";
+/// This executable there.
+pub(super) const EXECUTABLE: &str = "/run/perturb-lab/perturb";
 
 /// What `perturb run` tells its stage.
 #[derive(Args, Debug)]
@@ -49,6 +54,9 @@ pub struct Stage {
     /// File descriptors of the hosts' network namespaces, h1's first.
     #[arg(long, value_delimiter = ',', required = true)]
     namespaces: Vec<RawFd>,
+    /// Whose the command is, UID:GID; without it root's.
+    #[arg(long, value_parser = Owner::parse)]
+    owner: Option<Owner>,
     /// The command.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -59,6 +67,9 @@ pub struct Stage {
 pub struct On {
     /// Name of the private host: h1, h2, …
     host: String,
+    /// Run the command as root, even if sudo started this one.
+    #[arg(long)]
+    as_root: bool,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -79,12 +90,17 @@ pub fn agent(args: &Agent) -> anyhow::Result<std::convert::Infallible> {
     let line = args.command.join(std::ffi::OsStr::new(" "));
     on(&On {
         host: args.host.clone(),
+        as_root: false,
         command: vec!["sh".into(), "-c".into(), line],
     })
 }
 
 /// Runs a command on another private host; for use inside `perturb run`.
 pub fn on(args: &On) -> anyhow::Result<std::convert::Infallible> {
+    // A path would lead to namespaces that are not the lab's.
+    if args.host.contains('/') || args.host.starts_with('.') {
+        bail!("{} is not the name of a private host", args.host);
+    }
     let path = Path::new(NAMES).join(&args.host);
     let namespace = fs::File::open(&path).with_context(|| {
         format!(
@@ -95,6 +111,13 @@ pub fn on(args: &On) -> anyhow::Result<std::convert::Infallible> {
     setns(namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {}", args.host))?;
     unshare(CloneFlags::CLONE_NEWUTS)?;
     sethostname(&args.host)?;
+    if privileges::is_door() {
+        privileges::return_to_caller().context("giving up root's privileges")?;
+    } else if let Some(owner) = Owner::of_sudo()?
+        && !args.as_root
+    {
+        owner.assume()?;
+    }
     let [program, arguments @ ..] = args.command.as_slice() else {
         bail!("no command")
     };
@@ -106,7 +129,7 @@ pub fn on(args: &On) -> anyhow::Result<std::convert::Infallible> {
 /// own, and its children are in a PID namespace of their own. Returns the command's exit code.
 pub fn stage(args: &Stage) -> anyhow::Result<u8> {
     let hosts = args.namespaces.len() as u32;
-    furnish(&args.namespaces).context("preparing the private hosts' view of the machine")?;
+    furnish(&args.namespaces, args.owner).context("preparing the private hosts' view of the machine")?;
     sethostname(super::name(1)).context("naming the host")?;
     let command: Vec<CString> = args
         .command
@@ -118,7 +141,7 @@ pub fn stage(args: &Stage) -> anyhow::Result<u8> {
     // SAFETY: this process has one thread, so its memory is consistent in the child.
     match unsafe { fork() }.context("starting the private hosts' first process")? {
         ForkResult::Child => {
-            let code = init(&command, &names).unwrap_or_else(|error| {
+            let code = init(&command, &names, args.owner).unwrap_or_else(|error| {
                 eprintln!("perturb: {error:#}");
                 127
             });
@@ -132,7 +155,7 @@ pub fn stage(args: &Stage) -> anyhow::Result<u8> {
 }
 
 /// A view of the machine that shows the private hosts: names for `ip netns`, a hosts file, /sys.
-fn furnish(namespaces: &[RawFd]) -> anyhow::Result<()> {
+fn furnish(namespaces: &[RawFd], owner: Option<Owner>) -> anyhow::Result<()> {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).context("making mounts private")?;
     fs::create_dir_all(NAMES).with_context(|| format!("making {NAMES}"))?;
@@ -155,7 +178,7 @@ fn furnish(namespaces: &[RawFd]) -> anyhow::Result<()> {
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) };
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     }
-    place_executable().context("putting perturb on the hosts' PATH")?;
+    place_executable(owner).context("putting perturb on the hosts' PATH")?;
     let hosts = Path::new("/etc/hosts");
     if hosts.exists() {
         // Bound, then unlinked: the mount keeps it.
@@ -188,8 +211,8 @@ fn furnish(namespaces: &[RawFd]) -> anyhow::Result<()> {
 }
 
 /// `perturb on` is for commands that know perturb by its name only: sudo's `secure_path` has no directory of a build, and
-/// other users may not enter it.
-fn place_executable() -> anyhow::Result<()> {
+/// other users may not enter it. For a command that is not root's it opens the way to the other hosts: see [`privileges`].
+fn place_executable(owner: Option<Owner>) -> anyhow::Result<()> {
     let none: Option<&str> = None;
     fs::create_dir_all(PROGRAMS).with_context(|| format!("making {PROGRAMS}"))?;
     mount(
@@ -200,19 +223,21 @@ fn place_executable() -> anyhow::Result<()> {
         Some("mode=0755"),
     )
     .with_context(|| format!("mounting {PROGRAMS}"))?;
-    let path = Path::new(PROGRAMS).join("perturb");
-    fs::write(&path, "")?;
+    let path = Path::new(EXECUTABLE);
+    fs::write(path, "")?;
     let executable = std::env::current_exe()?;
-    if mount(Some(&executable), &path, none, MsFlags::MS_BIND, none).is_err() {
-        // It has been replaced since it started, e.g. by an update.
-        fs::copy("/proc/self/exe", &path)
-            .with_context(|| format!("copying this executable to {PROGRAMS}"))?;
+    let bound = owner.is_none() && mount(Some(&executable), path, none, MsFlags::MS_BIND, none).is_ok();
+    if !bound {
+        // The bit must not be set on the file itself; or that has been replaced since it started, e.g. by an update.
+        fs::copy("/proc/self/exe", path).with_context(|| format!("copying this executable to {PROGRAMS}"))?;
+        let mode = if owner.is_some() { 0o4755 } else { 0o755 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     Ok(())
 }
 
 /// PID 1 of the private PID namespace.
-fn init(command: &[CString], names: &[String]) -> anyhow::Result<u8> {
+fn init(command: &[CString], names: &[String], owner: Option<Owner>) -> anyhow::Result<u8> {
     die_with_parent()?;
     let none: Option<&str> = None;
     mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none).context("mounting /proc")?;
@@ -225,6 +250,11 @@ fn init(command: &[CString], names: &[String]) -> anyhow::Result<u8> {
                 std::env::set_var("PERTURB_HOSTS", names.join(" "));
                 std::env::set_var("PERTURB_PEER", names.get(1).map_or("", String::as_str));
                 std::env::set_var("PATH", path_with_programs()?);
+            }
+            match owner {
+                Some(owner) => owner.assume().context("giving the command back to its user")?,
+                // SAFETY: this process has one thread.
+                None => unsafe { privileges::forget_sudo() },
             }
             let [program, ..] = command else {
                 bail!("no command")

@@ -10,11 +10,9 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io,
-    path::PathBuf,
 };
 
-use super::{INTERFACE, name};
+use super::{INTERFACE, inside::EXECUTABLE, name};
 
 /// The program that starts ranks.
 pub const LAUNCHER: &str = "mpirun";
@@ -49,16 +47,6 @@ pub enum MpiError {
         "--mpi: there is no {LAUNCHER} in PATH; install Open MPI (on Debian `apt-get install openmpi-bin`)"
     )]
     NoLauncher,
-    /// Where this executable is.
-    #[error("--mpi: finding this executable: {0}")]
-    Executable(io::Error),
-    /// mpirun splits the agent's command line at white space.
-    #[error(
-        "--mpi: this executable is {}; {LAUNCHER} cannot start an agent whose path contains white space, so move or \
-         link it elsewhere",
-        .0.display()
-    )]
-    WhiteSpace(PathBuf),
 }
 
 /// The command that runs `program` with one rank on each of `hosts` hosts, for h1.
@@ -67,11 +55,7 @@ pub fn command(hosts: u32, program: Vec<OsString>) -> Result<Vec<OsString>, MpiE
     if !env::split_paths(&path).any(|directory| directory.join(LAUNCHER).is_file()) {
         return Err(MpiError::NoLauncher);
     }
-    let executable = env::current_exe().map_err(MpiError::Executable)?;
-    if executable.to_string_lossy().contains(char::is_whitespace) {
-        return Err(MpiError::WhiteSpace(executable));
-    }
-    let mut agent = executable.into_os_string();
+    let mut agent = OsString::from(EXECUTABLE);
     agent.push(" agent");
     let chosen = |key: &str| env::var_os(format!("{ENVIRONMENT}{key}")).is_some();
     Ok(launch(hosts, &agent, program, chosen))

@@ -1,8 +1,9 @@
 //! `perturb run`: private hosts, joined by a profile, for the time of a command.
 
 use std::{
+    convert::identity,
     ffi::OsString,
-    io,
+    fs, io,
     os::fd::{AsRawFd as _, RawFd},
     time::Duration,
 };
@@ -25,6 +26,7 @@ use crate::{
         Lease, enter,
         setup::{Conduct, Pacing, Prepared, Running, Target, set_up},
     },
+    privileges::{self, Owner},
     registry::Record,
     signals::Hangup,
 };
@@ -39,6 +41,8 @@ pub struct Request {
     pub pacing: Pacing,
     /// Show the programs' own messages.
     pub verbose: bool,
+    /// Whose the command is; without one it is root's.
+    pub owner: Option<Owner>,
     /// The command and its arguments.
     pub command: Vec<OsString>,
 }
@@ -60,7 +64,19 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
         .verbose
         .then(|| crate::report::follow_logs(running.emulation.programs()))
         .transpose()?;
-    let mut child = spawn(&lab, &request.command, |_| {})?;
+    if request.owner.is_some() {
+        for host in &lab.hosts {
+            let name = host.name();
+            let let_ping = host.namespace.enter(let_everyone_ping).and_then(identity);
+            let_ping.with_context(|| format!("letting users ping on {name}"))?;
+        }
+    }
+    let mut child = spawn(&lab, &request.command, |stage| {
+        if let Some(owner) = request.owner {
+            stage.arg("--owner").arg(owner.words());
+        }
+    })?;
+    privileges::keep_needed().context("giving up capabilities")?;
     let pid = child.id().context("the command has ended before it began")?;
 
     let mut renewals = interval(LEASE.period());
@@ -81,6 +97,11 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
     // The hosts' processes are gone: nobody waits for what is still held.
     running.abandon()?;
     Ok(perturb_sandbox::exit_code(status))
+}
+
+/// A user without capabilities may send ICMP echo requests from then on (`ping_init_sock` in the kernel).
+fn let_everyone_ping() -> io::Result<()> {
+    fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647")
 }
 
 fn pass_on(pid: u32, signal: libc::c_int) {
@@ -136,13 +157,9 @@ pub(super) fn spawn(
     let fds: Vec<RawFd> = lab.hosts.iter().map(|host| host.namespace.as_raw_fd()).collect();
     let list: Vec<String> = fds.iter().map(ToString::to_string).collect();
     let mut stage = Command::new("/proc/self/exe");
-    stage
-        .arg("stage")
-        .arg("--namespaces")
-        .arg(list.join(","))
-        .arg("--")
-        .args(command);
+    stage.arg("stage").arg("--namespaces").arg(list.join(","));
     adjust(&mut stage);
+    stage.arg("--").args(command);
     let enter = move || -> io::Result<()> {
         die_with_parent()?;
         // SAFETY: the namespaces' handles outlive the child's start.

@@ -42,7 +42,7 @@ pub(super) fn measure_under(series: &Series, emulation: &Emulation) -> anyhow::R
     let program = std::env::current_exe().context("finding this executable")?;
     let mut command = Command::new(&program);
     // A sandbox keeps only what is written below its working directory.
-    command.current_dir(&series.out).arg("run");
+    command.current_dir(&series.out).args(["run", "--as-root"]);
     if emulation.sandbox {
         command.arg("--sandbox");
     }
