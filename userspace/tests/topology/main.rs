@@ -27,7 +27,7 @@ use perturb::{
     lab::{self, Lab},
 };
 use perturb_common::lead;
-use perturb_dataplane::{programs::Pacer, user::SpinBudget};
+use perturb_dataplane::user::SpinBudget;
 use support::{fairly, skip};
 
 /// Ports of the tests' traffic.
