@@ -67,6 +67,13 @@ pub fn perturb_stamp(ctx: TcContext) -> i32 {
     hold::stamp(&ctx)
 }
 
+/// At the far ends of hold devices, behind `perturb_release`: what comes here when that is gone, because the controller
+/// was killed, must not enter the host's stack.
+#[classifier]
+pub fn perturb_discard(_ctx: TcContext) -> i32 {
+    hold::DISCARD
+}
+
 /// Does nothing: what a program costs at all, for the benchmarks.
 #[classifier]
 pub fn perturb_idle(_ctx: TcContext) -> i32 {

@@ -26,6 +26,8 @@ mod scopes;
 mod shell;
 mod sigkill;
 mod tcp;
+mod update;
+mod vanish;
 
 use std::{env, process::ExitCode};
 
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
         kept::TESTS,
         life::TESTS,
         neighbors::TESTS,
+        vanish::TESTS,
+        update::TESTS,
         runs::TESTS,
         shell::TESTS,
         privileges::TESTS,

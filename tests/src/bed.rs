@@ -154,27 +154,44 @@ impl Bed {
             left: Host::new(1)?,
             right: Host::new(2)?,
         };
-        // /proc/PID/fd of this process names the other namespace for `ip`.
-        let right = format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            bed.right.namespace.as_raw_fd()
-        );
         for host in [&bed.left, &bed.right] {
             for version in ["mldv1", "mldv2"] {
                 let key = format!("ipv6/conf/default/{version}_unsolicited_report_interval");
                 host.sysctl(&key, "1")?;
             }
         }
-        bed.left.ip(&format!(
+        bed.wire()?;
+        Ok(bed)
+    }
+
+    /// Joins the hosts: also when the wire was deleted.
+    pub fn wire(&self) -> Result<()> {
+        // /proc/PID/fd of this process names the other namespace for `ip`.
+        let right = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            self.right.namespace.as_raw_fd()
+        );
+        self.left.ip(&format!(
             "link add {INTERFACE} mtu 1500 type veth peer name {INTERFACE} mtu 1500 netns {right}\n"
         ))?;
-        bed.configure(&bed.left, &bed.right)?;
-        bed.configure(&bed.right, &bed.left)?;
-        bed.await_carriers()?;
+        self.configure(&self.left, &self.right)?;
+        self.configure(&self.right, &self.left)?;
+        self.await_carriers()?;
         // Two reports of each group, a tick or two apart.
         thread::sleep(Duration::from_millis(30));
-        Ok(bed)
+        Ok(())
+    }
+
+    /// Sets the left host's interface up again, which was down.
+    pub fn join(&self) -> Result<()> {
+        let hardware = self.right.hardware.map(|byte| format!("{byte:02x}")).join(":");
+        self.left.ip(&format!(
+            "link set {INTERFACE} up\n\
+             neighbor replace {} lladdr {hardware} dev {INTERFACE}\n",
+            self.right.v4
+        ))?;
+        self.await_carriers()
     }
 
     fn configure(&self, host: &Host, peer: &Host) -> Result<()> {

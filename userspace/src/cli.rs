@@ -3,6 +3,7 @@
 mod calibrate;
 mod emulate;
 mod files;
+mod ssh;
 pub(crate) mod time;
 
 pub(crate) use emulate::in_sandbox;
@@ -69,6 +70,8 @@ enum Command {
     Apply(Apply),
     /// Undo what `apply` did, also after a crash; private hosts of `run` stay
     Clear(Clear),
+    /// Keep what `apply --confirm` would undo
+    Confirm(Confirm),
     /// What is applied, with counters
     Status(Status),
     /// Run a command on private hosts joined by a profile
@@ -140,12 +143,22 @@ struct Apply {
     /// End after this time, e.g. 30s.
     #[arg(long = "for", value_name = "TIME", value_parser = within(time::SPAN))]
     duration: Option<Duration>,
-    /// If perturb dies or hangs, traffic passes untouched after this time.
-    #[arg(long, value_name = "TIME", value_parser = within(time::LEASE), default_value = "10s")]
-    lease: Duration,
+    /// If perturb dies or hangs, traffic passes untouched after this time; 10s if nothing is said.
+    #[arg(long, value_name = "TIME", value_parser = within(time::LEASE))]
+    lease: Option<Duration>,
+    /// Undo it after this time unless Enter is pressed or `perturb confirm` is given; a changed profile then goes back to
+    /// the one before.
+    #[arg(long, value_name = "TIME", value_parser = within(time::SPAN))]
+    confirm: Option<Duration>,
+    /// If the interface goes, wait for one of its name, and go on there; otherwise that ends the emulation.
+    #[arg(long)]
+    follow: bool,
     /// Return at once; the emulation stays until `perturb clear`.
-    #[arg(long, conflicts_with_all = ["duration", "lease"])]
+    #[arg(long)]
     detach: bool,
+    /// This process is the one that stays.
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    detached: bool,
     /// Say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
@@ -166,6 +179,13 @@ struct Clear {
     /// `apply` did is undone, on all interfaces.
     #[arg(long)]
     all: bool,
+}
+
+#[derive(Args, Debug)]
+struct Confirm {
+    /// The emulation of this interface only.
+    #[arg(long = "iface", value_name = "IF")]
+    interface: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -213,14 +233,14 @@ struct Run {
 pub(crate) struct PacingArgs {
     /// What keeps the time.
     #[arg(long, value_enum, default_value_t = PacerName::Auto)]
-    pacer: PacerName,
+    pub(crate) pacer: PacerName,
     /// Compute a packet's whole path when it is sent, instead of holding it up to each shared server: cheaper, but
     /// servers look busy to packets that reach them earlier.
     #[arg(long)]
     pub(crate) coarse: bool,
     /// User pacer: poll this long before each departure instead of sleeping; costs processor time, e.g. 100us.
     #[arg(long, value_name = "TIME", value_parser = within(time::SPIN))]
-    spin: Option<Duration>,
+    pub(crate) spin: Option<Duration>,
 }
 
 impl From<PacingArgs> for Pacing {
@@ -305,6 +325,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Check(args) => files::check(&args),
         Command::Apply(args) => emulate::apply(args),
         Command::Clear(args) => emulate::clear(args),
+        Command::Confirm(args) => emulate::confirm(&args),
         Command::Status(args) => emulate::status(&args),
         Command::Run(args) => emulate::run(args),
         Command::On(args) => match inside::on(&args)? {},

@@ -6,13 +6,13 @@
 
 pub mod apply;
 pub mod clear;
+pub mod confirm;
+pub mod keeper;
 pub mod recover;
+pub mod running;
 pub mod setup;
 
 use std::time::Duration;
-
-use perturb_clock::now;
-use perturb_dataplane::loader::{Loader, LoaderError};
 
 use crate::registry::Registry;
 
@@ -36,20 +36,20 @@ pub enum Lease {
 }
 
 impl Lease {
-    /// Renews it.
-    pub fn renew(self, loader: &mut Loader) -> Result<(), LoaderError> {
-        let until = match self {
-            Self::For(length) => now().saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX)),
+    /// When it runs out if it is renewed now, CLOCK_MONOTONIC ns.
+    #[must_use]
+    pub fn until(self, now: u64) -> u64 {
+        match self {
+            Self::For(length) => now.saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX)),
             Self::Never => u64::MAX,
-        };
-        loader.set_lease(until)
+        }
     }
 
     /// How often to renew it.
     #[must_use]
     pub fn period(self) -> Duration {
         match self {
-            Self::For(length) => (length / 4).min(Duration::from_secs(1)),
+            Self::For(length) => (length / 4).clamp(Duration::from_millis(1), Duration::from_secs(1)),
             Self::Never => Duration::from_secs(1),
         }
     }

@@ -34,3 +34,4 @@ mod signals;
 pub mod sweep;
 pub mod table;
 pub mod trace;
+mod voice;

@@ -16,6 +16,7 @@
 
 mod lock;
 mod process;
+pub mod terms;
 
 use std::{
     fs::{self, File},
@@ -25,9 +26,11 @@ use std::{
 };
 
 pub use lock::Lock;
-use perturb_dataplane::{backlog, loader::Slots, loopback::Setting, maps::MapIds};
+use perturb_dataplane::{backlog, loader::Slots, loopback::Setting, maps::MapIds, netlink::FqOptions};
 pub use process::{Handle, Presence, Process};
 use serde::{Deserialize, Serialize};
+
+use self::terms::Terms;
 
 /// Where emulations are recorded: gone after a reboot, as they are.
 pub const RECORDS: &str = "/run/perturb";
@@ -122,6 +125,9 @@ pub struct InterfaceRecord {
     /// Settings of lo that are changed for the emulation, as they were before.
     #[serde(default)]
     pub settings: Vec<Setting>,
+    /// Whether it is gone, and waited for.
+    #[serde(default)]
+    pub lost: bool,
 }
 
 /// What is known of an emulation.
@@ -151,6 +157,21 @@ pub struct Record {
     pub since: u64,
     /// How many times the profile was changed since.
     pub updates: u32,
+    /// Options of sch_fq, if it keeps the time.
+    #[serde(default)]
+    pub fq: Option<FqOptions>,
+    /// How long before a departure the user pacer polls, ns.
+    #[serde(default)]
+    pub spin: u64,
+    /// Bytes that the user pacer may hold.
+    #[serde(default)]
+    pub held: u64,
+    /// Whether no terminal and no session waits for its process.
+    #[serde(default)]
+    pub detached: bool,
+    /// What its controller goes by.
+    #[serde(default)]
+    pub terms: Terms,
 }
 
 impl Record {

@@ -4,7 +4,7 @@ mod table;
 pub mod watch;
 
 use std::{
-    io::{IsTerminal as _, Write as _},
+    io::IsTerminal as _,
     time::{Duration, SystemTime},
 };
 
@@ -24,8 +24,9 @@ use serde::Serialize;
 use tokio::{io::unix::AsyncFd, task::JoinHandle};
 
 use crate::{
-    controller::setup::{Running, pacer_name},
+    controller::{running::Running, setup::pacer_name},
     registry::Record,
+    voice,
 };
 
 /// How long packets may take from one device to the next.
@@ -58,6 +59,15 @@ pub struct Report {
     /// Until the programs let traffic pass unless the controller is heard of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_left_ms: Option<u64>,
+    /// Interfaces that are gone and waited for (`--follow`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
+    /// Until it ends by itself (`--for`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends_in_ms: Option<u64>,
+    /// Until it undoes itself unless it is confirmed (`--confirm`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm_left_ms: Option<u64>,
     /// By class, in the profile's order.
     pub classes: Vec<ClassReport>,
     /// By server.
@@ -343,7 +353,15 @@ impl Report {
             pid: record.process.pid,
             since: record.since,
             updates: record.updates,
-            lease_left_ms: (lease != u64::MAX).then(|| lease.saturating_sub(now()) / 1_000_000),
+            lease_left_ms: (lease != u64::MAX).then(|| left_ms(lease)),
+            lost: record
+                .interfaces
+                .iter()
+                .filter(|interface| interface.lost)
+                .map(|interface| interface.name.clone())
+                .collect(),
+            ends_in_ms: record.terms.ends.map(left_ms),
+            confirm_left_ms: record.terms.confirm.as_ref().map(|confirm| left_ms(confirm.by)),
             classes: classes
                 .map(|(name, [egress, ingress])| ClassReport {
                     name: name.clone(),
@@ -431,6 +449,11 @@ impl Report {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// How long it is until an instant.
+fn left_ms(instant: u64) -> u64 {
+    instant.saturating_sub(now()) / 1_000_000
 }
 
 fn flow(counters: &ClassCounters) -> Flow {
@@ -541,16 +564,16 @@ impl LiveLine {
                 report.unintended.not_held()
             );
         }
-        eprint!("\r\x1b[K{line}");
-        std::io::stderr().flush()?;
+        voice::say(format!("\r\x1b[K{line}"));
         Ok(())
     }
 
     /// Ends the line.
     pub fn finish(&mut self) {
         if self.on {
-            eprintln!();
+            voice::say("\n".into());
         }
+        voice::settle();
     }
 }
 
@@ -617,7 +640,7 @@ impl log::Log for ToStderr {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        eprintln!("perturb: kernel: {}", record.args());
+        voice::say(format!("perturb: kernel: {}\n", record.args()));
     }
 
     fn flush(&self) {}

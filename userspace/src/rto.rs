@@ -174,18 +174,12 @@ async fn measure(
         profile: written,
     };
     let mut measured = experiment::start(&lab, plan, running.record.clone())?;
-    let mut renewals = tokio::time::interval(lab::run::LEASE.period());
-    let outcome = loop {
-        tokio::select! {
-            outcome = &mut measured => break Some(outcome.context("the experiment's thread has ended")?),
-            _ = interrupt.recv() => break None,
-            _ = terminate.recv() => break None,
-            _ = hangup.recv() => break None,
-            _ = renewals.tick() => {
-                lab::run::LEASE.renew(running.emulation.loader())?;
-                running.publish()?;
-            }
-        }
+    let outcome = tokio::select! {
+        outcome = &mut measured => Some(outcome.context("the experiment's thread has ended")?),
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+        _ = hangup.recv() => None,
+        trouble = running.keeper.trouble() => return Err(trouble.into()),
     };
     crate::report::warn_of_unintended_drops(&mut running)?;
     running.abandon()?;

@@ -13,6 +13,13 @@ use crate::{command, compile, setup::Mode, workspace};
 /// Shells, and the names under which they look for completions of `perturb`.
 const COMPLETIONS: [(&str, &str); 3] = [("bash", "perturb"), ("zsh", "_perturb"), ("fish", "perturb.fish")];
 
+/// Files for the system's services, and where a package installs them, below /usr.
+const PACKAGING: [(&str, &str); 3] = [
+    ("perturb@.service", "lib/systemd/system"),
+    ("10-perturb.network", "lib/systemd/network"),
+    ("perturb-networkmanager.conf", "lib/NetworkManager/conf.d"),
+];
+
 /// Builds everything; the directory it is in.
 pub(crate) fn build() -> Result<PathBuf> {
     let built = compile::build(compile::Args { release: true }, Mode::Check)?;
@@ -32,6 +39,11 @@ pub(crate) fn build() -> Result<PathBuf> {
         )?;
     }
     command::run(Command::new(&built.program).arg("man").arg(&man))?;
+    for (file, place) in PACKAGING {
+        let from = workspace::root().join("packaging").join(file);
+        fs::copy(&from, directory(&dist, place)?.join(file))
+            .with_context(|| format!("cannot copy {}", from.display()))?;
+    }
     for license in ["LICENSE-MIT", "LICENSE-APACHE", "ebpf-prog/LICENSE-GPL2"] {
         let from = workspace::root().join(license);
         let name = Path::new(license).file_name().context("a license has a name")?;

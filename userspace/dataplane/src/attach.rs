@@ -29,8 +29,8 @@ pub enum AttachError {
     /// It did not load.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The kernel would not attach it.
-    #[error("attaching {program} to {interface}: {source}")]
+    /// The kernel would not attach or detach it.
+    #[error("attaching or detaching {program} at {interface}: {source}")]
     Attach {
         /// Which program.
         program: &'static str,
@@ -47,6 +47,18 @@ pub enum AttachError {
     Programs(ProgramError),
 }
 
+/// The kernel's numbers of the programs at a side of an interface of the current namespace, by the way in which
+/// this kernel attaches perturb's.
+pub fn programs_at(netlink: &mut Netlink, link: &Link, side: Side) -> Result<Vec<u32>, AttachError> {
+    if has_tcx() {
+        let (_, programs) =
+            SchedClassifier::query_tcx(&link.name, side.into()).map_err(AttachError::Programs)?;
+        return Ok(programs.iter().map(ProgramInfo::id).collect());
+    }
+    let filters = netlink.bpf_filters(link.index, side.into())?;
+    Ok(filters.iter().map(|filter| filter.program).collect())
+}
+
 /// Which side of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -54,6 +66,11 @@ pub enum Side {
     Egress,
     /// What it receives.
     Ingress,
+}
+
+impl Side {
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::Egress, Self::Ingress];
 }
 
 impl fmt::Display for Side {
@@ -140,6 +157,9 @@ pub fn has_tcx() -> bool {
 /// An attached program; dropping it detaches.
 pub struct Attached {
     program: Program,
+    interface: String,
+    side: Side,
+    id: u32,
     link: Option<SchedClassifierLink>,
 }
 
@@ -153,6 +173,7 @@ impl Attached {
         side: Side,
     ) -> Result<Self, AttachError> {
         let classifier: &mut SchedClassifier = programs.program(program)?;
+        let id = classifier.info().map_err(AttachError::Programs)?.id();
         let options = if has_tcx() {
             TcAttachOptions::TcxOrder(LinkOrder::first())
         } else {
@@ -172,19 +193,29 @@ impl Attached {
             })?;
         Ok(Self {
             program,
+            interface: interface.into(),
+            side,
+            id,
             link: Some(link),
         })
     }
 
-    /// Detaches and says whether that worked.
-    pub fn detach(mut self) -> Result<(), AttachError> {
-        match self.link.take() {
-            Some(link) => link.detach().map_err(|source| AttachError::Attach {
-                program: self.program.name(),
-                interface: String::new(),
-                source,
-            }),
-            None => Ok(()),
+    /// Detaches it from the interface with this index, and says whether that worked. It may be gone already: others can
+    /// take it off, or delete the interface.
+    pub fn detach(mut self, index: u32) -> Result<(), AttachError> {
+        let Some(Err(source)) = self.link.take().map(SchedClassifierLink::detach) else {
+            return Ok(());
+        };
+        let mut netlink = Netlink::open()?;
+        match netlink.link_at(index)? {
+            Some(link) if programs_at(&mut netlink, &link, self.side)?.contains(&self.id) => {
+                Err(AttachError::Attach {
+                    program: self.program.name(),
+                    interface: self.interface,
+                    source,
+                })
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -216,7 +247,9 @@ impl Clsact {
 
     /// Removes it if it was made here and carries no filter.
     pub fn remove(mut self, netlink: &mut Netlink) -> Result<(), NetlinkError> {
-        if std::mem::take(&mut self.made) && netlink.clsact_filters(self.index)? == 0 {
+        // Others may have deleted it, or its interface.
+        let ours = std::mem::take(&mut self.made) && netlink.has_clsact(self.index)?;
+        if ours && netlink.clsact_filters(self.index)? == 0 {
             netlink.delete_clsact(self.index)?;
         }
         Ok(())
@@ -226,6 +259,44 @@ impl Clsact {
     pub fn forget(mut self) {
         self.made = false;
     }
+}
+
+/// Drops what a far end of the current namespace gets when `perturb_release` is gone. TCX links end with their process; a
+/// clsact filter does not, and it runs after them. Without TCX, or where the kernel has no clsact, there is nothing to do
+/// or nothing that can be done.
+pub fn discard_the_rest(
+    programs: &mut Programs,
+    netlink: &mut Netlink,
+    far: &str,
+) -> Result<(), AttachError> {
+    if !has_tcx() {
+        return Ok(());
+    }
+    let Some(link) = netlink.link(far)? else {
+        return Ok(());
+    };
+    match netlink.add_clsact(link.index) {
+        Err(error) if error.is(libc::ENOENT) => return Ok(()),
+        done => done?,
+    };
+    let failed = |source| AttachError::Attach {
+        program: Program::Discard.name(),
+        interface: far.into(),
+        source,
+    };
+    let classifier = programs.program(Program::Discard)?;
+    let options = TcAttachOptions::Netlink(NlOptions {
+        priority: FILTER_PRIORITY,
+        handle: TcHandle::from(FILTER_HANDLE),
+        ..NlOptions::default()
+    });
+    let link = classifier
+        .attach_with_options(far, TcAttachType::Ingress, options)
+        .and_then(|id| classifier.take_link(id))
+        .map_err(failed)?;
+    // It goes with the device.
+    std::mem::forget(link);
+    Ok(())
 }
 
 /// Removes the clsact filters of an emulation from an interface: those whose programs use its maps. Their

@@ -1,9 +1,12 @@
 //! One emulation: programs, tables, and the interfaces they are attached to.
 
-use std::{io::Write as _, sync::Arc};
+use std::{
+    io::Write as _,
+    sync::{Arc, PoisonError},
+};
 
 use perturb_common::{
-    abi::{Attachment, LEAD_WAKE_UP, PacerStat},
+    abi::{Attachment, LEAD_WAKE_UP},
     tables::Tables,
     units::Ticks,
 };
@@ -13,12 +16,15 @@ use crate::{
     hold::{self, DeviceNames, Hold, HoldError, Pair},
     loader::{Loader, LoaderError},
     loopback::{Relaxed, SettingError},
+    losses::{Ledger, Ledgers},
     maps::{MapIds, Maps, MapsError},
     namespace::Namespace,
     netlink::{FqOptions, Link, Netlink, NetlinkError},
     programs::{LoadError, LoadOptions, Pacer, Program, Programs},
     room::Room,
-    user::{SpinBudget, UserPacer, UserPacerStats},
+    user::{SpinBudget, UserPacer},
+    vitals::{self, Vitals},
+    watch::Watched,
 };
 
 /// Why an emulation could not be set up, changed or taken down.
@@ -56,12 +62,24 @@ pub enum EmulationError {
     PacerStats(aya::maps::MapError),
 }
 
+/// The programs that are attached.
+const ATTACHED: [Program; 4] = [
+    Program::Egress,
+    Program::Ingress,
+    Program::Release,
+    Program::Stamp,
+];
+
 type Result<T> = std::result::Result<T, EmulationError>;
 
 /// An interface under emulation.
 pub struct Interface {
     namespace: Namespace,
     link: Link,
+    rank: u32,
+    names: DeviceNames,
+    /// The interfaces of which the programs were told.
+    told: [u32; 3],
     captures: Vec<Attached>,
     clsact: Option<Clsact>,
     // Dropped last: packets that were captured find their way out until then.
@@ -69,31 +87,6 @@ pub struct Interface {
     splitter: Option<Pair>,
     // Of lo; what is held needs it until it has left.
     relaxed: Option<Relaxed>,
-    /// A socket to its namespace.
-    netlink: Netlink,
-    /// What the interface had dropped before.
-    dropped_before: u64,
-    losses: Losses,
-}
-
-/// Packets that devices dropped, and what they hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Losses {
-    /// By the hold device: TAP, veth, sch_fq.
-    pub hold: u64,
-    /// By the splitter.
-    pub splitter: u64,
-    /// By the emulated interface and its root qdisc since it is emulated: other traffic's too.
-    pub interface: u64,
-    /// Packets that wait in the hold device's qdisc.
-    pub waiting: u64,
-}
-
-/// What an interface and its root qdisc have dropped.
-fn dropped(netlink: &mut Netlink, index: u32) -> std::result::Result<u64, NetlinkError> {
-    let drops = netlink.drops(index)?;
-    let qdisc = netlink.root_qdisc(index)?;
-    Ok(drops.transmit + drops.receive + u64::from(qdisc.drops))
 }
 
 impl Interface {
@@ -101,6 +94,18 @@ impl Interface {
     #[must_use]
     pub fn link(&self) -> &Link {
         &self.link
+    }
+
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// [`Attachment::rank`].
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.rank
     }
 
     /// Whether its clsact qdisc was made for the emulation.
@@ -117,40 +122,16 @@ impl Interface {
             .map_err(EmulationError::Namespace)?
     }
 
-    /// What its devices have dropped; the last known figures once they are gone.
-    fn losses(&mut self) -> Result<Losses> {
-        let (Some(hold), Some(splitter)) = (&self.hold, &self.splitter) else {
-            return Ok(self.losses);
-        };
-        let netlink = &mut self.netlink;
-        let mut read = || {
-            let qdisc = netlink.root_qdisc(hold.entrance())?;
-            // Drops behind a veth count at both ends: at the near one here.
-            Ok::<_, NetlinkError>(Losses {
-                hold: netlink.drops(hold.entrance())?.transmit + u64::from(qdisc.drops),
-                splitter: netlink.drops(splitter.near)?.transmit
-                    + u64::from(netlink.root_qdisc(splitter.near)?.drops),
-                interface: dropped(netlink, self.link.index)?.saturating_sub(self.dropped_before),
-                waiting: qdisc.backlog.into(),
-            })
-        };
-        match read() {
-            Ok(losses) => self.losses = losses,
-            Err(error) if error.is(libc::ENODEV) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(self.losses)
-    }
-
     /// Stops capturing; what is held still leaves at its time.
     fn detach(&mut self) -> Result<()> {
         let captures = std::mem::take(&mut self.captures);
         let clsact = self.clsact.take();
+        let index = self.link.index;
         self.namespace
             .enter(move || {
                 let mut first = Ok(());
                 for capture in captures {
-                    let done = capture.detach();
+                    let done = capture.detach(index);
                     if first.is_ok() {
                         first = done.map_err(EmulationError::from);
                     }
@@ -189,6 +170,8 @@ pub struct Emulation {
     loader: Loader,
     programs: Programs,
     pacer: Option<Arc<UserPacer>>,
+    ledgers: Ledgers,
+    fq: Option<FqOptions>,
     horizon: Ticks,
 }
 
@@ -234,12 +217,7 @@ impl Emulation {
                 Some(Arc::new(pacer))
             }
         };
-        for program in [
-            Program::Egress,
-            Program::Ingress,
-            Program::Release,
-            Program::Stamp,
-        ] {
+        for program in ATTACHED {
             programs.program(program)?;
         }
         let mut loader = Loader::new(Maps::of(&programs)?)?;
@@ -249,6 +227,11 @@ impl Emulation {
             loader,
             programs,
             pacer,
+            ledgers: Ledgers::default(),
+            fq: match *timekeeper {
+                Timekeeper::Fq(options) => Some(options),
+                Timekeeper::User { .. } => None,
+            },
             horizon: tables.horizon,
         })
     }
@@ -303,7 +286,8 @@ impl Emulation {
                     split: splitter.near,
                     rank,
                 };
-                for index in [link.index, hold.exit(), splitter.far] {
+                let told = [link.index, hold.exit(), splitter.far];
+                for index in told {
                     maps.attach(index, attachment)?;
                 }
                 let clsact = Clsact::ensure(&mut netlink, link.index)?;
@@ -311,72 +295,126 @@ impl Emulation {
                 for (program, side) in [(Program::Egress, Side::Egress), (Program::Ingress, Side::Ingress)] {
                     captures.push(Attached::new(programs, program, &link.name, side)?);
                 }
-                let before = dropped(&mut netlink, link.index)?;
-                Ok::<_, EmulationError>((captures, clsact, hold, splitter, relaxed, netlink, before))
+                let ledger = Ledger::begin(netlink, hold.entrance(), splitter.near, link.index)?;
+                Ok::<_, EmulationError>((captures, clsact, hold, splitter, relaxed, ledger, told))
             })
             .map_err(EmulationError::Namespace)?;
-        let (captures, clsact, hold, splitter, relaxed, netlink, dropped_before) = interface?;
+        let (captures, clsact, hold, splitter, relaxed, ledger, told) = interface?;
+        self.ledgers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(ledger);
         self.interfaces.push(Interface {
             namespace,
             link,
+            rank,
+            names: names.clone(),
+            told,
             captures,
             clsact: Some(clsact),
             hold: Some(hold),
             splitter: Some(splitter),
             relaxed,
-            netlink,
-            dropped_before,
-            losses: Losses::default(),
         });
         Ok(())
     }
 
     /// Tells the figures of pacer and devices to those who read the maps.
     pub fn publish(&mut self) -> Result<()> {
-        let mut losses = Losses::default();
-        for interface in &mut self.interfaces {
-            let more = interface.losses()?;
-            losses.hold += more.hold;
-            losses.splitter += more.splitter;
-            losses.interface += more.interface;
-            losses.waiting += more.waiting;
+        vitals::publish(self.pacer.as_deref(), &self.ledgers, self.loader.maps_mut())
+    }
+
+    /// What a thread of its own needs to keep the emulation alive; it watches the interfaces that there are now.
+    pub fn vitals(&mut self) -> Result<Vitals> {
+        let mut ours = Vec::new();
+        for program in ATTACHED {
+            let loaded = self.programs.program(program)?;
+            let info = loaded.info().map_err(|source| LoadError::Program {
+                name: program.name(),
+                source,
+            })?;
+            ours.push((program, info.id()));
         }
-        let UserPacerStats {
-            held_packets,
-            held_bytes,
-            dropped,
-            real_time,
-            busy,
-            stalls,
-            stalled,
-            longest_stall,
-        } = self.pacer.as_ref().map(|pacer| pacer.stats()).unwrap_or_default();
-        let held_packets = held_packets + losses.waiting;
-        let map = &mut self.loader.maps_mut().pacer_stats;
-        for (stat, value) in [
-            (PacerStat::HeldPackets, held_packets),
-            (PacerStat::HeldBytes, held_bytes),
-            (PacerStat::Dropped, dropped),
-            (PacerStat::RealTime, u64::from(real_time)),
-            (PacerStat::Busy, busy),
-            (PacerStat::Stalls, stalls),
-            (PacerStat::StalledNanos, stalled),
-            (PacerStat::LongestStall, longest_stall),
-            (PacerStat::HoldDrops, losses.hold),
-            (PacerStat::SplitterDrops, losses.splitter),
-            (PacerStat::InterfaceDrops, losses.interface),
-        ] {
-            map.set(stat as u32, value, 0)
-                .map_err(EmulationError::PacerStats)?;
+        let watched = self.interfaces.iter().map(|interface| {
+            let namespace = interface
+                .namespace
+                .try_clone()
+                .map_err(EmulationError::Namespace)?;
+            let begin = || Watched::begin(namespace, &interface.link, &interface.names, &ours);
+            Ok(interface
+                .namespace
+                .enter(begin)
+                .map_err(EmulationError::Namespace)??)
+        });
+        Ok(Vitals {
+            watched: watched.collect::<Result<_>>()?,
+            maps: Maps::of(&self.programs)?,
+            pacer: self.pacer.clone(),
+            ledgers: Arc::clone(&self.ledgers),
+        })
+    }
+
+    /// Lets go of an interface that is not there any more: whatever is left of it and of its devices goes.
+    pub fn remove(&mut self, index: u32) -> Result<()> {
+        let gone = |interface: &Interface| interface.link.index == index;
+        for interface in self.interfaces.iter().filter(|interface| gone(interface)) {
+            for told in interface.told {
+                self.loader.maps_mut().forget(told)?;
+            }
         }
+        self.interfaces.retain(|interface| !gone(interface));
         Ok(())
     }
 
     /// Puts another profile in force, without touching what is held.
-    pub fn update(&mut self, tables: &Tables) -> Result<()> {
+    pub fn update(&mut self, tables: &Tables, timekeeper: &Timekeeper) -> Result<()> {
+        let widest = |old: FqOptions, new: FqOptions| FqOptions {
+            limit: old.limit.max(new.limit),
+            horizon_us: old.horizon_us.max(new.horizon_us),
+            ..new
+        };
+        // Packets that the old tables stamped and those that the new ones stamp must both be admitted.
+        if let (Timekeeper::Fq(new), Some(old)) = (*timekeeper, self.fq) {
+            self.set_fq(widest(old, new))?;
+        }
         self.loader.load(tables)?;
         self.horizon = tables.horizon;
+        if let Timekeeper::Fq(new) = *timekeeper {
+            self.set_fq(new)?;
+        }
+        self.adopt(timekeeper);
         Ok(())
+    }
+
+    fn set_fq(&self, options: FqOptions) -> Result<()> {
+        for interface in &self.interfaces {
+            let Some(hold) = &interface.hold else { continue };
+            let near = hold.entrance();
+            let set = || -> Result<()> {
+                let mut netlink = Netlink::open()?;
+                if let Some(link) = netlink.link_at(near)? {
+                    hold::set_fq(&mut netlink, near, link.queues, options)?;
+                }
+                Ok(())
+            };
+            interface
+                .namespace
+                .enter(set)
+                .map_err(EmulationError::Namespace)??;
+        }
+        Ok(())
+    }
+
+    /// Takes notice of what the hold devices of interfaces to come get, and of the user pacer's limit.
+    pub fn adopt(&mut self, timekeeper: &Timekeeper) {
+        match *timekeeper {
+            Timekeeper::Fq(options) => self.fq = Some(options),
+            Timekeeper::User { limit, .. } => {
+                if let Some(pacer) = &self.pacer {
+                    pacer.set_limit(limit);
+                }
+            }
+        }
     }
 
     /// The numbers of the maps, so that other processes can read counters and change the profile.

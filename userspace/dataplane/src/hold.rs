@@ -12,7 +12,7 @@
 use std::{io::Write as _, sync::Arc};
 
 use crate::{
-    attach::{AttachError, Attached, Clsact, Side},
+    attach::{AttachError, Attached, Clsact, Side, discard_the_rest},
     ethtool::{self, Offload},
     netlink::{FqOptions, Netlink, NetlinkError, VethPair},
     programs::{Program, Programs},
@@ -136,6 +136,7 @@ impl Pair {
             pair.far,
             Side::Ingress,
         )?);
+        discard_the_rest(programs, netlink, pair.far)?;
         Ok(made)
     }
 }

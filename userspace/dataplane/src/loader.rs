@@ -10,10 +10,9 @@ use std::{
 use aya::maps::MapError;
 use perturb_common::{
     abi::{
-        ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_LEASE, CONTROL_VERSION, Class, DIMENSIONS,
-        MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS,
-        MAX_RULES, MAX_SERVERS, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, Span, hosts_span, in_half,
-        rule_place,
+        ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, Class, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
+        MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS,
+        MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, Span, hosts_span, in_half, rule_place,
     },
     tables::Tables,
 };
@@ -240,7 +239,7 @@ impl Loader {
 
     /// Lets the programs emulate until `until`, CLOCK_MONOTONIC ns; `u64::MAX` for ever.
     pub fn set_lease(&mut self, until: u64) -> Result<(), LoaderError> {
-        write("CONTROL", self.maps.control.set(CONTROL_LEASE, until, 0))
+        write("CONTROL", self.maps.set_lease(until))
     }
 
     /// Puts a profile in force. Packets that are held keep their departure times.
@@ -271,6 +270,19 @@ impl Loader {
             *words = classifier.rules.len().div_ceil(64) as u32;
         }
         write("SETTINGS", self.maps.settings.set(half, Wire(settings), 0))?;
+        write(
+            "CONTROL",
+            self.maps.control.set(CONTROL_GENERATION, generation, 0),
+        )?;
+        self.generation = generation;
+        self.slots = slots;
+        Ok(())
+    }
+
+    /// Puts the profile before the one in force in force again, if its tables were not overwritten since; `slots` are those
+    /// that its servers had.
+    pub fn go_back(&mut self, slots: Slots) -> Result<(), LoaderError> {
+        let generation = self.generation + 1;
         write(
             "CONTROL",
             self.maps.control.set(CONTROL_GENERATION, generation, 0),

@@ -1,14 +1,14 @@
 //! The maps with their types, from a loaded object or by the kernel's numbers.
 
-use std::{collections::BTreeMap, os::fd::AsFd as _};
+use std::{collections::BTreeMap, io::ErrorKind, os::fd::AsFd as _};
 
 use aya::{
     Pod,
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
 };
 use perturb_common::abi::{
-    Attachment, Bound, Class, ClassCounters, FlowKey, FlowNote, JitterTable, NEAR_INTERFACES, NthKey, Path,
-    Request, RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Span,
+    Attachment, Bound, CONTROL_LEASE, Class, ClassCounters, FlowKey, FlowNote, JitterTable, NEAR_INTERFACES,
+    NthKey, Path, Request, RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Span,
 };
 use perturb_common::collisions::{CollisionTable, Contention};
 
@@ -107,6 +107,28 @@ impl Maps {
         } else {
             self.attachments.insert(interface, Wire(attachment), 0)
         }
+    }
+
+    /// Lets the programs know an interface no more.
+    pub fn forget(&mut self, interface: u32) -> Result<(), MapError> {
+        if interface < NEAR_INTERFACES {
+            let nothing = Attachment {
+                target: 0,
+                hold: 0,
+                split: 0,
+                rank: 0,
+            };
+            return self.near.set(interface, Wire(nothing), 0);
+        }
+        match self.attachments.remove(&interface) {
+            Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Lets the programs emulate until `until`, CLOCK_MONOTONIC ns; `u64::MAX` for ever.
+    pub fn set_lease(&mut self, until: u64) -> Result<(), MapError> {
+        self.control.set(CONTROL_LEASE, until, 0)
     }
 
     /// Those of a loaded object.

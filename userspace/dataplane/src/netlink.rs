@@ -1,6 +1,7 @@
 //! Links, addresses and qdiscs of the current network namespace, by synchronous rtnetlink. Here: the socket.
 
 mod link;
+mod notices;
 mod traffic;
 
 use std::io;
@@ -11,6 +12,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 pub use self::{
     link::{Link, LinkDrops, VethPair, XdpMode},
+    notices::{Heard, Notices},
     traffic::{BpfFilter, FqOptions, Hook, QdiscStats},
 };
 

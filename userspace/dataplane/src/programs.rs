@@ -55,6 +55,8 @@ pub enum Program {
     Release,
     /// At the near end of an fq hold device.
     Stamp,
+    /// Behind [`Self::Release`]: drops everything.
+    Discard,
     /// Does nothing.
     Idle,
 }
@@ -68,6 +70,7 @@ impl Program {
             Self::Ingress => "perturb_ingress",
             Self::Release => "perturb_release",
             Self::Stamp => "perturb_stamp",
+            Self::Discard => "perturb_discard",
             Self::Idle => "perturb_idle",
         }
     }

@@ -431,7 +431,7 @@ fn real_batch(rig: &mut Rig, socket: &Sink, program: Program, side: Side, packet
         socket.send(&frame).unwrap();
     }
     let after = read(rig);
-    attached.detach().unwrap();
+    attached.detach(LOOPBACK).unwrap();
     assert_eq!(after.1 - before.1, packets);
     (after.0 - before.0) / packets as f64
 }

@@ -111,7 +111,7 @@ pub fn run(path: &Path, pacing: Pacing, say: &mut dyn FnMut(&str)) -> anyhow::Re
     let mut classes = Vec::new();
     for part in &parts {
         say(&format!("class {} {}", part.class, part.direction));
-        hosts.renew()?;
+        hosts.check()?;
         let to = hosts.listen(part.port)?;
         classes.extend(part.measure(&hosts, to, &original, &control, clock_ns)?);
     }

@@ -15,11 +15,11 @@ use perturb_dataplane::{
 };
 
 use crate::{
-    controller::setup::{Pacing, Prepared, Running, pacer_name},
-    lab::{
-        self, INTERFACE, Lab,
-        run::{LEASE, emulate},
+    controller::{
+        running::Running,
+        setup::{Pacing, Prepared, pacer_name},
     },
+    lab::{self, INTERFACE, Lab, run::emulate},
     probe::{
         endpoint::{Endpoint, Receipt},
         stream::{self, Transfer},
@@ -94,11 +94,11 @@ impl Hosts {
     /// Puts a profile in force: begins the emulation, or changes it live.
     pub fn set(&mut self, prepared: &Prepared, pacing: Pacing) -> anyhow::Result<()> {
         if let Some(running) = &mut self.running {
-            running.emulation.update(&prepared.tables)?;
+            running.update(prepared)?;
         } else {
             self.running = Some(emulate(&self.lab, prepared, pacing, false)?);
         }
-        self.renew()
+        self.check()
     }
 
     /// Whether a thread keeps the time, which wants a processor.
@@ -108,12 +108,12 @@ impl Hosts {
         self.running.as_ref().is_some_and(by_thread)
     }
 
-    /// Keeps the emulation in force for another minute.
-    pub fn renew(&mut self) -> anyhow::Result<()> {
-        if let Some(running) = &mut self.running {
-            LEASE.renew(running.emulation.loader())?;
+    /// Fails if the emulation is not in force any more.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        match &mut self.running {
+            Some(running) => running.check(),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Ends the emulation.

@@ -8,20 +8,19 @@ use std::{
 };
 
 use anyhow::Context as _;
-use perturb_dataplane::programs::Pacer;
+use perturb_dataplane::{programs::Pacer, user::SpinBudget};
 use perturb_sandbox::{Sandbox, Task};
 
-use super::{Apply, Clear, DONE, PacerName, Run, Status, files::Lacking};
+use super::{Apply, Clear, Confirm, DONE, PacerName, Run, Status, files::Lacking, ssh};
 use crate::{
     controller::{
-        Lease,
         apply::{self, Outcome},
-        clear,
-        setup::{Conduct, Prepared},
+        clear, confirm,
+        setup::Prepared,
     },
     flows, lab,
     privileges::Owner,
-    registry,
+    registry::{self, terms::Due},
     report::Report,
 };
 
@@ -39,6 +38,9 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     for warning in &perturb_profile::explain(&prepared.profile).warnings {
         eprintln!("perturb: warning: {warning}");
     }
+    if let Some(warning) = ssh::warning(&prepared, &args.interfaces) {
+        eprintln!("perturb: warning: {warning}");
+    }
     if args.dry_run {
         print!("{}", prepared.profile);
         eprintln!("would be applied to {}", args.interfaces.join(", "));
@@ -48,14 +50,16 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         prepared,
         file: args.profile,
         interfaces: args.interfaces.clone(),
-        conduct: Conduct {
-            pacing: args.pacing.into(),
-            lease: Lease::For(args.lease),
-            verbose: args.verbose,
-        },
-        detach: args.detach,
+        pacer: args.pacing.pacer.into(),
+        spin: args.pacing.spin.map(SpinBudget),
+        lease: args.lease,
         duration: args.duration,
+        confirm: args.confirm,
+        follow: args.follow,
+        detach: args.detach,
+        detached: args.detached,
         quiet: args.quiet,
+        verbose: args.verbose,
     };
     let interfaces = args.interfaces.join(", ");
     match runtime()?.block_on(apply::apply(request))? {
@@ -64,14 +68,27 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
                 "changed the profile on {interfaces}, which process {} emulates until it ends",
                 record.process.pid
             );
+            ask_to_confirm(&record);
         }
-        Outcome::Detached(_) => eprintln!("emulating on {interfaces} until `perturb clear`"),
+        Outcome::Detached(record) => {
+            eprintln!("emulating on {interfaces} until `perturb clear`");
+            ask_to_confirm(&record);
+        }
         Outcome::Ended(0) => eprintln!("cleared {interfaces}"),
         Outcome::Ended(lost) => {
             eprintln!("cleared {interfaces}; {lost} packets that were still held are lost");
         }
     }
     Ok(DONE)
+}
+
+fn ask_to_confirm(record: &registry::Record) {
+    if let Some((left, Due::Confirm)) = record.terms.due() {
+        eprintln!(
+            "it is undone in {:.0} s unless you give `perturb confirm`",
+            left.as_secs_f64()
+        );
+    }
 }
 
 pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
@@ -93,6 +110,22 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
             record.place(),
             record.process.pid
         );
+    }
+    Ok(DONE)
+}
+
+pub(super) fn confirm(args: &Confirm) -> anyhow::Result<u8> {
+    let confirmed = confirm::confirm(args.interface.as_deref())?;
+    if confirmed.is_empty() {
+        eprintln!("nothing waits to be confirmed");
+    }
+    for record in confirmed {
+        let names: Vec<&str> = record
+            .interfaces
+            .iter()
+            .map(|interface| interface.name.as_str())
+            .collect();
+        eprintln!("confirmed what is applied to {}", names.join(", "));
     }
     Ok(DONE)
 }

@@ -1,40 +1,35 @@
 //! `perturb apply`: a profile on interfaces of this namespace.
 
+mod course;
 mod daemon;
+mod service;
 mod silence;
+mod update;
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use perturb_dataplane::{
-    loader::Loader,
-    maps::Maps,
     namespace::Namespace,
     netlink::{Link, Netlink},
-    programs::Pacer,
     survey::Survey,
-};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::{MissedTickBehavior, interval},
+    user::SpinBudget,
 };
 
-use self::silence::Silence;
+use self::course::Course;
 use crate::{
     controller::{
-        enter,
-        setup::{Conduct, PacerChoice, Prepared, Target, pacer_name, set_up},
+        Lease, enter,
+        setup::{Conduct, PacerChoice, Pacing, Prepared, Target, set_up},
     },
     privileges,
     registry::{Record, Registry},
-    report::LiveLine,
-    signals::Hangup,
 };
 
-/// What was asked for.
+/// The lease, if none is asked for.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// What was asked for. `None` and `false`: nothing was said about it.
 pub struct Request {
     /// The profile.
     pub prepared: Prepared,
@@ -42,14 +37,43 @@ pub struct Request {
     pub file: PathBuf,
     /// Interfaces of this namespace.
     pub interfaces: Vec<String>,
-    /// How it is conducted.
-    pub conduct: Conduct,
-    /// Return at once, leave the emulation.
-    pub detach: bool,
+    /// Which pacer.
+    pub pacer: PacerChoice,
+    /// How long the user pacer polls.
+    pub spin: Option<SpinBudget>,
+    /// How long the programs go on without their controller.
+    pub lease: Option<Duration>,
     /// End after this time.
     pub duration: Option<Duration>,
+    /// Undo it unless it is confirmed within this time.
+    pub confirm: Option<Duration>,
+    /// Wait for an interface that goes, and go on when it comes back.
+    pub follow: bool,
+    /// Return at once, leave the emulation.
+    pub detach: bool,
+    /// This process is the one that was left.
+    pub detached: bool,
     /// No live line.
     pub quiet: bool,
+    /// Show the programs' own messages.
+    pub verbose: bool,
+}
+
+impl Request {
+    fn conduct(&self) -> Conduct {
+        Conduct {
+            pacing: Pacing {
+                choice: self.pacer,
+                spin: self.spin.unwrap_or_default(),
+            },
+            lease: Lease::For(self.lease.unwrap_or(LEASE)),
+            verbose: self.verbose,
+            follow: self.follow,
+            duration: self.duration,
+            confirm: self.confirm,
+            detached: self.detached,
+        }
+    }
 }
 
 /// How it ended.
@@ -58,27 +82,17 @@ pub enum Outcome {
     Updated(Record),
     /// The emulation lives without this process.
     Detached(Record),
-    /// The emulation has ended; this many packets were still held.
+    /// The emulation has ended as it was to; this many packets were still held.
     Ended(u64),
 }
 
 /// Applies a profile.
 pub async fn apply(request: Request) -> anyhow::Result<Outcome> {
     let registry = enter()?;
-    let here = Namespace::current()?.inode()?;
-    let applied: Vec<Record> = registry
-        .records()?
-        .into_iter()
-        .filter(|record| {
-            record
-                .interfaces
-                .iter()
-                .any(|interface| interface.namespace == here && request.interfaces.contains(&interface.name))
-        })
-        .collect();
-    match applied.as_slice() {
-        [] => start(registry, request).await,
-        [record] => update(&registry, record, &request).map(Outcome::Updated),
+    let links = links(&request.interfaces)?;
+    match applied(&registry, &links)?.as_slice() {
+        [] => start(registry, request, &links).await,
+        [record] => update::update(&registry, record, &request).map(Outcome::Updated),
         several => {
             let ids: Vec<&str> = several.iter().map(|record| record.id.as_str()).collect();
             bail!(
@@ -90,129 +104,92 @@ pub async fn apply(request: Request) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Changes the profile of a running emulation.
-fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::Result<Record> {
-    let applied: Vec<&str> = record
-        .interfaces
-        .iter()
-        .map(|interface| interface.name.as_str())
-        .collect();
-    ensure!(
-        applied.len() == request.interfaces.len()
-            && request
+/// The emulations of interfaces. An interface that was deleted and made again is another one, whatever its name.
+fn applied(registry: &Registry, links: &[Link]) -> anyhow::Result<Vec<Record>> {
+    let here = Namespace::current()?.inode()?;
+    let mut applied = Vec::new();
+    for record in registry.records()? {
+        let interfaces = || {
+            record
                 .interfaces
                 .iter()
-                .all(|name| applied.contains(&name.as_str())),
-        "{} is applied to {}; name the same interfaces to change its profile, or clear it first",
-        record.id,
-        applied.join(", ")
-    );
-    if let PacerChoice::Only(pacer) = request.conduct.pacing.choice {
-        ensure!(
-            pacer_name(pacer) == record.pacer,
-            "the pacer of a running emulation ({}) cannot be changed; clear it first",
-            record.pacer
-        );
-    }
-    let tables = &request.prepared.tables;
-    let mut loader = Loader::resume(Maps::by_id(&record.maps)?, record.slots.clone())?;
-    if record.pacer == pacer_name(Pacer::Fq) {
-        let mut netlink = Netlink::open()?;
-        for interface in &record.interfaces {
-            if let Some(hold) = interface.devices.first()
-                && let Some(link) = netlink.link(hold)?
-            {
-                perturb_dataplane::hold::set_fq(
-                    &mut netlink,
-                    link.index,
-                    link.queues,
-                    request.prepared.fq_options(),
-                )?;
-            }
+                .filter(|interface| interface.namespace == here)
+        };
+        if interfaces().any(|old| links.iter().any(|link| link.index == old.index && !old.lost)) {
+            applied.push(record);
+            continue;
+        }
+        let again = |name: &str| links.iter().any(|link| link.name == name);
+        if let Some(old) = interfaces().find(|old| again(&old.name)) {
+            bail!(
+                "{name} is not the interface that {id} emulates: that one is gone (it had index {index}); process {pid} \
+                 {does}; `perturb clear --iface {name}` ends what it still does",
+                name = old.name,
+                id = record.id,
+                index = old.index,
+                pid = record.process.pid,
+                does = if record.terms.follow {
+                    "will go on with the new one within a second, so try again then"
+                } else {
+                    "has not noticed it yet"
+                },
+            );
         }
     }
-    loader.load(tables)?;
-    let mut record = record.clone();
-    record.profile = request.prepared.profile.to_string();
-    record.classes.clone_from(&tables.class_names);
-    record.servers.clone_from(&tables.server_names);
-    record.slots = loader.slots().clone();
-    record.updates += 1;
-    record.write()?;
-    Ok(record)
+    Ok(applied)
 }
 
-async fn start(registry: Registry, request: Request) -> anyhow::Result<Outcome> {
+async fn start(registry: Registry, request: Request, links: &[Link]) -> anyhow::Result<Outcome> {
     if request.detach {
         drop(registry);
         return daemon::start(&request).map(Outcome::Detached);
     }
-    let targets = targets(&request.interfaces)?;
+    let targets = targets(links)?;
     // Handlers first: a signal during the set-up waits until the guards exist.
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = Hangup::listen()?;
+    let course = Course::prepare(request.quiet, request.verbose)?;
     let first = targets.first().context("no interface named")?;
     let id = format!("{}-{}", first.namespace.inode()?, first.link.index);
     privileges::keep_needed().context("giving up capabilities")?;
-    let mut running = set_up(&registry, &id, &request.prepared, targets, request.conduct)?;
-    let lease = request.conduct.lease;
+    let running = set_up(&registry, &id, &request.prepared, targets, request.conduct())?;
     drop(registry);
-
-    let logs = request
-        .conduct
-        .verbose
-        .then(|| crate::report::follow_logs(running.emulation.programs()))
-        .transpose()?;
-    let mut line = LiveLine::new(request.quiet);
-    let mut silence = Silence::begin(&running)?;
-    let mut renewals = interval(lease.period());
-    renewals.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let started = Instant::now();
-    loop {
-        let left = request
-            .duration
-            .map(|duration| duration.saturating_sub(started.elapsed()));
-        if left == Some(Duration::ZERO) {
-            break;
-        }
-        tokio::select! {
-            _ = interrupt.recv() => break,
-            _ = terminate.recv() => break,
-            _ = hangup.recv() => break,
-            () = tokio::time::sleep(left.unwrap_or(Duration::MAX)), if left.is_some() => break,
-            _ = renewals.tick() => {
-                lease.renew(running.emulation.loader())?;
-                running.publish()?;
-                line.show(&running)?;
-                silence.look(&running)?;
-            }
-        }
+    service::ready()?;
+    if request.detached {
+        service::log_to_journal()?;
     }
-    line.finish();
-    drop(logs);
-    running.take_down().map(Outcome::Ended)
+    course.run(running).await.map(Outcome::Ended)
 }
 
-fn targets(names: &[String]) -> anyhow::Result<Vec<Target>> {
-    let mut netlink = Netlink::open()?;
-    let links = netlink.links()?;
+/// The interfaces of these names.
+fn links(names: &[String]) -> anyhow::Result<Vec<Link>> {
+    let links = Netlink::open()?.links()?;
     names
         .iter()
-        .map(|name| {
-            let Some(link) = links.iter().find(|link| link.name == *name) else {
+        .map(|name| match links.iter().find(|link| link.name == *name) {
+            Some(link) => Ok(link.clone()),
+            None => {
                 let known: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
                 bail!(
                     "there is no interface {name} here; there are {}",
                     known.join(", ")
                 );
-            };
+            }
+        })
+        .collect()
+}
+
+fn targets(chosen: &[Link]) -> anyhow::Result<Vec<Target>> {
+    let mut netlink = Netlink::open()?;
+    let links = netlink.links()?;
+    chosen
+        .iter()
+        .map(|link| {
             ensure!(
                 link.ethernet,
-                "{name} has no Ethernet header; perturb emulates Ethernet-like interfaces (and lo) only: emulate the \
-                 interface that it runs over instead"
+                "{} has no Ethernet header; perturb emulates Ethernet-like interfaces (and lo) only: emulate the interface that \
+                 it runs over instead",
+                link.name
             );
-            refuse_taken(name, link, &links)?;
+            refuse_taken(&link.name, link, &links)?;
             survey(&mut netlink, link, &links)?;
             Ok(Target {
                 namespace: Namespace::current()?,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use perturb_clock::now;
 use perturb_common::tables::Tables;
 use perturb_dataplane::{
     attach::Clsact,
@@ -22,8 +23,11 @@ use perturb_dataplane::{
 };
 use perturb_profile::{Loaded, Profile};
 
-use crate::controller::Lease;
-use crate::registry::{self, InterfaceRecord, Lock, Process, Record, Registry};
+use crate::controller::{Lease, keeper::Keeper, running::Running};
+use crate::registry::{
+    self, InterfaceRecord, Process, Record, Registry,
+    terms::{Confirm, Terms, after},
+};
 
 /// Room above the horizon for what fq itself adds.
 const HORIZON_MARGIN: Duration = Duration::from_secs(1);
@@ -31,8 +35,6 @@ const HORIZON_MARGIN: Duration = Duration::from_secs(1);
 const DEFAULT_HELD_PACKETS: u32 = 1_000_000;
 /// A small packet's memory, to turn a limit in bytes into one in packets.
 const PACKET_MEMORY: u64 = 768;
-/// Wait for held packets when an emulation ends.
-const DRAIN: Duration = Duration::from_secs(2);
 
 /// An interface to be put under emulation.
 pub struct Target {
@@ -73,7 +75,7 @@ pub struct Prepared {
     /// Whether a packet's whole path is folded at once.
     pub coarse: bool,
     /// Bytes that may be held at once.
-    held: u64,
+    pub held: u64,
 }
 
 impl Prepared {
@@ -195,15 +197,6 @@ impl Prepared {
     }
 }
 
-/// An emulation that this process owns.
-pub struct Running {
-    /// Programs, tables and devices.
-    pub emulation: Emulation,
-    /// Its record, as this process last wrote it.
-    pub record: Record,
-    _owner: Lock,
-}
-
 /// How the time is to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
@@ -222,6 +215,45 @@ pub struct Conduct {
     pub lease: Lease,
     /// Show the programs' own messages.
     pub verbose: bool,
+    /// Wait for an interface that goes, and go on when it comes back.
+    pub follow: bool,
+    /// End by itself after this time.
+    pub duration: Option<Duration>,
+    /// Undo everything unless it is confirmed within this time.
+    pub confirm: Option<Duration>,
+    /// No terminal and no session waits for this process.
+    pub detached: bool,
+}
+
+impl Conduct {
+    /// As long as this process goes on.
+    #[must_use]
+    pub fn plain(pacing: Pacing, lease: Lease, verbose: bool) -> Self {
+        Self {
+            pacing,
+            lease,
+            verbose,
+            follow: false,
+            duration: None,
+            confirm: None,
+            detached: false,
+        }
+    }
+
+    fn terms(&self) -> Terms {
+        Terms {
+            lease: match self.lease {
+                Lease::For(length) => Some(length.as_nanos().try_into().unwrap_or(u64::MAX)),
+                Lease::Never => None,
+            },
+            ends: self.duration.map(after),
+            follow: self.follow,
+            confirm: self.confirm.map(|time| Confirm {
+                by: after(time),
+                before: None,
+            }),
+        }
+    }
 }
 
 /// Which pacer is asked for.
@@ -280,8 +312,10 @@ pub fn set_up(
             } else {
                 Vec::new()
             },
+            lost: false,
         })
     });
+    let timekeeper = prepared.timekeeper(pacer, conduct.pacing.spin);
     let mut record = Record {
         id: id.into(),
         process: Process::current().context("asking the kernel which process this is")?,
@@ -297,14 +331,25 @@ pub fn set_up(
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |time| time.as_secs()),
         updates: 0,
+        fq: match timekeeper {
+            Timekeeper::Fq(options) => Some(options),
+            Timekeeper::User { .. } => None,
+        },
+        spin: conduct.pacing.spin.0.as_nanos().try_into().unwrap_or(u64::MAX),
+        held: prepared.held,
+        detached: conduct.detached,
+        terms: Terms::default(),
     };
     record.write()?;
     let owner = record.own()?.context("another process owns this emulation")?;
     registry::raise_backlog()?;
-    match attach(&mut record, prepared, targets, &names, pacer, conduct) {
-        Ok(emulation) => Ok(Running {
+    match attach(&mut record, prepared, targets, &names, &timekeeper, conduct) {
+        Ok((emulation, keeper)) => Ok(Running {
             emulation,
             record,
+            keeper,
+            timekeeper,
+            lost: Vec::new(),
             _owner: owner,
         }),
         Err(error) => {
@@ -320,29 +365,30 @@ fn attach(
     prepared: &Prepared,
     targets: Vec<Target>,
     names: &[DeviceNames],
-    pacer: Pacer,
+    timekeeper: &Timekeeper,
     conduct: Conduct,
-) -> anyhow::Result<Emulation> {
-    let timekeeper = prepared.timekeeper(pacer, conduct.pacing.spin);
-    let mut emulation = Emulation::new(&timekeeper, conduct.verbose, &prepared.tables)?;
+) -> anyhow::Result<(Emulation, Keeper)> {
+    let mut emulation = Emulation::new(timekeeper, conduct.verbose, &prepared.tables)?;
     record.maps = emulation.map_ids()?;
     record.slots = emulation.loader().slots().clone();
     // Whoever clears after a kill knows the filters by their maps.
     record.write()?;
-    conduct.lease.renew(emulation.loader())?;
+    emulation.loader().set_lease(conduct.lease.until(now()))?;
     for (target, names) in targets.into_iter().zip(names) {
-        emulation.add(&timekeeper, target.namespace, target.link, target.rank, names)?;
+        emulation.add(timekeeper, target.namespace, target.link, target.rank, names)?;
     }
     for (recorded, interface) in record.interfaces.iter_mut().zip(emulation.interfaces()) {
         recorded.made_clsact = interface.made_clsact();
     }
+    let keeper = Keeper::start(emulation.vitals()?, conduct.lease, conduct.follow)?;
     record.ready = true;
+    record.terms = conduct.terms();
     record.write()?;
-    Ok(emulation)
+    Ok((emulation, keeper))
 }
 
 /// Names that say what they are and cannot clash between interfaces of a namespace.
-fn device_names(id: &str, target: &Target) -> DeviceNames {
+pub(super) fn device_names(id: &str, target: &Target) -> DeviceNames {
     let index = target.link.index;
     let name = |what: &str| format!("pt{what}{index}");
     DeviceNames {
@@ -359,44 +405,5 @@ pub fn pacer_name(pacer: Pacer) -> &'static str {
     match pacer {
         Pacer::Fq => "fq",
         Pacer::User => "user",
-    }
-}
-
-impl Running {
-    /// Tells the pacer's figures to `perturb status`.
-    pub fn publish(&mut self) -> anyhow::Result<()> {
-        Ok(self.emulation.publish()?)
-    }
-
-    /// Takes the emulation down: captures first, then waits for what is held (at most 2 s), then
-    /// removes devices and record. Says how many packets were lost with the devices.
-    pub fn take_down(mut self) -> anyhow::Result<u64> {
-        self.emulation.detach()?;
-        let start = std::time::Instant::now();
-        let lost = loop {
-            let mut held = 0;
-            for interface in self.emulation.interfaces() {
-                held += interface.held()?;
-            }
-            if held == 0 || start.elapsed() > DRAIN {
-                break held;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        };
-        let Self {
-            emulation, record, ..
-        } = self;
-        drop(emulation);
-        record.remove()?;
-        Ok(lost)
-    }
-
-    /// Takes the emulation down without waiting for what is held.
-    pub fn abandon(self) -> anyhow::Result<()> {
-        let Self {
-            emulation, record, ..
-        } = self;
-        drop(emulation);
-        Ok(record.remove()?)
     }
 }

@@ -13,15 +13,9 @@ use nix::{
     sched::{CpuSet, sched_setaffinity},
     unistd::Pid,
 };
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    time::{MissedTickBehavior, interval},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{
-    Lab,
-    run::{self, LEASE},
-};
+use super::{Lab, run};
 use crate::{
     controller::setup::{Pacing, Prepared},
     report::Report,
@@ -132,20 +126,13 @@ pub async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::R
             unsafe { stage.pre_exec(pin) };
         }
     })?;
-    let mut renewals = interval(LEASE.period());
-    renewals.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let limit = tokio::time::sleep(request.limit);
     tokio::pin!(limit);
-    let end = loop {
-        tokio::select! {
-            status = child.wait() => break End::Exited(perturb_sandbox::exit_code(status?)),
-            () = &mut limit => break End::TimedOut,
-            () = interrupts.received() => break End::Interrupted,
-            _ = renewals.tick() => {
-                LEASE.renew(running.emulation.loader())?;
-                running.publish()?;
-            }
-        }
+    let end = tokio::select! {
+        status = child.wait() => End::Exited(perturb_sandbox::exit_code(status?)),
+        () = &mut limit => End::TimedOut,
+        () = interrupts.received() => End::Interrupted,
+        trouble = running.keeper.trouble() => return Err(trouble.into()),
     };
     let wall = started.elapsed();
     if !matches!(end, End::Exited(_)) {

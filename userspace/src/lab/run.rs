@@ -17,18 +17,19 @@ use perturb_dataplane::netlink::Netlink;
 use tokio::{
     process::Command,
     signal::unix::{SignalKind, signal},
-    time::{MissedTickBehavior, interval},
 };
 
 use super::{Host, INTERFACE, Lab, inside::die_with_parent};
 use crate::{
     controller::{
         Lease, enter,
-        setup::{Conduct, Pacing, Prepared, Running, Target, set_up},
+        running::Running,
+        setup::{Conduct, Pacing, Prepared, Target, set_up},
     },
     privileges::{self, Owner},
     registry::Record,
     signals::Hangup,
+    voice,
 };
 
 /// What was asked for.
@@ -79,16 +80,15 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
     privileges::keep_needed().context("giving up capabilities")?;
     let pid = child.id().context("the command has ended before it began")?;
 
-    let mut renewals = interval(LEASE.period());
-    renewals.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut trouble = None;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
             _ = terminate.recv() => pass_on(pid, libc::SIGTERM),
             _ = hangup.recv() => pass_on(pid, libc::SIGHUP),
-            _ = renewals.tick() => {
-                LEASE.renew(running.emulation.loader())?;
-                running.publish()?;
+            found = running.keeper.trouble(), if trouble.is_none() => {
+                voice::say(format!("perturb: {found}; nothing is emulated from now on\n"));
+                trouble = Some(found);
             }
         }
     };
@@ -96,6 +96,9 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
     crate::report::warn_of_unintended_drops(&mut running)?;
     // The hosts' processes are gone: nobody waits for what is still held.
     running.abandon()?;
+    if let Some(trouble) = trouble {
+        return Err(trouble.into());
+    }
     Ok(perturb_sandbox::exit_code(status))
 }
 
@@ -119,11 +122,7 @@ pub fn emulate(lab: &Lab, prepared: &Prepared, pacing: Pacing, verbose: bool) ->
         }
     }
     let id = Record::of_private_hosts();
-    let conduct = Conduct {
-        pacing,
-        lease: LEASE,
-        verbose,
-    };
+    let conduct = Conduct::plain(pacing, LEASE, verbose);
     set_up(&registry, &id, prepared, targets, conduct)
 }
 

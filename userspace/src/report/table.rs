@@ -21,6 +21,19 @@ impl fmt::Display for Report {
                 "  this is {host}; the counters are of all these hosts together"
             )?;
         }
+        if !self.lost.is_empty() {
+            writeln!(f, "  gone, and waited for: {}", self.lost.join(", "))?;
+        }
+        if let Some(left) = self.ends_in_ms {
+            writeln!(f, "  ends in {:.1} s", left as f64 / 1e3)?;
+        }
+        if let Some(left) = self.confirm_left_ms {
+            writeln!(
+                f,
+                "  not confirmed: undone in {:.1} s unless `perturb confirm` is given",
+                left as f64 / 1e3
+            )?;
+        }
         writeln!(
             f,
             "  {:<20} {:<8} {:>10} {:>10} {:>14} {:>9} {:>12}",

@@ -23,7 +23,10 @@ use std::{
 use anyhow::{Result, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 use perturb::{
-    controller::setup::{PacerChoice, Pacing, Prepared, Running},
+    controller::{
+        running::Running,
+        setup::{PacerChoice, Pacing, Prepared},
+    },
     lab::{self, Lab},
 };
 use perturb_common::lead;

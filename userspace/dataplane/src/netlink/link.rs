@@ -125,6 +125,23 @@ impl Netlink {
         Ok(self.links()?.into_iter().find(|link| link.name == name))
     }
 
+    /// The interface of an index.
+    pub fn link_at(&mut self, index: u32) -> Result<Option<Link>> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        let replies = self.request(RouteNetlinkMessage::GetLink(message), NLM_F_ACK, || {
+            format!("read the interface with index {index}")
+        });
+        match replies {
+            Ok(replies) => Ok(replies.into_iter().find_map(|reply| match reply {
+                RouteNetlinkMessage::NewLink(link) => Some(describe(link)),
+                _ => None,
+            })),
+            Err(error) if error.is(libc::ENODEV) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// All interfaces.
     pub fn links(&mut self) -> Result<Vec<Link>> {
         let message = RouteNetlinkMessage::GetLink(LinkMessage::default());

@@ -7,11 +7,12 @@ use netlink_packet_route::{
     RouteNetlinkMessage,
     tc::{TcAttribute, TcFilterBpfOption, TcHandle, TcMessage, TcOption},
 };
+use serde::{Deserialize, Serialize};
 
 use super::{Netlink, Result};
 
 /// Options of sch_fq as a hold device wants them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FqOptions {
     /// Packets that each queue holds at most.
     pub limit: u32,

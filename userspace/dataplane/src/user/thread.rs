@@ -15,7 +15,7 @@ use std::{
     os::fd::AsFd as _,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
         mpsc,
     },
     thread::{Builder, JoinHandle},
@@ -112,6 +112,10 @@ struct Shared {
     real_time: AtomicBool,
     busy: AtomicU64,
     stalls: Stalls,
+    /// Index of the first TAP that could not be read any more; 0: none.
+    dead: AtomicU32,
+    /// Memory that held packets may take, bytes.
+    limit: AtomicU64,
 }
 
 enum Order {
@@ -141,6 +145,7 @@ impl UserPacer {
             .add(wake.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, WAKE))
             .map_err(io::Error::from)?;
         let shared = Arc::new(Shared::default());
+        shared.limit.store(limit, Ordering::Relaxed);
         let spin = u64::try_from(spin.0.as_nanos()).unwrap_or(u64::MAX);
         let mut worker = Worker {
             orders: receiver,
@@ -153,7 +158,6 @@ impl UserPacer {
             ran: 0,
             wake_up: Lead::default(),
             tell,
-            limit,
             ready: Arc::clone(&ready),
             taps: Vec::new(),
             queue: DepartureQueue::default(),
@@ -205,6 +209,17 @@ impl UserPacer {
             stalled,
             longest_stall,
         }
+    }
+
+    /// Changes the memory that held packets may take, bytes.
+    pub fn set_limit(&self, limit: u64) {
+        self.shared.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// The index of a TAP that cannot be read any more, if there is one: somebody has deleted the device.
+    #[must_use]
+    pub fn dead(&self) -> Option<u32> {
+        Some(self.shared.dead.load(Ordering::Relaxed)).filter(|&index| index != 0)
     }
 
     fn order(&self, order: Order) {
@@ -277,7 +292,6 @@ struct Worker {
     /// The floor of what its wake-ups take.
     wake_up: Lead,
     tell: TellWakeUp,
-    limit: u64,
     ready: Arc<Epoll>,
     taps: Vec<Arc<Tap>>,
     queue: DepartureQueue<Held>,
@@ -362,16 +376,24 @@ impl Worker {
 
     /// Reads a packet; whether there was one.
     fn read_one(&mut self, tap: &Arc<Tap>) -> bool {
-        // A TAP that is down or gone has nothing to read.
-        let Ok(Some(length)) = tap.receive(&mut self.small, &mut self.scratch) else {
-            return false;
+        let length = match tap.receive(&mut self.small, &mut self.scratch) {
+            Ok(Some(length)) => length,
+            Ok(None) => return false,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::Interrupted {
+                    self.bury(tap);
+                }
+                return false;
+            }
         };
         let Some(departure) = departure(&self.small[..length.min(SMALL)]) else {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
             return true;
         };
         let rest = length.saturating_sub(SMALL);
-        if self.bytes + length as u64 > self.limit || self.queue.len() >= MAX_PACKETS {
+        if self.bytes + length as u64 > self.shared.limit.load(Ordering::Relaxed)
+            || self.queue.len() >= MAX_PACKETS
+        {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
             return true;
         }
@@ -391,6 +413,28 @@ impl Worker {
         self.bytes += held.memory();
         self.queue.push(departure, held);
         true
+    }
+
+    /// Gives a TAP up that was deleted (`tun_chr_read_iter`: EBADFD): it would be ready for ever. What it holds is lost.
+    fn bury(&mut self, tap: &Arc<Tap>) {
+        // An error means that it is not waited for already.
+        let _ = self.ready.delete(tap.as_fd());
+        let held = self.queue.len();
+        self.forget(tap.index());
+        let lost = held - self.queue.len();
+        self.shared.dropped.fetch_add(lost as u64, Ordering::Relaxed);
+        let _ = self
+            .shared
+            .dead
+            .compare_exchange(0, tap.index(), Ordering::Relaxed, Ordering::Relaxed);
+        self.publish();
+    }
+
+    /// Lets go of what is held for a TAP, and of the TAP.
+    fn forget(&mut self, index: u32) {
+        self.queue.retain(|held| held.tap.index() != index);
+        self.bytes = self.queue.iter().map(Held::memory).sum();
+        self.taps.retain(|tap| tap.index() != index);
     }
 
     /// Writes every packet whose time has come.
@@ -462,9 +506,7 @@ impl Worker {
             match order {
                 Order::Add(tap) => self.taps.push(tap),
                 Order::Remove(index, done) => {
-                    self.queue.retain(|held| held.tap.index() != index);
-                    self.bytes = self.queue.iter().map(Held::memory).sum();
-                    self.taps.retain(|tap| tap.index() != index);
+                    self.forget(index);
                     self.publish();
                     drop(done);
                 }

@@ -15,11 +15,8 @@ use std::{
 use anyhow::{Context as _, bail};
 use nix::unistd::setsid;
 
-use super::Request;
-use crate::{
-    controller::Lease,
-    registry::{RECORDS, Record, records},
-};
+use super::{Request, service};
+use crate::registry::{RECORDS, Record, records};
 
 /// Time for the process to set everything up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,11 +34,13 @@ pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
 }
 
 fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg("apply").arg(&request.file).args([
+    let (program, words) = service::out_of_session()?;
+    let mut command = Command::new(program);
+    command.args(words).arg("apply").arg(&request.file).args([
         "--pacer",
-        request.conduct.pacing.choice.name(),
+        request.pacer.name(),
         "--quiet",
+        "--detached",
     ]);
     for interface in &request.interfaces {
         command.args(["--iface", interface]);
@@ -49,12 +48,21 @@ fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
     if request.prepared.coarse {
         command.arg("--coarse");
     }
-    let spin = request.conduct.pacing.spin.0;
-    if !spin.is_zero() {
-        command.args(["--spin", &format!("{}ns", spin.as_nanos())]);
+    let times = [
+        ("--spin", request.spin.map(|spin| spin.0)),
+        ("--lease", request.lease),
+        ("--for", request.duration),
+        ("--confirm", request.confirm),
+    ];
+    for (option, time) in times {
+        if let Some(time) = time.filter(|time| !time.is_zero()) {
+            command.args([option, &format!("{}ns", time.as_nanos())]);
+        }
     }
-    if let Lease::For(length) = request.conduct.lease {
-        command.args(["--lease", &format!("{}ns", length.as_nanos())]);
+    for (option, given) in [("--follow", request.follow), ("--verbose", request.verbose)] {
+        if given {
+            command.arg(option);
+        }
     }
     command
         .stdin(Stdio::null())

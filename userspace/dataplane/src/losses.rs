@@ -1,0 +1,96 @@
+//! What the devices of an emulation drop, as the kernel counts it.
+
+use std::sync::{Arc, Mutex};
+
+use crate::netlink::{Netlink, NetlinkError};
+
+/// Packets that devices dropped, and what they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// By the hold device: TAP, veth, sch_fq.
+    pub hold: u64,
+    /// By the splitter.
+    pub splitter: u64,
+    /// By the emulated interface and its root qdisc since it is emulated: other traffic's too.
+    pub interface: u64,
+    /// Packets that wait in the hold device's qdisc.
+    pub waiting: u64,
+}
+
+/// The devices of one interface, read again and again.
+pub(crate) struct Ledger {
+    /// A socket to their namespace.
+    netlink: Netlink,
+    hold: u32,
+    splitter: u32,
+    interface: u32,
+    /// What the interface had dropped before.
+    before: u64,
+    last: Losses,
+}
+
+/// Those of all interfaces, for whoever tells them.
+pub(crate) type Ledgers = Arc<Mutex<Vec<Ledger>>>;
+
+impl Ledger {
+    /// From now on, of the devices with these indices in the namespace of `netlink`.
+    pub(crate) fn begin(
+        mut netlink: Netlink,
+        hold: u32,
+        splitter: u32,
+        interface: u32,
+    ) -> Result<Self, NetlinkError> {
+        Ok(Self {
+            before: dropped(&mut netlink, interface)?,
+            netlink,
+            hold,
+            splitter,
+            interface,
+            last: Losses::default(),
+        })
+    }
+
+    /// What they have dropped; the last known figures once they are gone.
+    fn read(&mut self) -> Result<Losses, NetlinkError> {
+        match self.look() {
+            Ok(losses) => self.last = losses,
+            Err(error) if error.is(libc::ENODEV) => self.last.waiting = 0,
+            Err(error) => return Err(error),
+        }
+        Ok(self.last)
+    }
+
+    fn look(&mut self) -> Result<Losses, NetlinkError> {
+        let netlink = &mut self.netlink;
+        let qdisc = netlink.root_qdisc(self.hold)?;
+        // Drops behind a veth count at both ends: at the near one here.
+        Ok(Losses {
+            hold: netlink.drops(self.hold)?.transmit + u64::from(qdisc.drops),
+            splitter: netlink.drops(self.splitter)?.transmit
+                + u64::from(netlink.root_qdisc(self.splitter)?.drops),
+            interface: dropped(netlink, self.interface)?.saturating_sub(self.before),
+            waiting: qdisc.backlog.into(),
+        })
+    }
+}
+
+/// The sum over all interfaces.
+pub(crate) fn total(ledgers: &Ledgers) -> Result<Losses, NetlinkError> {
+    let mut sum = Losses::default();
+    let mut ledgers = ledgers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    for ledger in ledgers.iter_mut() {
+        let more = ledger.read()?;
+        sum.hold += more.hold;
+        sum.splitter += more.splitter;
+        sum.interface += more.interface;
+        sum.waiting += more.waiting;
+    }
+    Ok(sum)
+}
+
+/// What an interface and its root qdisc have dropped.
+fn dropped(netlink: &mut Netlink, index: u32) -> Result<u64, NetlinkError> {
+    let drops = netlink.drops(index)?;
+    let qdisc = netlink.root_qdisc(index)?;
+    Ok(drops.transmit + drops.receive + u64::from(qdisc.drops))
+}

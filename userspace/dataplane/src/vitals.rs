@@ -1,0 +1,101 @@
+//! What keeps an emulation alive, apart from the emulation itself, so that a thread of its own can do it: the lease,
+//! the pacer's figures for `perturb status`, and a look at what others may have changed.
+
+use std::sync::Arc;
+
+use perturb_common::abi::PacerStat;
+
+use crate::{
+    emulation::EmulationError,
+    loader::LoaderError,
+    losses::{self, Ledgers},
+    maps::Maps,
+    netlink::{NetlinkError, Notices},
+    user::{UserPacer, UserPacerStats},
+    watch::{Fault, Watched},
+};
+
+/// The vital parts of an emulation.
+pub struct Vitals {
+    pub(crate) maps: Maps,
+    pub(crate) pacer: Option<Arc<UserPacer>>,
+    pub(crate) ledgers: Ledgers,
+    pub(crate) watched: Vec<Watched>,
+}
+
+impl Vitals {
+    /// Lets the programs emulate until `until`, CLOCK_MONOTONIC ns; `u64::MAX` for ever, 0 no more.
+    pub fn set_lease(&mut self, until: u64) -> Result<(), LoaderError> {
+        self.maps.set_lease(until).map_err(|source| LoaderError::Map {
+            map: "CONTROL",
+            source,
+        })
+    }
+
+    /// Tells the figures of pacer and devices to those who read the maps.
+    pub fn publish(&mut self) -> Result<(), EmulationError> {
+        publish(self.pacer.as_deref(), &self.ledgers, &mut self.maps)
+    }
+
+    /// Where notices of changes come from, to wait for them.
+    pub fn notices(&self) -> impl Iterator<Item = &Notices> {
+        self.watched.iter().map(Watched::notices)
+    }
+
+    /// Takes what was heard; whether there was anything.
+    pub fn listen(&mut self) -> Result<bool, NetlinkError> {
+        let mut any = false;
+        for watched in &mut self.watched {
+            any |= watched.listen()?;
+        }
+        Ok(any)
+    }
+
+    /// Looks whether everything is as it was; the first fault found.
+    pub fn look(&mut self) -> Result<Option<Fault>, EmulationError> {
+        for watched in &mut self.watched {
+            if let Some(fault) = watched.look()? {
+                return Ok(Some(fault));
+            }
+        }
+        let dead = self.pacer.as_ref().and_then(|pacer| pacer.dead());
+        Ok(dead.and_then(|index| self.watched.iter().find_map(|watched| watched.dead(index))))
+    }
+}
+
+pub(crate) fn publish(
+    pacer: Option<&UserPacer>,
+    ledgers: &Ledgers,
+    maps: &mut Maps,
+) -> Result<(), EmulationError> {
+    let losses = losses::total(ledgers)?;
+    let UserPacerStats {
+        held_packets,
+        held_bytes,
+        dropped,
+        real_time,
+        busy,
+        stalls,
+        stalled,
+        longest_stall,
+    } = pacer.map(UserPacer::stats).unwrap_or_default();
+    let held_packets = held_packets + losses.waiting;
+    for (stat, value) in [
+        (PacerStat::HeldPackets, held_packets),
+        (PacerStat::HeldBytes, held_bytes),
+        (PacerStat::Dropped, dropped),
+        (PacerStat::RealTime, u64::from(real_time)),
+        (PacerStat::Busy, busy),
+        (PacerStat::Stalls, stalls),
+        (PacerStat::StalledNanos, stalled),
+        (PacerStat::LongestStall, longest_stall),
+        (PacerStat::HoldDrops, losses.hold),
+        (PacerStat::SplitterDrops, losses.splitter),
+        (PacerStat::InterfaceDrops, losses.interface),
+    ] {
+        maps.pacer_stats
+            .set(stat as u32, value, 0)
+            .map_err(EmulationError::PacerStats)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,226 @@
+//! The course of an emulation in the process that keeps it up: from its beginning to its end.
+
+use std::{
+    io::{BufRead as _, IsTerminal as _},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use perturb_dataplane::{loader::Loader, maps::Maps};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{silence::Silence, update::set_fq};
+use crate::{
+    controller::{keeper::Trouble, running::Running},
+    registry::{
+        Record,
+        terms::{Before, Due},
+    },
+    report::{self, LiveLine, Report},
+    signals::Hangup,
+    voice,
+};
+
+/// How often it looks whether other commands have changed its record, and whether a lost interface has come back.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What ends it.
+enum End {
+    /// A signal: Ctrl-C, `perturb clear`, the end of a session.
+    Asked,
+    /// The time that it was to last is over.
+    Over,
+    /// Nobody has confirmed it.
+    Unconfirmed,
+    /// Somebody has changed something, or it cannot go on.
+    Trouble(Trouble),
+}
+
+/// What a foreground process listens to.
+pub(super) struct Course {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Hangup,
+    line: LiveLine,
+    verbose: bool,
+}
+
+impl Course {
+    /// Signals are noticed from now on.
+    pub(super) fn prepare(quiet: bool, verbose: bool) -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: Hangup::listen()?,
+            line: LiveLine::new(quiet),
+            verbose,
+        })
+    }
+
+    /// Goes on until something ends it, and takes it down; how many packets were still held.
+    pub(super) async fn run(mut self, mut running: Running) -> anyhow::Result<u64> {
+        let logs = self
+            .verbose
+            .then(|| report::follow_logs(running.emulation.programs()))
+            .transpose()?;
+        let end = self.go_on(&mut running).await;
+        self.line.finish();
+        drop(logs);
+        let names = names(&running.record);
+        let unintended = unintended(&running);
+        let held = running.take_down()?;
+        match end? {
+            End::Asked | End::Over => Ok(held),
+            End::Unconfirmed => bail!("nobody has confirmed it: the emulation on {names} is undone"),
+            End::Trouble(trouble) => bail!(
+                "{trouble}: the emulation has ended, and traffic on {names} passes untouched; {} packets were lost with \
+                 it{}",
+                held + unintended,
+                hint(&trouble)
+            ),
+        }
+    }
+
+    async fn go_on(&mut self, running: &mut Running) -> anyhow::Result<End> {
+        let mut enter = enter_pressed(running)?;
+        let mut silence = Silence::begin(running)?;
+        let mut ticks = interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            let due = running.record.terms.due();
+            let (left, what) = due.unwrap_or((Duration::MAX, Due::End));
+            tokio::select! {
+                _ = self.interrupt.recv() => return Ok(End::Asked),
+                _ = self.terminate.recv() => return Ok(End::Asked),
+                _ = self.hangup.recv() => return Ok(End::Asked),
+                () = tokio::time::sleep(left), if due.is_some() => {
+                    if let Some(end) = come_due(running, what)? {
+                        return Ok(end);
+                    }
+                }
+                trouble = running.keeper.trouble() => match trouble {
+                    Trouble::Fault(fault) if fault.is_loss_of_interface() && running.record.terms.follow => {
+                        voice::say(format!(
+                            "perturb: {fault}; waiting until there is an interface {} again\n",
+                            fault.interface
+                        ));
+                        running.lose(&fault)?;
+                    }
+                    trouble => return Ok(End::Trouble(trouble)),
+                },
+                Some(()) = enter.recv() => {
+                    if running.amend(|record| record.terms.confirm = None)? {
+                        voice::say("perturb: confirmed\n".into());
+                    }
+                }
+                _ = ticks.tick() => {
+                    running.refresh()?;
+                    for name in running.regain()? {
+                        voice::say(format!("perturb: there is an interface {name} again; emulating on it\n"));
+                    }
+                    self.line.show(running)?;
+                    silence.look(running)?;
+                }
+            }
+        }
+    }
+}
+
+/// What is due now, unless another command has changed it meanwhile.
+fn come_due(running: &mut Running, what: Due) -> anyhow::Result<Option<End>> {
+    let is_due = |record: &Record| {
+        let due = record.terms.due();
+        due.is_some_and(|(left, due)| left.is_zero() && due == what)
+    };
+    if what == Due::End {
+        running.refresh()?;
+        return Ok(is_due(&running.record).then_some(End::Over));
+    }
+    // Under the registry's lock: it may be confirmed at this moment.
+    let mut ended = Ok(None);
+    running.amend(|record| {
+        if is_due(record) {
+            ended = match record.terms.confirm.take().and_then(|confirm| confirm.before) {
+                Some(before) => go_back(record, before).map(|()| None),
+                None => Ok(Some(End::Unconfirmed)),
+            };
+        }
+    })?;
+    ended
+}
+
+/// Puts the tables that were in force before in force again: they are in the other half of the maps.
+fn go_back(record: &mut Record, before: Before) -> anyhow::Result<()> {
+    let mut loader = Loader::resume(Maps::by_id(&record.maps)?, record.slots.clone())?;
+    if let Some(options) = before.fq {
+        set_fq(record, options)?;
+    }
+    loader.go_back(before.slots.clone())?;
+    record.profile = before.profile;
+    record.classes = before.classes;
+    record.servers = before.servers;
+    record.slots = before.slots;
+    record.fq = before.fq;
+    record.held = before.held;
+    record.updates += 1;
+    voice::say("perturb: nobody has confirmed the change: the profile before is in force again\n".into());
+    Ok(())
+}
+
+/// Each time that Enter is pressed, if something is to be confirmed and somebody sits at a terminal.
+fn enter_pressed(running: &Running) -> anyhow::Result<UnboundedReceiver<()>> {
+    let (pressed, enter) = unbounded_channel();
+    let Some((left, Due::Confirm)) = running.record.terms.due() else {
+        return Ok(enter);
+    };
+    if !std::io::stdin().is_terminal() || running.record.detached {
+        return Ok(enter);
+    }
+    voice::say(format!(
+        "perturb: press Enter within {:.0} s, or give `perturb confirm`, to keep it\n",
+        left.as_secs_f64()
+    ));
+    let read = move || {
+        for line in std::io::stdin().lock().lines() {
+            if line.is_err() || pressed.send(()).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("perturb-enter".into())
+        .spawn(read)
+        .context("starting the thread that waits for Enter")?;
+    Ok(enter)
+}
+
+fn names(record: &Record) -> String {
+    let names: Vec<&str> = record
+        .interfaces
+        .iter()
+        .map(|interface| interface.name.as_str())
+        .collect();
+    names.join(", ")
+}
+
+/// Packets that were lost and should not have been. What cannot be read any more is not counted.
+fn unintended(running: &Running) -> u64 {
+    match Report::of(&running.record) {
+        Ok(Some(report)) => report.unintended.hold_full + report.unintended.pacer,
+        _ => 0,
+    }
+}
+
+fn hint(trouble: &Trouble) -> &'static str {
+    match trouble {
+        Trouble::Fault(fault) if fault.is_loss_of_interface() => {
+            "; with --follow perturb waits for an interface of that name"
+        }
+        _ => "",
+    }
+}

@@ -1,0 +1,33 @@
+//! `perturb confirm`: keeps what `apply --confirm` would undo.
+
+use anyhow::ensure;
+use perturb_dataplane::namespace::Namespace;
+
+use crate::{
+    controller::enter,
+    registry::{InterfaceRecord, Record, terms::Due},
+};
+
+/// Confirms what waits for it, on an interface or everywhere; says what there was. Nothing is no error.
+pub fn confirm(interface: Option<&str>) -> anyhow::Result<Vec<Record>> {
+    let registry = enter()?;
+    let here = Namespace::current()?.inode()?;
+    let chosen =
+        |other: &InterfaceRecord| interface.is_none_or(|name| other.name == name && other.namespace == here);
+    let mut confirmed = Vec::new();
+    for mut record in registry.records()? {
+        if !record.interfaces.iter().any(chosen) || record.terms.confirm.is_none() {
+            continue;
+        }
+        let too_late = matches!(record.terms.due(), Some((left, Due::Confirm)) if left.is_zero());
+        ensure!(
+            !too_late,
+            "it is too late: {} is being undone; apply it again",
+            record.id
+        );
+        record.terms.confirm = None;
+        record.write()?;
+        confirmed.push(record);
+    }
+    Ok(confirmed)
+}

@@ -1,0 +1,72 @@
+//! What a controller goes by while it runs. Another command changes it in the record; the controller looks there.
+
+use std::time::Duration;
+
+use perturb_clock::now;
+use perturb_dataplane::{loader::Slots, netlink::FqOptions};
+use serde::{Deserialize, Serialize};
+
+/// What can be changed while an emulation runs, apart from its profile. Instants are of CLOCK_MONOTONIC, ns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// How long the programs go on without the controller, ns; `None`: for ever.
+    pub lease: Option<u64>,
+    /// When it ends by itself.
+    pub ends: Option<u64>,
+    /// Whether an interface that goes is waited for, and emulated when it comes back.
+    pub follow: bool,
+    /// What is undone unless it is confirmed.
+    pub confirm: Option<Confirm>,
+}
+
+/// What is undone unless it is confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirm {
+    /// When it is undone.
+    pub by: u64,
+    /// What was in force before; `None`: nothing was.
+    pub before: Option<Before>,
+}
+
+/// The profile that was in force before. Its tables are still in the other half of the maps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Before {
+    /// The normalized profile.
+    pub profile: String,
+    /// Names of the classes.
+    pub classes: Vec<String>,
+    /// Names of the servers.
+    pub servers: Vec<String>,
+    /// Where the servers' state and counters are.
+    pub slots: Slots,
+    /// Options of sch_fq, if it keeps the time.
+    pub fq: Option<FqOptions>,
+    /// Bytes that the user pacer may hold.
+    pub held: u64,
+}
+
+/// What is due next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// The end that was asked for.
+    End,
+    /// To be confirmed, or undone.
+    Confirm,
+}
+
+impl Terms {
+    /// What is due first, and how long that is from now.
+    #[must_use]
+    pub fn due(&self) -> Option<(Duration, Due)> {
+        let end = self.ends.map(|at| (at, Due::End));
+        let confirm = self.confirm.as_ref().map(|confirm| (confirm.by, Due::Confirm));
+        let (at, what) = end.into_iter().chain(confirm).min_by_key(|(at, _)| *at)?;
+        Some((Duration::from_nanos(at.saturating_sub(now())), what))
+    }
+}
+
+/// A length of time from now as an instant.
+#[must_use]
+pub fn after(length: Duration) -> u64 {
+    now().saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX))
+}
