@@ -16,6 +16,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use nix::unistd::{Gid, Uid, User, geteuid, getgid, getuid, initgroups, setgroups, setresgid, setresuid};
+use perturb_dataplane::backlog;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities,
@@ -38,6 +39,8 @@ const SUDO: [&str; 3] = ["SUDO_UID", "SUDO_GID", "SUDO_USER"];
 
 /// Gives up every capability of this thread, and of threads and programs that it starts, that is not [`NEEDED`].
 pub fn keep_needed() -> io::Result<()> {
+    // Where this fails, raising the limit fails, too, and says so.
+    let _ = backlog::reach();
     let sets = capabilities(None)?;
     if sets.effective.contains(CapabilitySet::SETPCAP) {
         for unneeded in CapabilitySet::all().difference(NEEDED).iter() {

@@ -4,7 +4,7 @@
 //! The kernel's own limit of 1000 packets is less than one super-packet burst that was cut (64 of 45 packets), and what does not fit
 //! is dropped.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, sync::OnceLock};
 
 use crate::namespace::Namespace;
 
@@ -47,5 +47,16 @@ fn at_home<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T
     if Path::new(SETTING).exists() {
         return work();
     }
-    Namespace::open(Path::new("/proc/1/ns/net"))?.enter(work)?
+    reach()?.enter(work)?
+}
+
+/// Opens the first network namespace, once. A process that is about to give up CAP_SYS_PTRACE, without which
+/// `/proc/1/ns/net` is closed (`proc_ns_get_link`), calls this before.
+pub fn reach() -> io::Result<&'static Namespace> {
+    static FIRST: OnceLock<Namespace> = OnceLock::new();
+    if let Some(first) = FIRST.get() {
+        return Ok(first);
+    }
+    let first = Namespace::open(Path::new("/proc/1/ns/net"))?;
+    Ok(FIRST.get_or_init(|| first))
 }
