@@ -27,6 +27,9 @@ const END_TO_END: &str = "perturb-tests";
 /// Tells the end-to-end tests which program to test.
 const PROGRAM_VARIABLE: &str = "PERTURB_BIN";
 
+/// Part of the names of tests of the user pacer (`trials` of the end-to-end tests).
+const OF_USER_PACER: &str = "::user";
+
 /// Which tests.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
@@ -36,6 +39,9 @@ pub(crate) struct Args {
     /// The kernel of the stage `vm`: stable, newest, or a package; by default all tests on stable, a few on newest
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<Kernel>,
+    /// In the sandbox, the tests of the user pacer too, which this machine's kernel runs anyway
+    #[arg(long)]
+    full: bool,
     /// Only tests whose name contains this
     filter: Option<String>,
 }
@@ -90,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             let filter = args.filter.as_deref();
             let tally = match stage {
                 Stage::Vm => vm::test(&built, args.kernel.as_ref(), filter)?,
-                stage => run_stage(stage, &built, filter)?,
+                stage => run_stage(stage, &built, args.full, filter)?,
             };
             Ok((stage, tally))
         })
@@ -107,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn run_stage(stage: Stage, built: &Built, filter: Option<&str>) -> Result<Tally> {
+fn run_stage(stage: Stage, built: &Built, full: bool, filter: Option<&str>) -> Result<Tally> {
     if let Some(obstacle) = stage.obstacle() {
         let skipped = count(stage, built, filter)?;
         println!("{}: all {skipped} skipped: {obstacle}", stage.name());
@@ -121,6 +127,9 @@ fn run_stage(stage: Stage, built: &Built, filter: Option<&str>) -> Result<Tally>
     if stage != Stage::Unit {
         // Tests that measure time would measure each other.
         cargo.arg("--test-threads=1");
+    }
+    if stage == Stage::Sandbox && !full && Stage::Host.obstacle().is_none() {
+        cargo.args(["--skip", OF_USER_PACER]);
     }
     run_tests(stage.name(), &mut cargo)
 }
