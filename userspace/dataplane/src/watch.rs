@@ -114,7 +114,9 @@ impl Device {
         if own && self.link.up && !now.up {
             return Ok(Some(Change::Down));
         }
-        if own && self.link.qdisc != now.qdisc {
+        // Only sch_fq keeps the time; another qdisc on a TAP or a splitter drops at worst, and that is counted.
+        let keeps_time = matches!(self.link.qdisc.as_deref(), Some("fq" | "mq"));
+        if own && keeps_time && self.link.qdisc != now.qdisc {
             return Ok(Some(Change::Qdisc(now.qdisc)));
         }
         for side in Side::BOTH {

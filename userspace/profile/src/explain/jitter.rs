@@ -3,7 +3,9 @@
 //! Symbols: X_n the delay drawn for packet n, independent, with distribution function F; T the time between two packets. A
 //! packet never leaves before the one ahead, so that its delay is
 //!
-//!     D_n = max(X_n, D_(n-1) - T) = max over k >= 0 of X_(n-k) - kT,
+//! ```text
+//! D_n = max(X_n, D_(n-1) - T) = max over k >= 0 of X_(n-k) - kT,
+//! ```
 //!
 //! hence P(D <= y) = Π over k >= 0 of F(y + kT). Its mean and deviation follow by integration, without a simulation. What waits
 //! at the server besides is not counted: queues space packets out.
