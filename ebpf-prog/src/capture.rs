@@ -82,22 +82,26 @@ pub(crate) fn attachment(index: u32) -> Option<&'static Attachment> {
     unsafe { ATTACHMENTS.get(index) }
 }
 
+/// A device's `gso_max_size` (`GSO_LEGACY_MAX_SIZE`): super-packets of lo, whose MTU is as large, may reach it.
+const GSO_MAX_SIZE: u32 = 65_536;
+
 /// How far ahead of now a sender may stamp its packets, less than the room that fq has above the profile's horizon
 /// (`HORIZON_MARGIN` of the controller): a later stamp counts as this one.
 const FARTHEST_STAMP: u64 = 500_000_000;
 
 /// When a packet arrives: now, or when its sender would have it leave. That is what TCP's pacing (BBR, SO_MAX_PACING_RATE)
 /// and Cilium's bandwidth manager leave to sch_fq on the interface, in `skb->tstamp`; the way through the hold device
-/// takes the stamp off.
+/// takes the stamp off. TCP stamps all that it sends, mostly with a time that has passed.
 #[inline(always)]
-fn arrival(ctx: &TcContext, direction: Direction, now: MonoNanos) -> MonoNanos {
+pub(crate) fn arrival(ctx: &TcContext, direction: Direction, now: MonoNanos) -> MonoNanos {
     let arrival = lead::arrival(now);
     let skb = skb(ctx);
     if direction as u32 != Direction::Egress as u32 || skb.tstamp_type != hold::STAMP_MONO as u8 {
         return arrival;
     }
-    let stamp = skb.tstamp.min(now.0.saturating_add(FARTHEST_STAMP));
-    MonoNanos(stamp.max(arrival.0))
+    // Both are ahead of the clock by the same lead.
+    let ahead = skb.tstamp.saturating_sub(now.0).min(FARTHEST_STAMP);
+    MonoNanos(arrival.0.saturating_add(ahead))
 }
 
 /// The program at an interface.
@@ -177,7 +181,9 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
     } else {
         SETTING_EXACT | SETTING_CHECKSUM
     };
-    if profile.settings.flags & prepares != 0 && attachment.split != 0 {
+    // A hold device would cut a larger one itself (`gso_features_check`), and its parts would share what the packet carries.
+    let too_large = super_packet && skb.len >= GSO_MAX_SIZE;
+    if (profile.settings.flags & prepares != 0 || too_large) && attachment.split != 0 {
         if super_packet {
             account::event(ctx, Event::Split);
         }

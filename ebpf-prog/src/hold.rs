@@ -133,6 +133,10 @@ fn stamp_time(
     // SAFETY: helpers on the context of a running program; the verifier admits the store.
     unsafe {
         (*ctx.skb.skb).tc_index = tag.encode();
+        // sch_fq lets control packets (priority 7) go at once (`fq_classify`), and the hop would clear it anyway.
+        (*ctx.skb.skb).priority = 0;
+        // A receive queue that is noted here would choose the queue in place of the hash (`skb_tx_hash`).
+        (*ctx.skb.skb).queue_mapping = 0;
         let refused = bpf_skb_set_tstamp(ctx.skb.skb, departure.0, STAMP_MONO) != 0;
         let hash = if refused {
             // Not IP: `stamp` writes the time on the way into fq.
@@ -230,10 +234,13 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
     let skb = skb(ctx);
     let tag = Tag::decode(skb.tc_index).ok_or(Event::Foreign)?;
     let mut departure = MonoNanos(skb.tstamp);
-    if skb.tstamp_type != STAMP_MONO as u8 {
-        // A splitter's packet has no time; one that is not IP left its time in a slot.
+    if tag.position == 0 {
+        // Out of the splitter: it has not been held, and a stamp that it has is its sender's.
         departure = MonoNanos(0);
-        if skb.gso_size == 0 && !is_ip(ctx) && tag.position != 0 {
+    } else if skb.tstamp_type != STAMP_MONO as u8 {
+        // One that is not IP left its time in a slot.
+        departure = MonoNanos(0);
+        if skb.gso_size == 0 && !is_ip(ctx) {
             let word = owner_of(slots::labeled(skb.hash)).ok_or(Event::Foreign)?;
             departure = slots::departure_of(skb.hash, Owner(word.load())).ok_or(Event::SlotReused)?;
             if !slots::give_back(&word, departure) {
@@ -295,6 +302,8 @@ pub(crate) fn deliver(ctx: &TcContext, attachment: &Attachment, direction: u32) 
             waits: false,
         }
         .encode();
+        // The hold device's queue is none of this interface's (`get_rps_cpu` warns of one that it does not have).
+        (*ctx.skb.skb).queue_mapping = 0;
         let flags = if direction == 0 {
             // The hold device took it for another's (`eth_type_trans`). lo, unlike a wire, hands that on to the receiver.
             bpf_skb_change_type(ctx.skb.skb, PACKET_HOST);

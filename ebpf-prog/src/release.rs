@@ -9,7 +9,7 @@ use perturb_common::{
 
 use crate::{
     account,
-    capture::{Profile, attachment},
+    capture::{self, Profile, attachment},
     fold,
     hold::{self, Held},
     lead, packet,
@@ -65,11 +65,11 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNano
     if position >= fold::path(half, path)?.len {
         return None;
     }
-    // A packet that was split has waited for nothing; any other arrives when it should have.
+    // A packet that was split has waited for nothing and arrives as it would have there; any other when it should have.
     let arrival = if held.departure.0 != 0 {
         held.departure
     } else {
-        lead::arrival(now)
+        capture::arrival(ctx, direction, now)
     };
     let job = Job {
         now,

@@ -1,6 +1,6 @@
 //! How fast requests are answered over a latency: what a program sees, all the way from one process to the other.
 //!
-//! Bound: n clients get n answers in two latencies and what an answer takes without emulation, to 3 %.
+//! Run where [`ASKED`] is set. Bound: n clients get n answers in two latencies and what an answer takes without emulation, to 3 %.
 
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ pub(crate) const TESTS: &[Test] = &[each("answers::come_after_two_latencies", |s
     }
     setting.fairly(|| rates(setting))
 })];
+
+/// Set in the environment to have these tests run.
+pub(crate) const ASKED: &str = "PERTURB_ANSWERS";
 
 const WINDOW: Duration = Duration::from_secs(2);
 const TOLERANCE: f64 = 0.03;

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write as _,
+    io::{BufRead as _, BufReader, Write as _},
     process::{Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
@@ -14,7 +14,9 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::harness::{Setting, Test, each, figure, once, thrice};
+use perturb_tests::remains;
+
+use crate::harness::{Setting, Test, each, figure, once, skip, thrice};
 
 pub(crate) const TESTS: &[Test] = &[
     each("runs::exit_codes_and_streams", codes),
@@ -23,6 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("runs::two_to_eight_hosts", hosts),
     each("runs::round_trip_is_twice_the_latency", ping),
     each("runs::a_killed_run_leaves_nothing", killed),
+    each("runs::backlogs_have_room", backlog),
     each("runs::a_terminated_run_ends_its_command", terminated),
 ];
 
@@ -56,6 +59,33 @@ fn said(output: &Output) -> String {
 /// The record of a run, which must not outlive the next command.
 fn record(pid: u32) -> bool {
     fs::exists(format!("/run/perturb/run-{pid}")).unwrap_or(true)
+}
+
+/// While packets are held, the processors' backlogs take more of them; afterwards what they took before.
+fn backlog(setting: &Setting) -> Result<()> {
+    // docs/pacers.md
+    const LEAST: u32 = 65_536;
+    let before = remains::backlog()?;
+    if before >= LEAST {
+        return Err(skip("net.core.netdev_max_backlog is that large already"));
+    }
+    let mut run = run(setting, "latency: 1ms", 2, &["sh", "-c", "echo up; read line"])?
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(run.stdout.take().context("no output")?).read_line(&mut line)?;
+    let meanwhile = remains::backlog()?;
+    drop(run.stdin.take());
+    run.wait()?;
+    let after = remains::backlog()?;
+    ensure!(line == "up\n", "{line:?}");
+    ensure!(
+        meanwhile >= LEAST,
+        "{meanwhile} packets at most while packets are held"
+    );
+    ensure!(after == before, "{before} before, {after} afterwards");
+    Ok(())
 }
 
 fn codes(setting: &Setting) -> Result<()> {

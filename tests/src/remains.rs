@@ -1,4 +1,4 @@
-//! What a finished emulation must not leave: devices, qdiscs, filters, programs, pins, records, settings.
+//! What a finished emulation must not leave: devices, qdiscs, filters, programs, pins, records.
 
 use std::{fs, path::Path};
 
@@ -15,7 +15,6 @@ pub struct State {
     filters: String,
     programs: Vec<String>,
     records: Vec<String>,
-    backlog: u32,
 }
 
 impl State {
@@ -31,7 +30,6 @@ impl State {
             filters: filters.concat(),
             programs: programs(host)?,
             records: records(host)?,
-            backlog: backlog()?,
         })
     }
 

@@ -275,39 +275,65 @@ impl Record {
 /// their way out of the hold device. A machine that does not allow it is as good as before, and counts what it drops.
 pub fn raise_backlog() -> Result<()> {
     let path = Path::new(RECORDS).join(BACKLOG);
-    match backlog::raise() {
-        Ok(Some(before)) if !path.exists() => file("writing", &path, fs::write(&path, before.to_string())),
-        Ok(_) => Ok(()),
-        Err(error) => {
-            eprintln!(
-                "perturb: net.core.netdev_max_backlog cannot be raised to {}: {error}; bursts may be dropped, and are \
-                 counted as unintended drops",
-                backlog::LEAST
-            );
-            Ok(())
+    let raise = || {
+        let before = backlog::read()?;
+        if before < backlog::LEAST {
+            // Noted first: whoever is killed in between leaves a note too many, not one too few.
+            if before_of(&path)?.is_none() {
+                lock::replace(&path, before.to_string().as_bytes())?;
+            }
+            backlog::write(backlog::LEAST)?;
         }
-    }
-}
-
-/// Puts the limit of the processors' backlogs back if no record is left.
-fn restore_backlog() -> Result<()> {
-    let path = Path::new(RECORDS).join(BACKLOG);
-    let before = match fs::read_to_string(&path) {
-        Ok(text) => text.trim().parse().ok(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return file("reading", &path, Err(error)),
+        Ok::<_, io::Error>(())
     };
-    let Some(before) = before else { return Ok(()) };
-    if !records()?.is_empty() {
-        return Ok(());
-    }
-    if let Err(error) = backlog::restore(before) {
+    if let Err(error) = raise() {
         eprintln!(
-            "perturb: net.core.netdev_max_backlog stays {} instead of {before}: {error}; `sysctl` puts it back",
+            "perturb: net.core.netdev_max_backlog cannot be raised to {}: {error}; bursts may be dropped, and are \
+             counted as unintended drops",
             backlog::LEAST
         );
     }
-    file("removing", &path, fs::remove_file(&path))
+    Ok(())
+}
+
+/// Puts the limit of the processors' backlogs back if no record is left, unless somebody else has changed it meanwhile. What
+/// cannot be put back stays noted for the next command.
+fn restore_backlog() -> Result<()> {
+    let path = Path::new(RECORDS).join(BACKLOG);
+    let Some(before) = file("reading", &path, before_of(&path))? else {
+        return Ok(());
+    };
+    if !records()?.is_empty() {
+        return Ok(());
+    }
+    let restore = || {
+        if backlog::read()? == backlog::LEAST {
+            backlog::write(before)?;
+        }
+        Ok::<_, io::Error>(())
+    };
+    if let Err(error) = restore() {
+        eprintln!(
+            "perturb: net.core.netdev_max_backlog stays {} instead of {before}: {error}; the next emulation that ends \
+             tries again",
+            backlog::LEAST
+        );
+        return Ok(());
+    }
+    match fs::remove_file(&path) {
+        // Another one that ended at this moment.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => file("removing", &path, done),
+    }
+}
+
+/// What is noted of the limit as it was before.
+fn before_of(path: &Path) -> io::Result<Option<u32>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text.trim().parse().ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes the directory of a record, which its owner may be removing, too, or making again.

@@ -13,33 +13,17 @@ pub const LEAST: u32 = 65_536;
 
 const SETTING: &str = "/proc/sys/net/core/netdev_max_backlog";
 
-/// Raises the limit to [`LEAST`]; what it was before, if it was less.
-pub fn raise() -> io::Result<Option<u32>> {
-    at_home(|| {
-        let before = read()?;
-        if before >= LEAST {
-            return Ok(None);
-        }
-        fs::write(SETTING, LEAST.to_string())?;
-        Ok(Some(before))
-    })
-}
-
-/// Puts the limit back, unless somebody else has changed it meanwhile.
-pub fn restore(before: u32) -> io::Result<()> {
-    at_home(|| {
-        if read()? == LEAST {
-            fs::write(SETTING, before.to_string())?;
-        }
-        Ok(())
-    })
-}
-
-fn read() -> io::Result<u32> {
-    let text = fs::read_to_string(SETTING)?;
+/// The limit, packets.
+pub fn read() -> io::Result<u32> {
+    let text = at_home(|| fs::read_to_string(SETTING))?;
     text.trim()
         .parse()
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Sets it.
+pub fn write(packets: u32) -> io::Result<()> {
+    at_home(|| fs::write(SETTING, packets.to_string()))
 }
 
 /// In the first network namespace, the only one that shows the setting.

@@ -6,7 +6,7 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
-    io,
+    io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
 };
@@ -80,6 +80,19 @@ pub(super) fn is_taken(path: &Path) -> Result<bool> {
         Ok(_) => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
         Err(errno) => file("asking for the lock of", path, Err(errno.into())),
     }
+}
+
+/// Writes a file that no other user may read, whole or not at all.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(FILE)
+        .open(&fresh)?
+        .write_all(bytes)?;
+    fs::rename(&fresh, path)
 }
 
 /// Makes a directory that no other user may enter, or closes one that was made otherwise.
