@@ -24,7 +24,7 @@ const ONLINE: &str = "devices/system/cpu/online";
 pub enum SteeringError {
     /// The namespace's own view of sysfs.
     #[error(
-        "mounting sysfs for this network namespace: {0} (needs CAP_SYS_ADMIN; `--pacer user` does without)"
+        "mounting sysfs for this network namespace: {0} (needs CAP_SYS_ADMIN)"
     )]
     Mount(io::Error),
     /// The list of processors.
@@ -36,7 +36,7 @@ pub enum SteeringError {
     /// The setting.
     #[error(
         "assigning the packets of {device} to processors (/sys/class/net/{device}/queues/rx-0/rps_cpus): {source}; \
-         without it flows lose their order on several processors: `--pacer user` does without"
+         without it flows lose their order on several processors"
     )]
     Set {
         /// The far end.
