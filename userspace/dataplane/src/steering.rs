@@ -23,9 +23,7 @@ const ONLINE: &str = "devices/system/cpu/online";
 #[derive(Debug, thiserror::Error)]
 pub enum SteeringError {
     /// The namespace's own view of sysfs.
-    #[error(
-        "mounting sysfs for this network namespace: {0} (needs CAP_SYS_ADMIN)"
-    )]
+    #[error("mounting sysfs for this network namespace: {0} (needs CAP_SYS_ADMIN)")]
     Mount(io::Error),
     /// The list of processors.
     #[error("reading /sys/{ONLINE}: {0}")]
