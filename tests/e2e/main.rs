@@ -7,7 +7,9 @@ mod accounting;
 mod answers;
 mod buffers;
 mod classes;
+mod confirm;
 mod delay;
+mod ends;
 mod fates;
 mod flows;
 mod harness;
@@ -47,9 +49,11 @@ fn main() -> ExitCode {
         hop::TESTS,
         kept::TESTS,
         life::TESTS,
+        ends::TESTS,
         neighbors::TESTS,
         vanish::TESTS,
         update::TESTS,
+        confirm::TESTS,
         runs::TESTS,
         shell::TESTS,
         privileges::TESTS,

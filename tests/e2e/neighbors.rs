@@ -71,7 +71,7 @@ fn flock(path: &Path) -> Command {
 }
 
 /// A lock of this process, which is no perturb.
-fn lock(path: &Path) -> Result<File> {
+pub(crate) fn lock(path: &Path) -> Result<File> {
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)

@@ -1,4 +1,4 @@
-//! Options of `apply` on an interface that is under emulation: each is heeded or refused. `--confirm`, the ssh session, and
+//! Options of `apply` on an interface that is under emulation: each is heeded or refused. The ssh session, and
 //! what a service manager and a terminal are told.
 
 use std::{
@@ -31,8 +31,6 @@ pub(crate) const TESTS: &[Test] = &[
     each("update::times_are_heeded", times),
     each("update::follow_is_heeded", follow),
     each("update::detach_of_a_detached_one", detached),
-    each("update::confirm_or_go_back", confirm_update),
-    each("update::confirm_or_undo", confirm_start),
     each("update::horizon_follows_the_tables", horizon),
     each("update::ssh_session_is_warned", ssh),
     each("update::service_manager_is_told", service),
@@ -43,7 +41,7 @@ pub(crate) const TESTS: &[Test] = &[
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Another profile, with options.
-fn update(setting: &Setting, bed: &Bed, profile: &str, options: &[&str]) -> Result<Called> {
+pub(crate) fn update(setting: &Setting, bed: &Bed, profile: &str, options: &[&str]) -> Result<Called> {
     let profile = setting.product.profile(profile)?;
     let arguments = ["apply", &*profile.to_string_lossy(), "--iface", INTERFACE];
     setting
@@ -51,13 +49,13 @@ fn update(setting: &Setting, bed: &Bed, profile: &str, options: &[&str]) -> Resu
         .call(&bed.left, &[&arguments[..], options].concat())
 }
 
-fn done(called: &Called) -> Result<()> {
+pub(crate) fn done(called: &Called) -> Result<()> {
     ensure!(called.code() == 0, "{called:?}");
     Ok(())
 }
 
 /// Mean delay of some datagrams, milliseconds; none may be lost.
-fn delay(bed: &Bed) -> Result<f64> {
+pub(crate) fn delay(bed: &Bed) -> Result<f64> {
     let plan = Plan {
         count: 5,
         patience: Duration::from_secs(2),
@@ -67,7 +65,7 @@ fn delay(bed: &Bed) -> Result<f64> {
     Ok(delays.min() / 1e3)
 }
 
-fn wait(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(crate) fn wait(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !condition()? {
         ensure!(start.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
@@ -174,57 +172,6 @@ fn detached(setting: &Setting) -> Result<()> {
         stderr.display()
     );
     setting.product.clear(&bed.left)?;
-    before.must_be_that_of(&bed.left)
-}
-
-fn confirm_update(setting: &Setting) -> Result<()> {
-    let (bed, before) = setting.bed()?;
-    let applied = setting.product.apply(&bed.left, "latency: 40ms", setting.pacer)?;
-    done(&update(setting, &bed, "latency: 10ms", &["--confirm", "3s"])?)?;
-    ensure!(delay(&bed)? < 30.0, "the change had no effect");
-    ensure!(
-        applied.counters()?["confirm_left_ms"].is_u64(),
-        "status does not say that it waits"
-    );
-    let again = update(setting, &bed, "latency: 20ms", &[])?;
-    ensure!(
-        again.code() == 1 && again.stderr.contains("perturb confirm"),
-        "{again:?}"
-    );
-    wait("back to the profile before", || Ok(delay(&bed)? > 30.0))?;
-    ensure!(applied.counters()?["confirm_left_ms"].is_null(), "it still waits");
-    done(&update(setting, &bed, "latency: 10ms", &["--confirm", "3s"])?)?;
-    done(
-        &setting
-            .product
-            .call(&bed.left, &["confirm", "--iface", INTERFACE])?,
-    )?;
-    thread::sleep(Duration::from_secs(5));
-    ensure!(delay(&bed)? < 30.0, "it went back though it was confirmed");
-    applied.stop()?;
-    before.must_be_that_of(&bed.left)
-}
-
-fn confirm_start(setting: &Setting) -> Result<()> {
-    let (bed, before) = setting.bed()?;
-    let start = || {
-        setting
-            .product
-            .apply_with(&bed.left, "latency: 40ms", setting.pacer, &["--confirm", "4s"])
-    };
-    let applied = start()?;
-    ensure!(delay(&bed)? > 30.0, "nothing is emulated");
-    let (status, said) = applied.ended()?;
-    ensure!(
-        status.code() == Some(1) && said.contains("confirmed"),
-        "{status}: {said}"
-    );
-    before.must_be_that_of(&bed.left)?;
-    let applied = start()?;
-    done(&setting.product.call(&bed.left, &["confirm"])?)?;
-    thread::sleep(Duration::from_secs(6));
-    ensure!(delay(&bed)? > 30.0, "it was undone though it was confirmed");
-    applied.stop()?;
     before.must_be_that_of(&bed.left)
 }
 

@@ -24,6 +24,8 @@ pub(crate) const TESTS: &[Test] = &[
     each("vanish::interface_renamed", renamed),
     each("vanish::interface_moved", moved),
     each("vanish::follow_goes_on", follow),
+    each("vanish::follow_survives_a_flap", flap),
+    each("vanish::follow_refuses_what_apply_refuses", unfit),
     each("vanish::apply_knows_another_interface", another),
 ];
 
@@ -241,6 +243,65 @@ fn follow(setting: &Setting) -> Result<()> {
         );
     }
     applied.stop()?;
+    ensure!(own_devices(&bed)?.is_empty(), "devices are left");
+    must_flow(&bed)
+}
+
+fn wait_until_emulated(bed: &Bed) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let start = Instant::now();
+    while !is_emulated(bed)? {
+        ensure!(start.elapsed() < PATIENCE, "the new interface is not emulated");
+    }
+    Ok(())
+}
+
+/// The interface goes and comes, and goes again while perturb sets the new one up: at every moment of that.
+fn flap(setting: &Setting) -> Result<()> {
+    const MOMENTS: u64 = 40;
+    let (bed, _) = setting.bed()?;
+    let applied = applied(setting, &bed, &["--follow"])?;
+    for moment in 0..MOMENTS {
+        make_again(&bed)?;
+        // perturb looks for it twice a second, and the set-up takes some tens of milliseconds.
+        thread::sleep(Duration::from_millis(37 * moment % 700));
+    }
+    wait_until_emulated(&bed)?;
+    let lost = &applied.counters()?["lost"];
+    ensure!(lost.is_null(), "status says that {lost} is lost");
+    applied.stop()?;
+    ensure!(own_devices(&bed)?.is_empty(), "devices are left");
+    must_flow(&bed)
+}
+
+/// What comes back under the name may be something that cannot be emulated: perturb says so, and waits for another one.
+fn unfit(setting: &Setting) -> Result<()> {
+    let (bed, _) = setting.bed()?;
+    let applied = applied(setting, &bed, &["--follow"])?;
+    bed.left.run(&format!("ip link del {INTERFACE}"))?;
+    if bed
+        .left
+        .run(&format!("ip tuntap add dev {INTERFACE} mode tun"))
+        .is_err()
+    {
+        return Err(skip("this machine has no /dev/net/tun"));
+    }
+    // Twice as long as perturb needs to notice it.
+    thread::sleep(Duration::from_secs(2));
+    ensure!(
+        applied.counters()?["lost"][0] == INTERFACE,
+        "a device without Ethernet header is emulated"
+    );
+    ensure!(own_devices(&bed)?.is_empty(), "it got devices");
+    make_again(&bed)?;
+    wait_until_emulated(&bed)?;
+    applied.signal(nix::sys::signal::Signal::SIGTERM)?;
+    let (status, said) = applied.ended()?;
+    ensure!(status.success(), "{status}: {said}");
+    ensure!(
+        said.matches("no Ethernet header").count() == 1,
+        "it is not said once why the device is refused: {said}"
+    );
     ensure!(own_devices(&bed)?.is_empty(), "devices are left");
     must_flow(&bed)
 }

@@ -4,6 +4,7 @@
 //! traffic pass, and takes everything down when it ends. What a killed one leaves behind, the next
 //! command removes ([`recover`]).
 
+pub mod admission;
 pub mod apply;
 pub mod clear;
 pub mod confirm;

@@ -10,8 +10,9 @@
 
 use std::{
     env,
-    ffi::{CString, OsStr},
-    io,
+    ffi::{CString, OsStr, OsString},
+    fs, io,
+    os::unix::ffi::OsStringExt as _,
 };
 
 use anyhow::{Context as _, bail};
@@ -162,6 +163,20 @@ pub fn shed_borrowed() -> io::Result<()> {
         return_to_caller()?;
     }
     Ok(())
+}
+
+/// The caller's variables that the C library has removed from this process's environment because of the set-user-ID bit
+/// (`LD_PRELOAD`, `LD_LIBRARY_PATH`, TMPDIR, …: `unsecure_envvars` in glibc). They are for a command that has no privilege.
+pub fn withheld_variables() -> io::Result<Vec<(OsString, OsString)>> {
+    // As execve(2) got them: removing a variable moves pointers only. Other processes' are closed to this one; its own never.
+    let text = fs::read("/proc/self/environ")?;
+    let given = text.split(|&byte| byte == 0).filter_map(|word| {
+        // The first byte belongs to the name, whatever it is.
+        let equals = 1 + word.iter().skip(1).position(|&byte| byte == b'=')?;
+        let (name, value) = (word.get(..equals)?, word.get(equals + 1..)?);
+        Some((OsString::from_vec(name.into()), OsString::from_vec(value.into())))
+    });
+    Ok(given.filter(|(name, _)| env::var_os(name).is_none()).collect())
 }
 
 /// Gives up what the set-user-ID bit lent to this process.

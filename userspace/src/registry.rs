@@ -7,6 +7,7 @@
 //! /run/perturb/ID/owner        locked by the controller as long as it lives
 //! /run/perturb/ID/requests     locked by whoever reads its log of requests
 //! /run/perturb/backlog         netdev_max_backlog as it was before the first emulation raised it
+//! /run/perturb/backlog.lock    locked by who raises it or puts it back
 //! ```
 //!
 //! Only the user who makes it (root) may enter it: whoever could open a lock could keep every other command waiting.
@@ -14,6 +15,7 @@
 //! Nothing is pinned: programs and maps live as long as the controller, and other commands reach the
 //! maps by the kernel's numbers. A bpffs would not do: `ip netns exec` gives each command one of its own.
 
+pub mod backlog;
 mod lock;
 mod process;
 pub mod terms;
@@ -22,11 +24,11 @@ use std::{
     fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 pub use lock::Lock;
-use perturb_dataplane::{backlog, loader::Slots, loopback::Setting, maps::MapIds, netlink::FqOptions};
+use perturb_dataplane::{loader::Slots, loopback::Setting, maps::MapIds, netlink::FqOptions};
 pub use process::{Handle, Presence, Process};
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +36,8 @@ use self::terms::Terms;
 
 /// Where emulations are recorded: gone after a reboot, as they are.
 pub const RECORDS: &str = "/run/perturb";
-/// What netdev_max_backlog was before the first emulation raised it.
-const BACKLOG: &str = "backlog";
+/// A record, in its directory.
+const RECORD_FILE: &str = "record.json";
 
 /// How the names of emulations of private hosts begin.
 const PRIVATE: &str = "run-";
@@ -214,7 +216,7 @@ impl Record {
         let directory = self.directory();
         lock::private_directory(Path::new(RECORDS))?;
         lock::private_directory(&directory)?;
-        let path = directory.join("record.json");
+        let path = directory.join(RECORD_FILE);
         let fresh = directory.join("record.json.new");
         let text = serde_json::to_vec_pretty(self).map_err(|source| RegistryError::Damaged {
             path: path.clone(),
@@ -228,15 +230,27 @@ impl Record {
         file("writing", &path, write())
     }
 
-    /// Removes it; with the last one, what all emulations of this machine share is put back.
-    pub fn remove(&self) -> Result<()> {
-        remove_directory(&self.directory())?;
-        restore_backlog()
+    /// Writes it for the first time, and claims it for this process.
+    pub fn begin(&self) -> Result<Claim> {
+        let directory = self.directory();
+        lock::private_directory(Path::new(RECORDS))?;
+        lock::private_directory(&directory)?;
+        let path = directory.join("owner");
+        let Some(owner) = lock::take(&path)? else {
+            let holders = lock::holders(&path);
+            return Err(RegistryError::Busy { path, holders });
+        };
+        let claim = Claim {
+            directory: Some(directory),
+            _owner: owner,
+        };
+        self.write()?;
+        Ok(claim)
     }
 
-    /// Claims it for this process, as long as the lock is kept.
-    pub fn own(&self) -> Result<Option<Lock>> {
-        lock::take(&self.directory().join("owner"))
+    /// Removes it; with the last one, what all emulations of this machine share is put back.
+    pub fn remove(&self) -> Result<()> {
+        remove(&self.directory())
     }
 
     /// Claims its log of requests, which has one reader at a time; `None` if another process reads it.
@@ -260,7 +274,7 @@ impl Record {
 
     /// The record as it is now on disk.
     pub fn read(id: &str) -> Result<Option<Self>> {
-        let path = Path::new(RECORDS).join(id).join("record.json");
+        let path = Path::new(RECORDS).join(id).join(RECORD_FILE);
         match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text)
                 .map(Some)
@@ -271,69 +285,35 @@ impl Record {
     }
 }
 
-/// Raises the limit of the processors' backlogs, as long as there are records: without room there, packets are dropped on
-/// their way out of the hold device. A machine that does not allow it is as good as before, and counts what it drops.
-pub fn raise_backlog() -> Result<()> {
-    let path = Path::new(RECORDS).join(BACKLOG);
-    let raise = || {
-        let before = backlog::read()?;
-        if before < backlog::LEAST {
-            // Noted first: whoever is killed in between leaves a note too many, not one too few.
-            if before_of(&path)?.is_none() {
-                lock::replace(&path, before.to_string().as_bytes())?;
-            }
-            backlog::write(backlog::LEAST)?;
-        }
-        Ok::<_, io::Error>(())
-    };
-    if let Err(error) = raise() {
-        eprintln!(
-            "perturb: net.core.netdev_max_backlog cannot be raised to {}: {error}; bursts may be dropped, and are \
-             counted as unintended drops",
-            backlog::LEAST
-        );
-    }
-    Ok(())
+/// The record of an emulation that this process keeps up, and the lock that says so. Dropping it removes the record.
+#[derive(Debug)]
+pub struct Claim {
+    directory: Option<PathBuf>,
+    _owner: Lock,
 }
 
-/// Puts the limit of the processors' backlogs back if no record is left, unless somebody else has changed it meanwhile. What
-/// cannot be put back stays noted for the next command.
-fn restore_backlog() -> Result<()> {
-    let path = Path::new(RECORDS).join(BACKLOG);
-    let Some(before) = file("reading", &path, before_of(&path))? else {
-        return Ok(());
-    };
-    if !records()?.is_empty() {
-        return Ok(());
-    }
-    let restore = || {
-        if backlog::read()? == backlog::LEAST {
-            backlog::write(before)?;
-        }
-        Ok::<_, io::Error>(())
-    };
-    if let Err(error) = restore() {
-        eprintln!(
-            "perturb: net.core.netdev_max_backlog stays {} instead of {before}: {error}; the next emulation that ends \
-             tries again",
-            backlog::LEAST
-        );
-        return Ok(());
-    }
-    match fs::remove_file(&path) {
-        // Another one that ended at this moment.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => file("removing", &path, done),
+impl Claim {
+    /// Removes the record.
+    pub fn end(mut self) -> Result<()> {
+        self.directory
+            .take()
+            .map_or(Ok(()), |directory| remove(&directory))
     }
 }
 
-/// What is noted of the limit as it was before.
-fn before_of(path: &Path) -> io::Result<Option<u32>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(text.trim().parse().ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(directory) = self.directory.take()
+            && let Err(error) = remove(&directory)
+        {
+            eprintln!("perturb: {error}; the next command that needs root tries again");
+        }
     }
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    remove_directory(directory)?;
+    backlog::restore()
 }
 
 /// Removes the directory of a record, which its owner may be removing, too, or making again.
@@ -370,17 +350,9 @@ impl Registry {
         let directory = Path::new(RECORDS);
         lock::private_directory(directory)?;
         let path = directory.join("changes");
-        let start = Instant::now();
-        loop {
-            if let Some(lock) = lock::take(&path)? {
-                return Ok(Self { _lock: lock });
-            }
-            if start.elapsed() >= patience {
-                let holders = lock::holders(&path);
-                return Err(RegistryError::Busy { path, holders });
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        Ok(Self {
+            _lock: lock::wait(&path, patience)?,
+        })
     }
 
     /// All records. A directory without a record is a command that was killed before it made anything:

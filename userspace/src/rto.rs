@@ -27,19 +27,15 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use perturb_profile::{Profile, Size};
 use perturb_workloads::collective::Algorithm;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     cli::PacingArgs,
     cli::time::{self, within},
     controller::setup::Prepared,
     lab::{self, Lab, MAX_HOSTS},
-    signals::Hangup,
+    signals::{INTERRUPTED, Interrupts},
 };
 use results::Series;
-
-/// Exit code of a process that was interrupted.
-const INTERRUPTED: u8 = 130;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -158,9 +154,7 @@ async fn measure(
     prepared: &Prepared,
     written: Profile,
 ) -> anyhow::Result<Option<Vec<Series>>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = Hangup::listen()?;
+    let mut interrupts = Interrupts::listen()?;
     let lab = Lab::new(args.hosts, &prepared.profile.tcp)?;
     let mut running = lab::run::emulate(&lab, prepared, args.pacing.into(), false)?;
     let plan = experiment::Plan {
@@ -176,9 +170,7 @@ async fn measure(
     let mut measured = experiment::start(&lab, plan, running.record.clone())?;
     let outcome = tokio::select! {
         outcome = &mut measured => Some(outcome.context("the experiment's thread has ended")?),
-        _ = interrupt.recv() => None,
-        _ = terminate.recv() => None,
-        _ = hangup.recv() => None,
+        () = interrupts.received() => None,
         trouble = running.keeper.trouble() => return Err(trouble.into()),
     };
     crate::report::warn_of_unintended_drops(&mut running)?;

@@ -1,10 +1,67 @@
 //! SIGHUP ends a command, unless its caller had it ignored, as `nohup` has for what it starts: a handler of ours would undo
 //! that.
 
-use std::io;
+use std::{io, process, thread};
 
+use anyhow::Context as _;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Exit code of a process that was interrupted.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// The signals that ask a process to end.
+#[derive(Debug)]
+pub(crate) struct Interrupts {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hangup: Hangup,
+}
+
+impl Interrupts {
+    /// From now on they are noticed here.
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        let listen = || {
+            Ok::<_, io::Error>(Self {
+                interrupt: signal(SignalKind::interrupt())?,
+                terminate: signal(SignalKind::terminate())?,
+                hangup: Hangup::listen()?,
+            })
+        };
+        listen().context("listening for signals")
+    }
+
+    /// Waits for one of them.
+    pub(crate) async fn received(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            () = self.hangup.recv() => {}
+        }
+    }
+}
+
+/// For commands that do not wait for signals: when one asks this process to end, a thread does what `end` says, and ends it.
+pub(crate) fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    let mut interrupts = {
+        let _inside = runtime.enter();
+        Interrupts::listen()?
+    };
+    let wait = move || {
+        runtime.block_on(interrupts.received());
+        end();
+        process::exit(i32::from(INTERRUPTED))
+    };
+    thread::Builder::new()
+        .name("perturb-signals".into())
+        .spawn(wait)
+        .context("starting the thread that waits for signals")?;
+    Ok(())
+}
 
 /// The end of the terminal; it never comes to a process that was started with SIGHUP ignored.
 #[derive(Debug)]

@@ -368,14 +368,9 @@ impl Emulation {
 
     /// Puts another profile in force, without touching what is held.
     pub fn update(&mut self, tables: &Tables, timekeeper: &Timekeeper) -> Result<()> {
-        let widest = |old: FqOptions, new: FqOptions| FqOptions {
-            limit: old.limit.max(new.limit),
-            horizon_us: old.horizon_us.max(new.horizon_us),
-            ..new
-        };
         // Packets that the old tables stamped and those that the new ones stamp must both be admitted.
         if let (Timekeeper::Fq(new), Some(old)) = (*timekeeper, self.fq) {
-            self.set_fq(widest(old, new))?;
+            self.set_fq(old.widest(new))?;
         }
         self.loader.load(tables)?;
         self.horizon = tables.horizon;

@@ -5,6 +5,7 @@ use std::{
     io,
     net::{SocketAddr, TcpListener, UdpSocket},
     os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -25,12 +26,28 @@ use crate::{
         stream::{self, Transfer},
     },
     report::Balance,
+    signals::when_interrupted,
 };
 
-/// The hosts.
+/// The emulation, which a signal may end while it is measured.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Option<Running>>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends it. Until it has ended, nobody else gets it.
+    fn end(&self) -> anyhow::Result<()> {
+        let mut running = self.lock();
+        running.take().map_or(Ok(()), Running::abandon)
+    }
+}
+
+/// The hosts; a signal ends their emulation, and this process.
 pub struct Hosts {
-    // Dropped first: its devices are in the lab's namespaces.
-    running: Option<Running>,
+    running: Shared,
     /// The measuring socket of h1.
     pub here: Endpoint,
     /// That of h2.
@@ -45,6 +62,13 @@ pub struct Hosts {
 impl Hosts {
     /// Makes them, without emulation.
     pub fn new(tcp: &perturb_profile::Tcp) -> anyhow::Result<Self> {
+        let running = Shared::default();
+        let interrupted = running.clone();
+        when_interrupted(move || {
+            if let Err(error) = interrupted.end() {
+                eprintln!("perturb: {error:#}; the next command that needs root tries again");
+            }
+        })?;
         let lab = Lab::new(2, tcp)?;
         let [first, second] = lab.hosts.as_slice() else {
             bail!("a lab of two hosts has {}", lab.hosts.len())
@@ -57,7 +81,7 @@ impl Hosts {
         let (here, there) = (endpoint(first)?, endpoint(second)?);
         let to = there.address()?;
         Ok(Self {
-            running: None,
+            running,
             here,
             there,
             to,
@@ -93,11 +117,12 @@ impl Hosts {
 
     /// Puts a profile in force: begins the emulation, or changes it live.
     pub fn set(&mut self, prepared: &Prepared, pacing: Pacing) -> anyhow::Result<()> {
-        if let Some(running) = &mut self.running {
-            running.update(prepared)?;
-        } else {
-            self.running = Some(emulate(&self.lab, prepared, pacing, false)?);
+        let mut shared = self.running.lock();
+        match &mut *shared {
+            Some(running) => running.update(prepared)?,
+            None => *shared = Some(emulate(&self.lab, prepared, pacing, false)?),
         }
+        drop(shared);
         self.check()
     }
 
@@ -105,12 +130,12 @@ impl Hosts {
     #[must_use]
     pub fn pacer_wants_processor(&self) -> bool {
         let by_thread = |running: &Running| running.record.pacer == pacer_name(Pacer::User);
-        self.running.as_ref().is_some_and(by_thread)
+        self.running.lock().as_ref().is_some_and(by_thread)
     }
 
     /// Fails if the emulation is not in force any more.
     pub fn check(&mut self) -> anyhow::Result<()> {
-        match &mut self.running {
+        match &mut *self.running.lock() {
             Some(running) => running.check(),
             None => Ok(()),
         }
@@ -118,24 +143,23 @@ impl Hosts {
 
     /// Ends the emulation.
     pub fn clear(&mut self) -> anyhow::Result<()> {
-        match self.running.take() {
-            Some(running) => running.abandon(),
-            None => Ok(()),
-        }
+        self.running.end()
     }
 
     /// What the program at the interfaces' ingress, which burns the receiver's overhead, has cost so far. `None` where
     /// the kernel's own clock (`sched_clock`) counts ticks, as user-mode Linux's does: times are whole milliseconds then.
     pub fn ingress_time(&mut self) -> Option<ProcessorTime> {
         const FINEST_TICK_NS: u32 = 1_000_000;
-        let programs = self.running.as_mut()?.emulation.programs();
+        let mut shared = self.running.lock();
+        let programs = shared.as_mut()?.emulation.programs();
         let time = programs.processor_time(Program::Ingress).ok()?;
         (time.total.subsec_nanos() % FINEST_TICK_NS != 0).then_some(time)
     }
 
     /// Packets lost that no profile asked to lose.
     pub fn unintended_drops(&mut self) -> anyhow::Result<u64> {
-        let Some(running) = &mut self.running else {
+        let mut shared = self.running.lock();
+        let Some(running) = &mut *shared else {
             return Ok(0);
         };
         let report = crate::report::Report::settled(running)?.context("the emulation is gone")?;
@@ -182,5 +206,14 @@ impl Hosts {
             }
         }
         Ok(on)
+    }
+}
+
+impl Drop for Hosts {
+    /// Its devices are in the lab's namespaces: they go first.
+    fn drop(&mut self) {
+        if let Err(error) = self.running.end() {
+            eprintln!("perturb: {error:#}; the next command that needs root tries again");
+        }
     }
 }

@@ -2,24 +2,26 @@
 
 mod course;
 mod daemon;
+mod enter;
 mod service;
 mod silence;
 mod update;
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use perturb_dataplane::{
     namespace::Namespace,
     netlink::{Link, Netlink},
-    survey::Survey,
     user::SpinBudget,
 };
 
 use self::course::Course;
 use crate::{
     controller::{
-        Lease, enter,
+        Lease,
+        admission::admit,
+        enter,
         setup::{Conduct, PacerChoice, Pacing, Prepared, Target, set_up},
     },
     privileges,
@@ -183,14 +185,9 @@ fn targets(chosen: &[Link]) -> anyhow::Result<Vec<Target>> {
     chosen
         .iter()
         .map(|link| {
-            ensure!(
-                link.ethernet,
-                "{} has no Ethernet header; perturb emulates Ethernet-like interfaces (and lo) only: emulate the interface that \
-                 it runs over instead",
-                link.name
-            );
-            refuse_taken(&link.name, link, &links)?;
-            survey(&mut netlink, link, &links)?;
+            for caveat in admit(&mut netlink, link, &links)? {
+                eprintln!("perturb: warning: {}: {caveat}", link.name);
+            }
             Ok(Target {
                 namespace: Namespace::current()?,
                 link: link.clone(),
@@ -200,35 +197,4 @@ fn targets(chosen: &[Link]) -> anyhow::Result<Vec<Target>> {
             })
         })
         .collect()
-}
-
-/// Refuses an interface that held packets cannot go back to; says what of its traffic is not emulated.
-fn survey(netlink: &mut Netlink, link: &Link, links: &[Link]) -> anyhow::Result<()> {
-    let found = Survey::of(netlink, link, links).with_context(|| format!("looking at {}", link.name))?;
-    if let Some(obstacle) = found.obstacles.first() {
-        bail!("{} cannot be emulated: {obstacle}", link.name);
-    }
-    for caveat in found.caveats {
-        eprintln!("perturb: warning: {}: {caveat}", link.name);
-    }
-    Ok(())
-}
-
-/// perturb's devices must not be put under emulation themselves.
-fn refuse_taken(name: &str, link: &Link, links: &[Link]) -> anyhow::Result<()> {
-    ensure!(
-        !link
-            .alias
-            .as_deref()
-            .is_some_and(|alias| alias.starts_with("perturb ")),
-        "{name} is one of perturb's own devices"
-    );
-    for prefix in ["pthold", "ptout", "ptsplit", "ptcut"] {
-        let device = format!("{prefix}{}", link.index);
-        ensure!(
-            links.iter().all(|other| other.name != device),
-            "an interface {device} exists, which is not perturb's; rename it: perturb needs the name"
-        );
-    }
-    Ok(())
 }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
 use perturb_dataplane::{
     attach::Clsact,
     emulation::{Emulation, Interface, Timekeeper},
     namespace::Namespace,
-    netlink::Netlink,
+    netlink::{Link, Netlink, NetlinkError},
     programs::Pacer,
     user::SpinBudget,
     watch::Fault,
@@ -15,32 +14,41 @@ use perturb_dataplane::{
 
 use super::{
     Lease,
+    admission::admit,
     keeper::Keeper,
     setup::{Prepared, Target, device_names},
 };
-use crate::registry::{InterfaceRecord, Lock, Record, Registry, RegistryError};
+use crate::{
+    registry::{Claim, InterfaceRecord, Record, Registry, RegistryError},
+    voice,
+};
 
 /// Wait for held packets when an emulation ends.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// An emulation that this process owns.
+/// An emulation that this process owns. Dropping it takes it down: the parts are dropped in this order.
 pub struct Running {
+    /// What renews its lease, and finds out what others have changed.
+    pub keeper: Keeper,
     /// Programs, tables and devices.
     pub emulation: Emulation,
     /// Its record, as this process last saw it.
     pub record: Record,
-    /// What renews its lease, and finds out what others have changed.
-    pub keeper: Keeper,
     pub(super) timekeeper: Timekeeper,
     pub(super) lost: Vec<Lost>,
-    pub(super) _owner: Lock,
+    pub(super) claim: Claim,
 }
 
 /// An interface that is gone, and waited for.
 pub(super) struct Lost {
     namespace: Namespace,
     name: String,
+    index: u32,
     rank: u32,
+    /// Whether the record says so.
+    is_noted: bool,
+    /// An interface of that name that cannot be emulated.
+    refused: Option<u32>,
 }
 
 impl Running {
@@ -105,50 +113,109 @@ impl Running {
     /// Lets go of an interface that is gone, and waits for another one of its name.
     pub fn lose(&mut self, fault: &Fault) -> anyhow::Result<()> {
         let gone = |interface: &&Interface| interface.link().name == fault.interface;
-        let interface = self
-            .emulation
-            .interfaces()
-            .iter()
-            .find(gone)
-            .context("an interface was lost that is not emulated")?;
-        let index = interface.link().index;
-        self.lost.push(Lost {
-            namespace: interface.namespace().try_clone()?,
-            name: fault.interface.clone(),
-            rank: interface.rank(),
-        });
-        self.emulation.remove(index)?;
+        if let Some(interface) = self.emulation.interfaces().iter().find(gone) {
+            let index = interface.link().index;
+            self.let_go(index)?;
+        }
         self.watch_again()?;
-        // Whoever reads the record meanwhile compares indices.
-        while !self.amend(|record| {
+        self.note_losses()
+    }
+
+    fn let_go(&mut self, index: u32) -> anyhow::Result<()> {
+        let gone = |interface: &&Interface| interface.link().index == index;
+        if let Some(interface) = self.emulation.interfaces().iter().find(gone) {
+            self.lost.push(Lost {
+                namespace: interface.namespace().try_clone()?,
+                name: interface.link().name.clone(),
+                index,
+                rank: interface.rank(),
+                is_noted: false,
+                refused: None,
+            });
+        }
+        Ok(self.emulation.remove(index)?)
+    }
+
+    /// Writes into the record what is lost: whoever reads it compares indices. Another command that changes the registry may
+    /// be waiting for this process to end; then it is to be tried again.
+    fn note_losses(&mut self) -> anyhow::Result<()> {
+        let lost: Vec<u32> = self
+            .lost
+            .iter()
+            .filter(|lost| !lost.is_noted)
+            .map(|lost| lost.index)
+            .collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let noted = self.amend(|record| {
             for interface in &mut record.interfaces {
-                interface.lost |= interface.index == index;
+                interface.lost |= lost.contains(&interface.index);
             }
-        })? {}
+        })?;
+        for lost in &mut self.lost {
+            lost.is_noted |= noted;
+        }
         Ok(())
     }
 
-    /// Emulates on the interfaces that have come back; their names.
-    pub fn regain(&mut self) -> anyhow::Result<Vec<String>> {
-        let mut regained = Vec::new();
+    /// Emulates on the interfaces that have come back.
+    pub fn regain(&mut self) -> anyhow::Result<()> {
+        self.note_losses()?;
         for lost in std::mem::take(&mut self.lost) {
-            if self.regain_one(&lost)? {
-                regained.push(lost.name);
-            } else {
-                self.lost.push(lost);
-            }
+            self.regain_one(lost)?;
         }
-        Ok(regained)
+        Ok(())
     }
 
-    fn regain_one(&mut self, lost: &Lost) -> anyhow::Result<bool> {
-        let Some(link) = lost.namespace.enter(|| Netlink::open()?.link(&lost.name))?? else {
-            return Ok(false);
+    /// Emulates on the interface of a lost one's name, if there is one that can be emulated, and goes on waiting otherwise:
+    /// also if it goes again meanwhile.
+    fn regain_one(&mut self, mut lost: Lost) -> anyhow::Result<()> {
+        if !lost.is_noted {
+            self.lost.push(lost);
+            return Ok(());
+        }
+        let Some(link) = lost.successor()? else {
+            self.lost.push(lost);
+            return Ok(());
         };
         let Some(_registry) = try_registry()? else {
-            return Ok(false);
+            self.lost.push(lost);
+            return Ok(());
         };
         self.refresh()?;
+        let (name, index) = (link.name.clone(), link.index);
+        if let Err(error) = self.emulate_again(&lost, link) {
+            if lost.is_there(index)? {
+                return Err(error);
+            }
+            self.lost.push(lost);
+            return Ok(());
+        }
+        self.watch_again()?;
+        if self
+            .emulation
+            .interfaces()
+            .iter()
+            .any(|interface| interface.link().index == index)
+        {
+            if let Some(interface) = self
+                .record
+                .interfaces
+                .iter_mut()
+                .find(|interface| interface.index == index)
+            {
+                interface.lost = false;
+            }
+            self.record.write()?;
+            voice::say(format!(
+                "perturb: there is an interface {name} again; emulating on it\n"
+            ));
+        }
+        Ok(())
+    }
+
+    fn emulate_again(&mut self, lost: &Lost, link: Link) -> anyhow::Result<()> {
         let target = Target {
             namespace: lost.namespace.try_clone()?,
             link,
@@ -160,46 +227,45 @@ impl Running {
         let names = device_names(&self.record.id, &target);
         let makes_clsact = || Clsact::is_missing(&mut Netlink::open()?, index);
         let made_clsact = lost.namespace.enter(makes_clsact)??;
-        let is_it = |interface: &InterfaceRecord| interface.lost && interface.name == lost.name;
-        if let Some(interface) = self
-            .record
-            .interfaces
-            .iter_mut()
-            .find(|interface| is_it(interface))
-        {
+        let is_it = |interface: &&mut InterfaceRecord| interface.lost && interface.name == lost.name;
+        if let Some(interface) = self.record.interfaces.iter_mut().find(is_it) {
             interface.index = index;
             interface.devices = names.iter().map(Into::into).collect();
             interface.made_clsact = made_clsact;
         }
         // Before the first device is made: whoever clears after a kill must know it.
         self.record.write()?;
-        self.emulation.add(
+        Ok(self.emulation.add(
             &self.timekeeper,
             target.namespace,
             target.link,
             target.rank,
             &names,
-        )?;
-        self.watch_again()?;
-        if let Some(interface) = self
-            .record
-            .interfaces
-            .iter_mut()
-            .find(|interface| is_it(interface))
-        {
-            interface.lost = false;
-        }
-        self.record.write()?;
-        Ok(true)
+        )?)
     }
 
+    /// Watches what is emulated now; lets go of what goes meanwhile.
     fn watch_again(&mut self) -> anyhow::Result<()> {
-        self.keeper = Keeper::start(
-            self.emulation.vitals()?,
-            lease(&self.record),
-            self.record.terms.follow,
-        )?;
-        Ok(())
+        loop {
+            let error = match self.emulation.vitals() {
+                Ok(vitals) => {
+                    self.keeper = Keeper::start(vitals, lease(&self.record), self.record.terms.follow)?;
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            let mut gone = None;
+            for interface in self.emulation.interfaces() {
+                let Link { name, index, .. } = interface.link();
+                if !is_there(interface.namespace(), name, *index)? {
+                    gone = Some(*index);
+                }
+            }
+            match gone {
+                Some(index) if self.record.terms.follow => self.let_go(index)?,
+                _ => return Err(error.into()),
+            }
+        }
     }
 
     /// Takes the emulation down: captures first, then waits for what is held (at most 2 s), then
@@ -225,14 +291,62 @@ impl Running {
     pub fn abandon(self) -> anyhow::Result<()> {
         let Self {
             emulation,
-            record,
             keeper,
+            claim,
             ..
         } = self;
         drop(keeper);
         drop(emulation);
-        Ok(record.remove()?)
+        Ok(claim.end()?)
     }
+}
+
+impl Lost {
+    /// An interface of its name that can be emulated.
+    fn successor(&mut self) -> anyhow::Result<Option<Link>> {
+        let find = || {
+            let mut netlink = Netlink::open()?;
+            let links = netlink.links()?;
+            let Some(link) = links.iter().find(|link| link.name == self.name) else {
+                return Ok(None);
+            };
+            if self.refused == Some(link.index) {
+                return Ok(None);
+            }
+            Ok::<_, NetlinkError>(Some((link.clone(), admit(&mut netlink, link, &links))))
+        };
+        let Some((link, admitted)) = self.namespace.enter(find)?? else {
+            return Ok(None);
+        };
+        match admitted {
+            Ok(caveats) => {
+                for caveat in caveats {
+                    voice::say(format!("perturb: warning: {}: {caveat}\n", link.name));
+                }
+                Ok(Some(link))
+            }
+            // What it cannot be asked any more is no reason.
+            Err(_) if !self.is_there(link.index)? => Ok(None),
+            Err(error) => {
+                self.refused = Some(link.index);
+                voice::say(format!(
+                    "perturb: there is an interface {} again, but {error:#}; waiting for another one\n",
+                    link.name
+                ));
+                Ok(None)
+            }
+        }
+    }
+
+    fn is_there(&self, index: u32) -> anyhow::Result<bool> {
+        is_there(&self.namespace, &self.name, index)
+    }
+}
+
+/// Whether a namespace still has an interface, under its name.
+fn is_there(namespace: &Namespace, name: &str, index: u32) -> anyhow::Result<bool> {
+    let link = namespace.enter(|| Netlink::open()?.link_at(index))??;
+    Ok(link.is_some_and(|link| link.name == name))
 }
 
 /// The registry, unless another command changes it now.

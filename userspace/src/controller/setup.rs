@@ -340,24 +340,17 @@ pub fn set_up(
         detached: conduct.detached,
         terms: Terms::default(),
     };
-    record.write()?;
-    let owner = record.own()?.context("another process owns this emulation")?;
-    registry::raise_backlog()?;
-    match attach(&mut record, prepared, targets, &names, &timekeeper, conduct) {
-        Ok((emulation, keeper)) => Ok(Running {
-            emulation,
-            record,
-            keeper,
-            timekeeper,
-            lost: Vec::new(),
-            _owner: owner,
-        }),
-        Err(error) => {
-            // The devices are gone: their guards ran.
-            record.remove()?;
-            Err(error)
-        }
-    }
+    let claim = record.begin()?;
+    registry::backlog::raise()?;
+    let (emulation, keeper) = attach(&mut record, prepared, targets, &names, &timekeeper, conduct)?;
+    Ok(Running {
+        keeper,
+        emulation,
+        record,
+        timekeeper,
+        lost: Vec::new(),
+        claim,
+    })
 }
 
 fn attach(

@@ -111,7 +111,9 @@ pub fn on(args: &On) -> anyhow::Result<std::convert::Infallible> {
     setns(namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {}", args.host))?;
     unshare(CloneFlags::CLONE_NEWUTS)?;
     sethostname(&args.host)?;
+    let mut withheld = Vec::new();
     if privileges::is_door() {
+        withheld = privileges::withheld_variables().context("reading this process's environment")?;
         privileges::return_to_caller().context("giving up root's privileges")?;
     } else if let Some(owner) = Owner::of_sudo()?
         && !args.as_root
@@ -121,7 +123,7 @@ pub fn on(args: &On) -> anyhow::Result<std::convert::Infallible> {
     let [program, arguments @ ..] = args.command.as_slice() else {
         bail!("no command")
     };
-    let error = Command::new(program).args(arguments).exec();
+    let error = Command::new(program).args(arguments).envs(withheld).exec();
     Err(error).with_context(|| format!("running {}", program.display()))
 }
 

@@ -13,13 +13,12 @@ use nix::{
     sched::{CpuSet, sched_setaffinity},
     unistd::Pid,
 };
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Lab, run};
 use crate::{
     controller::setup::{Pacing, Prepared},
     report::Report,
-    signals::Hangup,
+    signals::Interrupts,
 };
 
 /// Names this executable to the command.
@@ -77,31 +76,8 @@ pub struct Measured {
     pub report: Report,
 }
 
-/// The signals that end this process.
-pub struct Interrupts([Signal; 2], Hangup);
-
-impl Interrupts {
-    /// From now on they are noticed here.
-    pub fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("listening for signals");
-        Ok(Self(
-            [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?],
-            Hangup::listen().context("listening for signals")?,
-        ))
-    }
-
-    async fn received(&mut self) {
-        let Self([interrupt, terminate], hangup) = self;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    }
-}
-
 /// Makes the hosts, runs the command, and removes them.
-pub async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::Result<Measured> {
+pub(crate) async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::Result<Measured> {
     let lab = Lab::new(request.hosts, &request.prepared.profile.tcp)?;
     let mut running = run::emulate(&lab, &request.prepared, request.pacing, false)?;
     let mut affinity = CpuSet::new();

@@ -5,6 +5,7 @@ use std::{
     ffi::OsString,
     fs, io,
     os::fd::{AsRawFd as _, RawFd},
+    thread,
     time::Duration,
 };
 
@@ -123,7 +124,19 @@ pub fn emulate(lab: &Lab, prepared: &Prepared, pacing: Pacing, verbose: bool) ->
     }
     let id = Record::of_private_hosts();
     let conduct = Conduct::plain(pacing, LEASE, verbose);
-    set_up(&registry, &id, prepared, targets, conduct)
+    // A thread has the capabilities of the one that started it: those that keep the emulation alive get what they need, and
+    // this one still has all, to start the hosts' processes.
+    let set_up = || {
+        privileges::keep_needed().context("giving up capabilities")?;
+        set_up(&registry, &id, prepared, targets, conduct)
+    };
+    thread::scope(|scope| {
+        let spawned = thread::Builder::new().spawn_scoped(scope, set_up);
+        let thread = spawned.context("starting the thread that sets the emulation up")?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn target(host: &Host) -> anyhow::Result<Target> {
@@ -157,6 +170,8 @@ pub(super) fn spawn(
     let list: Vec<String> = fds.iter().map(ToString::to_string).collect();
     let mut stage = Command::new("/proc/self/exe");
     stage.arg("stage").arg("--namespaces").arg(list.join(","));
+    // It must not outlive an error here.
+    stage.kill_on_drop(true);
     adjust(&mut stage);
     stage.arg("--").args(command);
     let enter = move || -> io::Result<()> {

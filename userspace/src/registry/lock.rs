@@ -9,6 +9,8 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
+    thread,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -16,7 +18,7 @@ use nix::{
     fcntl::{FcntlArg, fcntl},
 };
 
-use super::{Result, file};
+use super::{RegistryError, Result, file};
 
 /// Permissions of the directories.
 const DIRECTORY: u32 = 0o700;
@@ -66,6 +68,23 @@ pub(super) fn take(path: &Path) -> Result<Option<Lock>> {
         Ok(_) => Ok(Some(Lock(opened))),
         Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
         Err(errno) => file("locking", path, Err(errno.into())),
+    }
+}
+
+/// Takes a lock, waiting for its holder at most `patience`.
+pub(super) fn wait(path: &Path, patience: Duration) -> Result<Lock> {
+    let start = Instant::now();
+    loop {
+        if let Some(lock) = take(path)? {
+            return Ok(lock);
+        }
+        if start.elapsed() >= patience {
+            return Err(RegistryError::Busy {
+                path: path.into(),
+                holders: holders(path),
+            });
+        }
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Confirm {
     pub before: Option<Before>,
 }
 
-/// The profile that was in force before. Its tables are still in the other half of the maps.
+/// What was in force before. The profile's tables are still in the other half of the maps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
     /// The normalized profile.
@@ -43,6 +43,12 @@ pub struct Before {
     pub fq: Option<FqOptions>,
     /// Bytes that the user pacer may hold.
     pub held: u64,
+    /// [`Terms::lease`].
+    pub lease: Option<u64>,
+    /// [`Terms::ends`].
+    pub ends: Option<u64>,
+    /// [`Terms::follow`].
+    pub follow: bool,
 }
 
 /// What is due next.

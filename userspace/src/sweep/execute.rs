@@ -30,9 +30,10 @@ use crate::{
     controller::setup::{Pacing, Prepared},
     lab::{
         self,
-        measured::{End, Interrupts, Measured, Request, measure},
+        measured::{End, Measured, Request, measure},
     },
     report::Report,
+    signals::Interrupts,
 };
 
 /// Of the intervals that the stop rule looks at.

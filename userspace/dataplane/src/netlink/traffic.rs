@@ -22,6 +22,18 @@ pub struct FqOptions {
     pub horizon_us: u32,
 }
 
+impl FqOptions {
+    /// These options, wide enough for packets that were stamped under others, too.
+    #[must_use]
+    pub fn widest(self, new: Self) -> Self {
+        Self {
+            limit: self.limit.max(new.limit),
+            horizon_us: self.horizon_us.max(new.horizon_us),
+            ..new
+        }
+    }
+}
+
 /// Handle of the root qdisc of perturb's own devices.
 const ROOT_HANDLE: TcHandle = TcHandle { major: 1, minor: 0 };
 /// Fewer buckets than this make long chains.

@@ -1,20 +1,12 @@
 //! The course of an emulation in the process that keeps it up: from its beginning to its end.
 
-use std::{
-    io::{BufRead as _, IsTerminal as _},
-    thread,
-    time::Duration,
-};
+use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use perturb_dataplane::{loader::Loader, maps::Maps};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::{silence::Silence, update::set_fq};
+use super::{enter::Enter, silence::Silence, update::set_fq};
 use crate::{
     controller::{keeper::Trouble, running::Running},
     registry::{
@@ -22,7 +14,7 @@ use crate::{
         terms::{Before, Due},
     },
     report::{self, LiveLine, Report},
-    signals::Hangup,
+    signals::Interrupts,
     voice,
 };
 
@@ -43,9 +35,7 @@ enum End {
 
 /// What a foreground process listens to.
 pub(super) struct Course {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Hangup,
+    interrupts: Interrupts,
     line: LiveLine,
     verbose: bool,
 }
@@ -54,9 +44,7 @@ impl Course {
     /// Signals are noticed from now on.
     pub(super) fn prepare(quiet: bool, verbose: bool) -> anyhow::Result<Self> {
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: Hangup::listen()?,
+            interrupts: Interrupts::listen()?,
             line: LiveLine::new(quiet),
             verbose,
         })
@@ -87,7 +75,7 @@ impl Course {
     }
 
     async fn go_on(&mut self, running: &mut Running) -> anyhow::Result<End> {
-        let mut enter = enter_pressed(running)?;
+        let mut enter = Enter::listen(&running.record)?;
         let mut silence = Silence::begin(running)?;
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -95,11 +83,12 @@ impl Course {
             let due = running.record.terms.due();
             let (left, what) = due.unwrap_or((Duration::MAX, Due::End));
             tokio::select! {
-                _ = self.interrupt.recv() => return Ok(End::Asked),
-                _ = self.terminate.recv() => return Ok(End::Asked),
-                _ = self.hangup.recv() => return Ok(End::Asked),
+                () = self.interrupts.received() => return Ok(End::Asked),
                 () = tokio::time::sleep(left), if due.is_some() => {
-                    if let Some(end) = come_due(running, what)? {
+                    // Who pressed Enter in time must not lose by another command that was busy then.
+                    if what == Due::Confirm && enter.was_pressed() {
+                        enter.confirm(running)?;
+                    } else if let Some(end) = come_due(running, what)? {
                         return Ok(end);
                     }
                 }
@@ -113,16 +102,13 @@ impl Course {
                     }
                     trouble => return Ok(End::Trouble(trouble)),
                 },
-                Some(()) = enter.recv() => {
-                    if running.amend(|record| record.terms.confirm = None)? {
-                        voice::say("perturb: confirmed\n".into());
-                    }
-                }
+                () = enter.pressed() => enter.confirm(running)?,
                 _ = ticks.tick() => {
                     running.refresh()?;
-                    for name in running.regain()? {
-                        voice::say(format!("perturb: there is an interface {name} again; emulating on it\n"));
+                    if enter.was_pressed() {
+                        enter.confirm(running)?;
                     }
+                    running.regain()?;
                     self.line.show(running)?;
                     silence.look(running)?;
                 }
@@ -157,10 +143,14 @@ fn come_due(running: &mut Running, what: Due) -> anyhow::Result<Option<End>> {
 /// Puts the tables that were in force before in force again: they are in the other half of the maps.
 fn go_back(record: &mut Record, before: Before) -> anyhow::Result<()> {
     let mut loader = Loader::resume(Maps::by_id(&record.maps)?, record.slots.clone())?;
-    if let Some(options) = before.fq {
-        set_fq(record, options)?;
+    if let (Some(new), Some(old)) = (record.fq, before.fq) {
+        // What the tables that go have stamped must be admitted, too, until they are gone.
+        set_fq(record, new.widest(old))?;
     }
     loader.go_back(before.slots.clone())?;
+    if let Some(old) = before.fq {
+        set_fq(record, old)?;
+    }
     record.profile = before.profile;
     record.classes = before.classes;
     record.servers = before.servers;
@@ -168,35 +158,11 @@ fn go_back(record: &mut Record, before: Before) -> anyhow::Result<()> {
     record.fq = before.fq;
     record.held = before.held;
     record.updates += 1;
+    record.terms.lease = before.lease;
+    record.terms.ends = before.ends;
+    record.terms.follow = before.follow;
     voice::say("perturb: nobody has confirmed the change: the profile before is in force again\n".into());
     Ok(())
-}
-
-/// Each time that Enter is pressed, if something is to be confirmed and somebody sits at a terminal.
-fn enter_pressed(running: &Running) -> anyhow::Result<UnboundedReceiver<()>> {
-    let (pressed, enter) = unbounded_channel();
-    let Some((left, Due::Confirm)) = running.record.terms.due() else {
-        return Ok(enter);
-    };
-    if !std::io::stdin().is_terminal() || running.record.detached {
-        return Ok(enter);
-    }
-    voice::say(format!(
-        "perturb: press Enter within {:.0} s, or give `perturb confirm`, to keep it\n",
-        left.as_secs_f64()
-    ));
-    let read = move || {
-        for line in std::io::stdin().lock().lines() {
-            if line.is_err() || pressed.send(()).is_err() {
-                return;
-            }
-        }
-    };
-    thread::Builder::new()
-        .name("perturb-enter".into())
-        .spawn(read)
-        .context("starting the thread that waits for Enter")?;
-    Ok(enter)
 }
 
 fn names(record: &Record) -> String {

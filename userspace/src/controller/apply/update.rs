@@ -6,7 +6,7 @@
 //! --pacer, --spin        refused unless they say what is so already: both are settled when the emulation begins
 //! --lease, --for         from now on; without them it stays as it was
 //! --follow               from now on
-//! --confirm              the profile before comes back unless the new one is confirmed
+//! --confirm              the profile before comes back unless the new one is confirmed, and --lease, --for and --follow with it
 //! --detach               refused unless the emulation is detached already
 //! --verbose              refused: whoever began it gets the programs' messages
 //! --quiet                there is no live line anyhow
@@ -37,14 +37,7 @@ pub(super) fn update(_registry: &Registry, record: &Record, request: &Request) -
     let fq = record.fq.map(|old| (old, request.prepared.fq_options()));
     if let Some((old, new)) = fq {
         // Packets that the old tables stamped and those that the new ones stamp must both be admitted.
-        set_fq(
-            record,
-            FqOptions {
-                limit: old.limit.max(new.limit),
-                horizon_us: old.horizon_us.max(new.horizon_us),
-                ..new
-            },
-        )?;
+        set_fq(record, old.widest(new))?;
     }
     loader.load(tables)?;
     if let Some((_, new)) = fq {
@@ -58,6 +51,9 @@ pub(super) fn update(_registry: &Registry, record: &Record, request: &Request) -
         slots: std::mem::replace(&mut record.slots, loader.slots().clone()),
         fq: std::mem::replace(&mut record.fq, fq.map(|(_, new)| new)),
         held: std::mem::replace(&mut record.held, request.prepared.held),
+        lease: record.terms.lease,
+        ends: record.terms.ends,
+        follow: record.terms.follow,
     };
     record.updates += 1;
     let terms = &mut record.terms;
