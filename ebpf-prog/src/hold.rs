@@ -1,6 +1,6 @@
 //! The hold device: how a packet gets into it with its departure time, and out of it again.
 //!
-//! With the fq pacer the time travels in `skb->tstamp` and the way in `skb->tc_index`; with the user
+//! With the fq pacer the time travels in `skb->tstamp`, the way and the priority in `skb->tc_index`; with the user
 //! pacer both travel in the place of the MAC addresses ([`Ticket`]), which wait in a [`Slot`].
 //! A local sender's packet is cloned: while its own buffer is held, TCP small queues would stop
 //! the sender.
@@ -15,6 +15,7 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{Attachment, Event, NONE, PACER_USER, Slot, Tag, Ticket},
+    priorities,
     shared::Word as _,
     slots::{self, Owner},
     units::MonoNanos,
@@ -23,7 +24,7 @@ use perturb_common::{
 use crate::{
     account,
     atomic::Shared,
-    maps::{NEXT_SLOT, PACER, SLOTS as SLOT_TABLE},
+    maps::{NEXT_SLOT, PACER, PRIORITIES, SLOTS as SLOT_TABLE},
     packet::skb,
 };
 
@@ -91,7 +92,7 @@ pub(crate) fn hold(
 #[inline(always)]
 pub(crate) fn split(ctx: &TcContext, attachment: &Attachment, tag: Tag) -> i32 {
     // SAFETY: the context of a running program; the verifier admits this store.
-    unsafe { (*ctx.skb.skb).tc_index = tag.encode() };
+    unsafe { (*ctx.skb.skb).tc_index = tag.encode_with(label(ctx)) };
     send(ctx, attachment.split)
 }
 
@@ -132,8 +133,8 @@ fn stamp_time(
 ) -> Result<(), Event> {
     // SAFETY: helpers on the context of a running program; the verifier admits the store.
     unsafe {
-        (*ctx.skb.skb).tc_index = tag.encode();
-        // sch_fq lets control packets (priority 7) go at once (`fq_classify`), and the hop would clear it anyway.
+        (*ctx.skb.skb).tc_index = tag.encode_with(label(ctx));
+        // sch_fq lets control packets (priority 7) go at once, and has bands of others (`fq_classify`).
         (*ctx.skb.skb).priority = 0;
         // A receive queue that is noted here would choose the queue in place of the hash (`skb_tx_hash`).
         (*ctx.skb.skb).queue_mapping = 0;
@@ -223,16 +224,19 @@ fn owner_of(index: u32) -> Option<Shared> {
 pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
     if PACER.load() == PACER_USER {
         // Out of the splitter packets come with a tag, out of the TAP with a ticket.
-        return match Tag::decode(skb(ctx).tc_index) {
-            Some(tag) => Ok(Held {
-                tag,
-                departure: MonoNanos(0),
-            }),
+        return match Tag::decode_with(skb(ctx).tc_index) {
+            Some((tag, label)) => {
+                give_priority(ctx, label);
+                Ok(Held {
+                    tag,
+                    departure: MonoNanos(0),
+                })
+            }
             None => open(ctx),
         };
     }
     let skb = skb(ctx);
-    let tag = Tag::decode(skb.tc_index).ok_or(Event::Foreign)?;
+    let (tag, label) = Tag::decode_with(skb.tc_index).ok_or(Event::Foreign)?;
     let mut departure = MonoNanos(skb.tstamp);
     if tag.position == 0 {
         // Out of the splitter: it has not been held, and a stamp that it has is its sender's.
@@ -255,7 +259,42 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
     // The hash was for fq; steering must compute the real one.
     // SAFETY: the context of a running program.
     unsafe { bpf_set_hash_invalid(ctx.skb.skb) };
+    give_priority(ctx, label);
     Ok(Held { tag, departure })
+}
+
+/// The label of a packet's priority, which the hop to the other end of a pair clears.
+#[inline(always)]
+fn label(ctx: &TcContext) -> u32 {
+    match skb(ctx).priority {
+        0 => 0,
+        priority => label_of(priority),
+    }
+}
+
+/// A global function, which takes a number only: the verifier walks its loop once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn label_of(priority: u32) -> u32 {
+    priorities::label(priority_at, priority)
+}
+
+/// Gives a packet back its priority.
+#[inline(always)]
+fn give_priority(ctx: &TcContext, label: u32) {
+    if label != 0 {
+        let priority = priorities::priority(priority_at, label);
+        // SAFETY: the context of a running program; the verifier admits the store.
+        unsafe { (*ctx.skb.skb).priority = priority };
+    }
+}
+
+/// The word of a label.
+#[inline(always)]
+fn priority_at(label: u32) -> Option<Shared> {
+    let word = PRIORITIES.get_ptr_mut(label)?;
+    // SAFETY: an aligned word of a map value.
+    Some(unsafe { Shared::new(word) })
 }
 
 #[inline(always)]
@@ -322,7 +361,7 @@ pub(crate) fn stamp(ctx: &TcContext) -> i32 {
     let skb = skb(ctx);
     // One whose slot is another's goes at once, and is dropped where it comes out.
     if skb.tstamp == 0
-        && Tag::decode(skb.tc_index).is_some()
+        && Tag::decode_with(skb.tc_index).is_some()
         && let Some(word) = owner_of(slots::labeled(skb.hash))
         && let Some(departure) = slots::departure_of(skb.hash, Owner(word.load()))
     {

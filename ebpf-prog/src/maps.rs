@@ -20,6 +20,7 @@ use perturb_common::{
     flow::{FlowEntry, SECRET_WORDS},
     instance::PAGE_PLACES,
     network::PairEntry,
+    priorities::LABELS,
 };
 
 /// 1 if the kernel compiles programs: callbacks (`bpf_loop`) need it, the interpreter refuses them.
@@ -111,6 +112,9 @@ pub(crate) static REQUESTS: RingBuf = RingBuf::with_byte_size(REQUEST_BYTES, 0);
 pub(crate) static SLOTS: Array<Slot> = Array::with_max_entries(1 << 18, 0);
 #[map]
 pub(crate) static NEXT_SLOT: Array<u64> = Array::with_max_entries(1, 0);
+/// Priorities that packets had, by label.
+#[map]
+pub(crate) static PRIORITIES: Array<u64> = Array::with_max_entries(LABELS, 0);
 
 #[map]
 pub(crate) static EVENTS_SEEN: PerCpuArray<u64> = PerCpuArray::with_max_entries(EVENTS, 0);

@@ -11,13 +11,18 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use aya::util::KernelVersion;
-use perturb_tests::{bed::INTERFACE, clock};
+use perturb_common::priorities::LABELS;
+use perturb_tests::{
+    bed::{Host, INTERFACE},
+    clock,
+};
 
 use crate::harness::{Setting, Test, each, skip};
 
 pub(crate) const TESTS: &[Test] = &[
     each("kept::launch_times", launch_times),
     each("kept::pacing_of_tcp", paced),
+    each("kept::priorities", priorities),
 ];
 
 /// How long a receiver waits.
@@ -147,4 +152,106 @@ fn paced(setting: &Setting) -> Result<()> {
     ensure!(took >= LEAST, "{BYTES} bytes at {RATE} B/s took {took:?}");
     applied.nothing_unintended()?;
     applied.stop()
+}
+
+/// Major number of the interface's HTB; a class of its default minor gets what has no priority.
+const HTB: u32 = 1;
+const DEFAULT: u32 = 0x10;
+
+/// The qdisc of the interface chooses by the priority that a packet's sender gave it: a class of HTB by its number, up to as
+/// many as labels travel with held packets, and for the pieces of super-packets, too.
+fn priorities(setting: &Setting) -> Result<()> {
+    const CLASSES: u32 = LABELS - 1;
+    const DATAGRAMS: u64 = 5;
+    const BYTES: usize = 400_000;
+    let (bed, _) = setting.bed()?;
+    let left = &bed.left;
+    left.run(&format!(
+        "tc qdisc add dev {INTERFACE} root handle {HTB}: htb default {DEFAULT:x}"
+    ))
+    .map_err(|error| skip(format!("this kernel has no sch_htb: {error:#}")))?;
+    let minors = || DEFAULT..=DEFAULT + CLASSES;
+    for minor in minors() {
+        left.run(&format!(
+            "tc class add dev {INTERFACE} parent {HTB}: classid {HTB}:{minor:x} htb rate 1gbit"
+        ))?;
+    }
+    let receiver = bed.right.enter(|| UdpSocket::bind((bed.right.v4, PORT)))??;
+    receiver.set_read_timeout(Some(PATIENCE))?;
+    let listener = bed.right.enter(|| TcpListener::bind((bed.right.v4, PORT)))??;
+    // A gap is kept between wire packets: super-packets are cut before they are held.
+    let profile = "latency: 5ms\ngap: 1us";
+    let applied = setting.product.apply(left, profile, setting.pacer)?;
+
+    let sockets: Vec<UdpSocket> = minors()
+        .map(|minor| {
+            let socket = left.enter(|| UdpSocket::bind((left.v4, 0)))??;
+            if minor != DEFAULT {
+                set(&socket, libc::SO_PRIORITY, &[HTB << 16 | minor])?;
+            }
+            Ok(socket)
+        })
+        .collect::<Result<_>>()?;
+    let before = sent(left, minors())?;
+    for _ in 0..DATAGRAMS {
+        for socket in &sockets {
+            socket.send_to(b"classified", (bed.right.v4, PORT))?;
+        }
+    }
+    for number in 0..sockets.len() as u64 * DATAGRAMS {
+        receiver
+            .recv_from(&mut [0; 16])
+            .with_context(|| format!("datagram {number} did not arrive"))?;
+    }
+    let after = sent(left, minors())?;
+    for ((minor, before), after) in minors().zip(&before).zip(&after) {
+        let count = after.packets - before.packets;
+        ensure!(count == DATAGRAMS, "class {HTB}:{minor:x} sent {count} packets");
+    }
+
+    let mut stream = left.enter(|| TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE))??;
+    let (mut received, _) = listener.accept()?;
+    received.set_read_timeout(Some(PATIENCE))?;
+    set(&stream, libc::SO_PRIORITY, &[HTB << 16 | (DEFAULT + CLASSES)])?;
+    let reader = thread::spawn(move || received.read_exact(&mut vec![0; BYTES]));
+    stream.write_all(&vec![1; BYTES])?;
+    reader
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let end = sent(left, minors())?;
+    let of = |place: usize| -> Result<u64> {
+        let (end, after) = end.get(place).zip(after.get(place)).context("no such class")?;
+        Ok(end.bytes - after.bytes)
+    };
+    let (own, default) = (of(CLASSES as usize)?, of(0)?);
+    ensure!(
+        own >= BYTES as u64 && default < 1_000,
+        "of {BYTES} bytes over TCP {own} had their priority, and {default} none"
+    );
+    applied.nothing_unintended()?;
+    applied.stop()
+}
+
+/// What a class has sent.
+struct Sent {
+    bytes: u64,
+    packets: u64,
+}
+
+/// What HTB's classes have sent.
+fn sent(host: &Host, minors: impl Iterator<Item = u32>) -> Result<Vec<Sent>> {
+    let shown = host.run(&format!("tc -s class show dev {INTERFACE}"))?;
+    let of = |minor: u32| {
+        let class = format!("class htb {HTB}:{minor:x} ");
+        let (_, rest) = shown.split_once(&class)?;
+        let (_, rest) = rest.split_once("Sent ")?;
+        let mut words = rest.split_whitespace();
+        Some(Sent {
+            bytes: words.next()?.parse().ok()?,
+            packets: words.nth(1)?.parse().ok()?,
+        })
+    };
+    minors
+        .map(|minor| of(minor).with_context(|| format!("no class {minor:x} in {shown}")))
+        .collect()
 }

@@ -14,6 +14,7 @@ pub mod flow;
 pub mod instance;
 pub mod lead;
 pub mod network;
+pub mod priorities;
 pub mod shared;
 pub mod slots;
 #[cfg(feature = "alloc")]

@@ -149,6 +149,9 @@ proptest! {
         let tag = Tag { direction, position, waits };
         prop_assert!(tag.encode() <= u32::from(u16::MAX));
         prop_assert_eq!(Tag::decode(tag.encode()), Some(tag));
+        for label in 0..crate::priorities::LABELS {
+            prop_assert_eq!(Tag::decode_with(tag.encode_with(label)), Some((tag, label)));
+        }
     }
 
     #[test]
@@ -188,6 +191,8 @@ fn lateness_buckets_cover_every_lateness_to_an_eighth() {
 fn untagged_packets_are_not_ours() {
     assert_eq!(Tag::decode(0), None);
     assert_eq!(Tag::decode(1), None);
+    assert_eq!(Tag::decode_with(0), None);
+    assert_eq!(Tag::decode_with(1), None);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What travels with a packet while it is held.
 
-use crate::slots::Owner;
+use crate::{priorities::LABELS, slots::Owner};
 
 /// Where a packet's fold stands, carried in `skb->tc_index` from the hold device to the interface.
 ///
@@ -10,6 +10,11 @@ use crate::slots::Owner;
 /// bit  5      direction
 /// bits 4..0   next position on the path; 31: done, deliver
 /// ```
+///
+/// On perturb's own devices, where few others' packets come, the lowest four bits of the magic carry the label of the packet's
+/// priority ([`priorities`]).
+///
+/// [`priorities`]: crate::priorities
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Which way it goes.
@@ -26,6 +31,8 @@ impl Tag {
     /// The fold is complete.
     pub const DELIVER: u32 = 31;
     const MAGIC: u32 = 0x169;
+    const LABEL: u32 = 7;
+    const LABEL_MASK: u32 = LABELS - 1;
 
     /// As a `tc_index`.
     #[inline(always)]
@@ -46,6 +53,24 @@ impl Tag {
             position: tc_index & 31,
             waits: (tc_index >> 6) & 1 != 0,
         })
+    }
+
+    /// As the `tc_index` of a packet on perturb's own devices.
+    #[inline(always)]
+    #[must_use]
+    pub const fn encode_with(self, label: u32) -> u32 {
+        self.encode() ^ ((label & Self::LABEL_MASK) << Self::LABEL)
+    }
+
+    /// Tag and label of a `tc_index` on perturb's own devices; `None` if it is not ours.
+    #[inline(always)]
+    #[must_use]
+    pub const fn decode_with(tc_index: u32) -> Option<(Self, u32)> {
+        let label = ((tc_index >> Self::LABEL) ^ Self::MAGIC) & Self::LABEL_MASK;
+        match Self::decode(tc_index ^ (label << Self::LABEL)) {
+            Some(tag) => Some((tag, label)),
+            None => None,
+        }
     }
 }
 
