@@ -6,9 +6,9 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Attachment, Direction, Event, MAX_PATH_SERVERS, NETWORK, NONE, NthKey, Path, SERVER_BURST,
-        SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, ServerConfig, ServerState, Tag,
-        in_half,
+        Attachment, Direction, Event, MAX_PATH_SERVERS, NETWORK, NONE, NthKey, PACER_USER, Path,
+        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, ServerConfig,
+        ServerState, Tag, in_half,
     },
     departure::{Load, Outcome, Service, departure},
     fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
@@ -18,7 +18,7 @@ use perturb_common::{
 use crate::{
     account::{self, Served},
     atomic, collide, hold, instance, lead,
-    maps::{JITTER, NTH, PATHS, RING, SERVERS},
+    maps::{JITTER, NTH, PACER, PATHS, RING, SERVERS},
     network,
     scratch::{Job, Scratch, Walk},
 };
@@ -105,7 +105,8 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         corrupt(ctx, (walk.damage >> 32) as u32, walk.damage as u8);
     }
     // A number and no enum: the compiler spills what a variant lacks, and the verifier refuses a register never written.
-    let order = if walk.flags & Walk::REORDER != 0 {
+    // The user pacer's queue of a thread lets packets go by their departures, whatever their order.
+    let order = if walk.flags & Walk::REORDER != 0 && PACER.load() != PACER_USER {
         // SAFETY: the helper has no preconditions.
         unsafe { bpf_get_prandom_u32() }
     } else {

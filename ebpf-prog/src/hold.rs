@@ -11,7 +11,7 @@ use aya_ebpf::{
         bpf_clone_redirect, bpf_redirect, bpf_set_hash, bpf_set_hash_invalid, bpf_skb_change_type,
         bpf_skb_load_bytes, bpf_skb_set_tstamp, bpf_skb_store_bytes,
     },
-    programs::TcContext,
+    programs::{SkBuffContext, TcContext},
 };
 use perturb_common::{
     abi::{Attachment, Event, NONE, PACER_USER, Slot, Tag, Ticket},
@@ -72,7 +72,7 @@ pub(crate) fn hold(
 ) -> i32 {
     let owner = Owner::new(departure, copies);
     let held = if PACER.load() == PACER_USER {
-        ticket(ctx, departure, tag, owner, now)
+        ticket(ctx, departure, tag, owner, now, order)
     } else {
         stamp_time(ctx, departure, tag, owner, now, order)
     };
@@ -145,10 +145,25 @@ fn stamp_time(
         } else {
             order
         };
-        // Steering takes 0 for no hash (`get_rps_cpu`).
-        bpf_set_hash(ctx.skb.skb, if hash == 0 { 1 } else { hash });
+        steer_by(ctx, hash);
     }
     Ok(())
+}
+
+/// Has the hold device choose queue and processor by this hash.
+#[inline(always)]
+fn steer_by(ctx: &TcContext, hash: u32) {
+    // Steering takes 0 for no hash (`get_rps_cpu`).
+    // SAFETY: the context of a running program.
+    unsafe { bpf_set_hash(ctx.skb.skb, if hash == 0 { 1 } else { hash }) };
+}
+
+/// The queue of a TAP for a packet that [`hold`] sends there: its hash, so that all packets of one order share a queue. The
+/// kernel keeps 16 bits of it.
+#[inline(always)]
+pub(crate) fn steer(ctx: &SkBuffContext) -> i64 {
+    // SAFETY: the context of a running program.
+    i64::from(unsafe { (*ctx.skb.skb).hash })
 }
 
 #[inline(always)]
@@ -158,6 +173,7 @@ fn ticket(
     tag: Tag,
     owner: Owner,
     now: MonoNanos,
+    order: u32,
 ) -> Result<(), Event> {
     let mac = mac_words(ctx).ok_or(Event::HoldFull)?;
     let index = claim(owner, now)?;
@@ -172,6 +188,7 @@ fn ticket(
             return Err(Event::HoldFull);
         }
     }
+    steer_by(ctx, order);
     Ok(())
 }
 

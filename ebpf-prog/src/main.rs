@@ -40,7 +40,10 @@ mod packet;
 mod release;
 mod scratch;
 
-use aya_ebpf::{macros::classifier, programs::TcContext};
+use aya_ebpf::{
+    macros::{classifier, socket_filter},
+    programs::{SkBuffContext, TcContext},
+};
 use perturb_common::abi::Direction;
 
 /// At the interface's egress.
@@ -65,6 +68,12 @@ pub fn perturb_release(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn perturb_stamp(ctx: TcContext) -> i32 {
     hold::stamp(&ctx)
+}
+
+/// Which queue of the user pacer's TAP takes a packet: the kernel takes the remainder (`tun_ebpf_select_queue`).
+#[socket_filter]
+pub fn perturb_steer(ctx: SkBuffContext) -> i64 {
+    hold::steer(&ctx)
 }
 
 /// At the far ends of hold devices, behind `perturb_release`: what comes here when that is gone, because the controller

@@ -12,9 +12,8 @@ use perturb_common::{
         Attachment, Bound, CONTROL_LEN, Class, ClassCounters, EVENTS, FlowKey, FlowNote, FragmentKey,
         FragmentPorts, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES,
         MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS,
-        NEAR_INTERFACES, NOTED_FLOWS, NthKey, PACER_STATS as PACER_STAT_COUNT, PAIR_PLACES, Path,
-        REQUEST_BYTES, RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings, Slot,
-        Span,
+        NEAR_INTERFACES, NOTED_FLOWS, NthKey, PACER_STATS_LEN, PAIR_PLACES, Path, REQUEST_BYTES, RuleVector,
+        SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings, Slot, Span,
     },
     collisions::{CollisionTable, Contention},
     flow::{FlowEntry, SECRET_WORDS},
@@ -128,4 +127,4 @@ pub(crate) static SERVER_COUNTERS: PerCpuArray<ServerCounters> =
 pub(crate) static LATENESS: PerCpuArray<u64> = PerCpuArray::with_max_entries(LATENESS_BUCKETS, 0);
 /// Written by the controller, read by `perturb status`.
 #[map]
-pub(crate) static PACER_STATS: Array<u64> = Array::with_max_entries(PACER_STAT_COUNT, 0);
+pub(crate) static PACER_STATS: Array<u64> = Array::with_max_entries(PACER_STATS_LEN, 0);

@@ -9,10 +9,11 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use perturb_stats::Sample;
 use perturb_tests::{
-    bed::Bed,
+    bed::{Bed, Host},
     clock,
     datagrams::{self, Plan},
     measure::{self, Quantiles},
+    order,
     product::{Applied, Pacer},
 };
 use serde_json::Value;
@@ -29,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
     once("pacer::jitter_of_10_000_packets_per_second", |setting| {
         setting.fairly(|| jitter(setting))
     }),
+    once("pacer::flows_keep_their_order_on_many_threads", order_on_threads),
     once("pacer::small_packets", small_packets),
     once("pacer::busy_threads_are_not_stopped", busy),
     once("pacer::lateness_is_made_up_for", lead),
@@ -246,6 +248,98 @@ fn lead(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
+/// What `perturb status` says, and how many packets each thread let go, once that is told of all of them: when the lease
+/// is renewed.
+fn released(applied: &Applied<'_>) -> Result<(Value, Vec<u64>)> {
+    let deadline = clock::now() + 10_000_000_000;
+    loop {
+        let report = applied.counters()?;
+        let threads = report["held"]["threads"]
+            .as_array()
+            .context("status has no held.threads")?;
+        let released: Vec<u64> = threads
+            .iter()
+            .filter_map(|thread| thread["released"].as_u64())
+            .collect();
+        let all = report["events"]["released"].as_u64();
+        if Some(released.iter().sum()) == all {
+            return Ok((report, released));
+        }
+        ensure!(
+            clock::now() < deadline,
+            "{released:?} are not all {all:?} packets"
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// As many threads as processors serve the flows, and each flow is served by one.
+fn order_on_threads(setting: &Setting) -> Result<()> {
+    needed(setting)?;
+    const FLOWS: usize = 32;
+    let senders = order::processors().min(4);
+    // Nearly as fast as it goes, so that a thread that a flow does not share with another is ahead of it now and then.
+    let plain = order::Plan {
+        datagrams: 100_000,
+        flows: FLOWS,
+        senders,
+        burst: 8,
+        size: 64,
+        pause: Duration::from_micros(500),
+        super_packets: false,
+    };
+    let whole = order::Plan {
+        size: 1_000,
+        super_packets: true,
+        ..plain
+    };
+    for plan in [plain, whole] {
+        for right in [false, true] {
+            let bed = Bed::new()?;
+            let host: &Host = if right { &bed.right } else { &bed.left };
+            let profile = "servers: { wan: { bandwidth: 20Gbit/s, latency: 5ms, scope: shared } }\nsegmentation: whole\n\
+                           classes: [{ name: all, match: {}, egress: [wan], ingress: [wan] }]";
+            let applied = setting
+                .product
+                .apply_with(host, profile, Pacer::User, &["--lease", "1s"])?;
+            let arrivals = order::send(&bed, &plan)?;
+            let threads = pacer_threads(&applied)?.len();
+            let (report, released) = released(&applied)?;
+            applied.stop()?;
+            let way = if right { "ingress" } else { "egress" };
+            figure!(
+                "{way}, {senders} sender(s), super-packets {}: {arrivals:?}, lost {}; released by thread {released:?}",
+                plan.super_packets,
+                arrivals.lost()
+            );
+            ensure!(
+                threads == order::processors().min(8) && released.len() == threads,
+                "{threads} threads on {} processors; status: {released:?}",
+                order::processors()
+            );
+            ensure!(
+                arrivals.inversions == 0 && arrivals.copies == 0 && arrivals.broken == 0,
+                "{way}: {arrivals:?}"
+            );
+            ensure!(
+                arrivals.lost() == 0,
+                "{way}: {} were lost: {report}",
+                arrivals.lost()
+            );
+            // That all flows have one of two threads happens one time in 2^31.
+            ensure!(
+                released
+                    .iter()
+                    .filter(|&&released| released > arrivals.sent / 1_000)
+                    .count()
+                    >= threads.min(2),
+                "one thread serves all flows: {released:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
 fn small_packets(setting: &Setting) -> Result<()> {
     thrice(|| {
         let sustained = sustained(setting)?;
@@ -275,10 +369,11 @@ fn sustained(setting: &Setting) -> Result<f64> {
     let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
     let each = (pacer_time(&applied)? - before) as f64 / COUNT as f64 / 1e3;
     ensure!(trace.lost().is_empty(), "{} of {COUNT} lost", trace.lost().len());
-    let sustained = measure::sustained_rate(&bed, latency, Duration::from_secs(1))?;
+    let sustained = measure::sustained_rate(&bed, 1, latency, Duration::from_secs(1))?;
+    let spread = measure::sustained_rate(&bed, 16, latency, Duration::from_secs(1))?;
     applied.stop()?;
     figure!(
-        "64-byte datagrams, 20 ms: {sustained:.0}/s without loss; {each:.2} us of the pacer's processor time each, in \
+        "64-byte datagrams, 20 ms: {sustained:.0}/s without loss, {spread:.0}/s of 16 flows; {each:.2} us of the pacer's processor time each, in \
          bursts of {} at 20 000/s",
         plan.burst
     );

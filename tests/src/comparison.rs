@@ -278,7 +278,7 @@ fn small(extent: Extent) -> Row {
     let window = extent.window.min(Duration::from_millis(500));
     let measure = move |bed: &Bed, on: bool| {
         let delay = if on { DELAY } else { Duration::ZERO };
-        Ok(Figure::Number(measure::sustained_rate(bed, delay, window)?))
+        Ok(Figure::Number(measure::sustained_rate(bed, 1, delay, window)?))
     };
     let name = "delay 20 ms: small packets without loss".to_owned();
     delaying(name, "1/s", DELAY, Box::new(measure))

@@ -50,7 +50,7 @@ pub struct Plan {
     pub to: Option<IpAddr>,
     /// Port of the receiver; 0 for any.
     pub port: u16,
-    /// Port of the sender; 0 for any.
+    /// Port of the sender, of the first if there are several; 0 for any.
     pub source_port: u16,
     /// TOS or traffic class byte.
     pub tos: u8,
@@ -60,6 +60,8 @@ pub struct Plan {
     pub spin: bool,
     /// Let the IP layer fragment what is larger than the MTU.
     pub fragment: bool,
+    /// From how many ports of the sender, by turns: as many flows.
+    pub flows: usize,
     /// Receive when all were sent: waking up a receiver is processor time of the sender.
     pub receive_afterwards: bool,
 }
@@ -80,6 +82,7 @@ impl Default for Plan {
             mark: 0,
             spin: false,
             fragment: false,
+            flows: 1,
             receive_afterwards: false,
         }
     }
@@ -187,9 +190,16 @@ pub fn send(from: &Host, to: &Host, plan: &Plan) -> Result<Trace> {
         Family::V4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         Family::V6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
     };
-    let sender = bind(from, unspecified, plan.source_port).context("making the sender's socket")?;
-    prepare(&receiver, &sender, plan)?;
-    sender.connect(receiver.local_addr()?)?;
+    prepare_receiver(&receiver, plan)?;
+    let senders = (0..plan.flows)
+        .map(|flow| {
+            let port = if flow == 0 { plan.source_port } else { 0 };
+            let sender = bind(from, unspecified, port).context("making the sender's socket")?;
+            prepare_sender(&sender, plan)?;
+            sender.connect(receiver.local_addr()?)?;
+            Ok(sender)
+        })
+        .collect::<Result<Vec<_>>>()?;
     let end = AtomicU64::new(u64::MAX);
     thread::scope(|scope| {
         let listen = thread::Builder::new()
@@ -197,7 +207,7 @@ pub fn send(from: &Host, to: &Host, plan: &Plan) -> Result<Trace> {
             .spawn_scoped(scope, || listen(&receiver, plan, &end))?;
         let talk = thread::Builder::new()
             .name("sender".into())
-            .spawn_scoped(scope, || talk(&sender, plan, &end))?;
+            .spawn_scoped(scope, || talk(&senders, plan, &end))?;
         let sent = talk
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -218,14 +228,21 @@ pub(crate) fn bind(host: &Host, address: IpAddr, port: u16) -> Result<UdpSocket>
     Ok(host.enter(|| UdpSocket::bind(address))??)
 }
 
-fn prepare(receiver: &UdpSocket, sender: &UdpSocket, plan: &Plan) -> Result<()> {
+fn prepare_receiver(receiver: &UdpSocket, plan: &Plan) -> Result<()> {
     setsockopt(receiver, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
     setsockopt(receiver, sockopt::ReceiveTimestampns, &true)?;
     receiver.set_read_timeout(Some(Duration::from_millis(20)))?;
+    match plan.family {
+        Family::V4 => set(receiver, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?,
+        Family::V6 => set(receiver, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?,
+    }
+    Ok(())
+}
+
+fn prepare_sender(sender: &UdpSocket, plan: &Plan) -> Result<()> {
     let tos = i32::from(plan.tos);
     match plan.family {
         Family::V4 => {
-            set(receiver, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
             set(sender, libc::IPPROTO_IP, libc::IP_TOS, tos)?;
             if !plan.fragment {
                 set(
@@ -236,10 +253,7 @@ fn prepare(receiver: &UdpSocket, sender: &UdpSocket, plan: &Plan) -> Result<()> 
                 )?;
             }
         }
-        Family::V6 => {
-            set(receiver, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
-            set(sender, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos)?;
-        }
+        Family::V6 => set(sender, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos)?,
     }
     if plan.mark != 0 {
         setsockopt(sender, sockopt::Mark, &plan.mark)?;
@@ -271,18 +285,18 @@ fn pattern(number: usize, index: usize) -> u8 {
 }
 
 /// Sends all; then sets when listening ends.
-fn talk(socket: &UdpSocket, plan: &Plan, end: &AtomicU64) -> io::Result<(Vec<u64>, f64)> {
-    let sent = send_all(socket, plan);
+fn talk(sockets: &[UdpSocket], plan: &Plan, end: &AtomicU64) -> io::Result<(Vec<u64>, f64)> {
+    let sent = send_all(sockets, plan);
     end.store(clock::now() + plan.patience.as_nanos() as u64, Ordering::Relaxed);
     sent
 }
 
-fn send_all(socket: &UdpSocket, plan: &Plan) -> io::Result<(Vec<u64>, f64)> {
+fn send_all(sockets: &[UdpSocket], plan: &Plan) -> io::Result<(Vec<u64>, f64)> {
     let mut sent = Vec::with_capacity(plan.count);
     let mut buffer = vec![0; plan.size];
     let mut due = clock::now() + 5_000_000;
     let mut costs = Vec::with_capacity(plan.count);
-    for number in 0..plan.count {
+    for (number, socket) in (0..plan.count).zip(sockets.iter().cycle()) {
         if number % plan.burst == 0 {
             if number > 0 {
                 due += plan.interval.as_nanos() as u64;

@@ -87,15 +87,15 @@ impl std::fmt::Display for Quantiles {
 }
 
 /// Most packets per second that arrive without loss at a delay, sent at an even pace for `window`: doubled from
-/// 1000 until they do not, then halved to a sixteenth; 0 if 1000 are too many.
-pub fn sustained_rate(bed: &Bed, delay: Duration, window: Duration) -> Result<f64> {
+/// 1000 until they do not, then halved to a sixteenth; 0 if 1000 are too many. They are of so many flows.
+pub fn sustained_rate(bed: &Bed, flows: usize, delay: Duration, window: Duration) -> Result<f64> {
     const LEAST: f64 = 1_000.0;
     const MOST: f64 = 5e6;
     const HALVINGS: u32 = 4;
     let mut sustained = 0.0;
     let (mut good, mut bad) = (0.0, LEAST);
     while bad < MOST {
-        match sustains(bed, delay, window, bad)? {
+        match sustains(bed, flows, delay, window, bad)? {
             Some(sent) => (sustained, good, bad) = (sent, bad, 2.0 * bad),
             None => break,
         }
@@ -103,7 +103,7 @@ pub fn sustained_rate(bed: &Bed, delay: Duration, window: Duration) -> Result<f6
     if good > 0.0 {
         for _ in 0..HALVINGS {
             let middle = f64::midpoint(good, bad);
-            match sustains(bed, delay, window, middle)? {
+            match sustains(bed, flows, delay, window, middle)? {
                 Some(sent) => (sustained, good) = (sent, middle),
                 None => bad = middle,
             }
@@ -113,11 +113,12 @@ pub fn sustained_rate(bed: &Bed, delay: Duration, window: Duration) -> Result<f6
 }
 
 /// The rate at which datagrams were really sent, if that is the asked one and none was lost.
-fn sustains(bed: &Bed, delay: Duration, window: Duration, rate: f64) -> Result<Option<f64>> {
+fn sustains(bed: &Bed, flows: usize, delay: Duration, window: Duration, rate: f64) -> Result<Option<f64>> {
     let plan = Plan {
         count: (rate * window.as_secs_f64()) as usize,
         // A burst a millisecond: pacing every packet would measure the sender's clock.
         burst: (rate / 1e3) as usize,
+        flows,
         interval: Duration::from_millis(1),
         patience: delay + Duration::from_millis(300),
         ..Plan::default()

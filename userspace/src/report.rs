@@ -11,7 +11,10 @@ use std::{
 use anyhow::Context as _;
 use perturb_clock::now;
 use perturb_common::{
-    abi::{CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, PacerStat, ServerCounters, lateness_bound},
+    abi::{
+        CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, PacerStat, ServerCounters, ThreadStat,
+        lateness_bound, thread_stat,
+    },
     units::{Instant, MonoNanos, Nanos, Ticks},
 };
 use perturb_dataplane::{
@@ -252,6 +255,23 @@ pub struct Held {
     pub stalled_ms: f64,
     /// The longest of them.
     pub longest_stall_ms: f64,
+    /// The same of each thread.
+    pub threads: Vec<PacerThread>,
+}
+
+/// A thread of the user pacer.
+#[derive(Debug, Serialize)]
+pub struct PacerThread {
+    /// Packets that it let go.
+    pub released: u64,
+    /// How often it gave real-time priority up because it was busy.
+    pub busy: u64,
+    /// How often it was kept from running for more than 5 ms while a packet was due.
+    pub stalls: u64,
+    /// For how long in all.
+    pub stalled_ms: f64,
+    /// The longest of them.
+    pub longest_stall_ms: f64,
 }
 
 /// Other counts.
@@ -320,11 +340,12 @@ impl Report {
         let counters =
             Counters::read(&maps, record.classes.len() as u32, &slots).context("reading counters")?;
         let count = |event: Event| counters.events[event as usize];
-        let stat = |stat: PacerStat| {
+        let figure = |place: u32| {
             maps.pacer_stats
-                .get(&(stat as u32), 0)
+                .get(&place, 0)
                 .context("reading the pacer's figures")
         };
+        let stat = |stat: PacerStat| figure(stat as u32);
         let classes = record.classes.iter().zip(&counters.classes);
         let servers = record.servers.iter().zip(&slots).zip(&counters.servers);
         let age = SystemTime::UNIX_EPOCH
@@ -419,6 +440,18 @@ impl Report {
                     stalls: stat(PacerStat::Stalls)?,
                     stalled_ms: stat(PacerStat::StalledNanos)? as f64 / 1e6,
                     longest_stall_ms: stat(PacerStat::LongestStall)? as f64 / 1e6,
+                    threads: (0..stat(PacerStat::Threads)? as u32)
+                        .map(|number| {
+                            let stat = |stat| figure(thread_stat(number, stat));
+                            Ok(PacerThread {
+                                released: stat(ThreadStat::Released)?,
+                                busy: stat(ThreadStat::Busy)?,
+                                stalls: stat(ThreadStat::Stalls)?,
+                                stalled_ms: stat(ThreadStat::StalledNanos)? as f64 / 1e6,
+                                longest_stall_ms: stat(ThreadStat::LongestStall)? as f64 / 1e6,
+                            })
+                        })
+                        .collect::<anyhow::Result<_>>()?,
                 })
             } else {
                 None

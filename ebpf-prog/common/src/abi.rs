@@ -14,8 +14,8 @@ mod hold;
 
 pub use self::{
     counters::{
-        ClassCounters, EVENTS, Event, LATENESS_BUCKETS, PACER_STATS, PacerStat, ServerCounters,
-        class_counter, lateness_bound, lateness_bucket,
+        ClassCounters, EVENTS, Event, LATENESS_BUCKETS, MAX_PACER_THREADS, PACER_STATS_LEN, PacerStat,
+        ServerCounters, ThreadStat, class_counter, lateness_bound, lateness_bucket, thread_stat,
     },
     hold::{PACER_FQ, PACER_USER, SLOTS, Slot, Tag, Ticket},
 };
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 7;
+pub const ABI_VERSION: u64 = 8;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;

@@ -22,7 +22,7 @@ use crate::{
     netlink::{FqOptions, Link, Netlink, NetlinkError},
     programs::{LoadError, LoadOptions, Pacer, Program, Programs},
     room::Room,
-    user::{SpinBudget, UserPacer},
+    user::{SpinBudget, UserPacer, usual_threads},
     vitals::{self, Vitals},
     watch::Watched,
 };
@@ -213,7 +213,8 @@ impl Emulation {
                 let mut lead = Maps::of(&programs)?.lead;
                 // A word that could not be written stays as it was: the lead is what it was, too.
                 let tell = move |nanos| drop(lead.set(LEAD_WAKE_UP, nanos, 0));
-                let pacer = UserPacer::start(spin, limit, Box::new(tell)).map_err(HoldError::from)?;
+                let pacer = UserPacer::start(usual_threads(), spin, limit, Box::new(tell))
+                    .map_err(HoldError::from)?;
                 Some(Arc::new(pacer))
             }
         };

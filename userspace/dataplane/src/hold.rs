@@ -2,20 +2,20 @@
 //!
 //! ```text
 //! fq       near (mq, sch_fq for each queue, perturb_stamp at egress) ═══ far (perturb_release at ingress)
-//! user     TAP (a thread reads, waits, and writes back; perturb_release at ingress)
+//! user     TAP (perturb_steer chooses a queue, whose thread reads, waits, and writes back; perturb_release at ingress)
 //! splitter near (no offloads: the kernel cuts and checksums) ═══ far (perturb_release at ingress)
 //! ```
 //!
 //! A flow has one queue of the hold device and one processor at each far end, by its hash ([`crate::steering`]): whichever
 //! processor lets its packets go, they keep their order.
 
-use std::{io::Write as _, sync::Arc};
+use std::{io::Write as _, os::fd::AsFd as _, sync::Arc};
 
 use crate::{
     attach::{AttachError, Attached, Clsact, Side, discard_the_rest},
     ethtool::{self, Offload},
     netlink::{FqOptions, Netlink, NetlinkError, VethPair},
-    programs::{Program, Programs},
+    programs::{LoadError, Program, Programs},
     steering::{Steering, SteeringError},
     user::{Tap, TapError, UserPacer, UserPacerError},
 };
@@ -43,6 +43,9 @@ pub enum HoldError {
     /// Its packets could not be assigned to processors.
     #[error(transparent)]
     Steering(#[from] SteeringError),
+    /// The program that spreads flows over a TAP's queues.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The kernel has no sch_fq.
     #[error("this kernel has no sch_fq (CONFIG_NET_SCH_FQ; module sch_fq)")]
     NoFq,
@@ -191,7 +194,14 @@ pub fn user(
     pacer: &Arc<UserPacer>,
 ) -> Result<Box<dyn Hold>, HoldError> {
     let name = &names.hold[0];
-    let tap = Tap::new(netlink, name, names.indices[0], &names.alias)?;
+    let tap = Tap::new(
+        netlink,
+        name,
+        names.indices[0],
+        &names.alias,
+        pacer.queues(),
+        programs.steering()?.as_fd(),
+    )?;
     let index = tap.index();
     Clsact::ensure(netlink, index)?.forget();
     let release = Attached::new(programs, Program::Release, name, Side::Ingress)?;

@@ -5,7 +5,7 @@ use std::{io, os::fd::OwnedFd, time::Duration};
 use aya::{
     Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
     maps::Map,
-    programs::{ProgramError, SchedClassifier},
+    programs::{ProgramError, ProgramFd, SchedClassifier, SocketFilter},
 };
 use perturb_common::{
     abi::{PACER_FQ, PACER_USER},
@@ -150,6 +150,22 @@ impl Programs {
                 .map_err(|source| LoadError::Program { name, source })?;
         }
         Ok(loaded)
+    }
+
+    /// The program that chooses the queue of a TAP, loaded into the kernel.
+    pub fn steering(&mut self) -> Result<&ProgramFd, LoadError> {
+        const NAME: &str = "perturb_steer";
+        let failed = |source| LoadError::Program { name: NAME, source };
+        let loaded: &mut SocketFilter = self
+            .ebpf
+            .program_mut(NAME)
+            .ok_or(LoadError::Missing(NAME))?
+            .try_into()
+            .map_err(failed)?;
+        if loaded.fd().is_err() {
+            loaded.load().map_err(failed)?;
+        }
+        loaded.fd().map_err(failed)
     }
 
     /// What the kernel has counted for a program since [`count_processor_time`]; zeros before.

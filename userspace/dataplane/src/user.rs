@@ -4,16 +4,21 @@
 //! capture ──redirect──► TAP ──read──► departure queue ──write at its time──► TAP ──► perturb_release
 //! ```
 //!
-//! One thread serves the TAPs of all interfaces. Departure times are absolute: the programs compute
-//! them, they travel in the place of the MAC addresses ([`perturb_common::abi::Ticket`]), and
-//! oversleeping never adds up. Super-packets stay whole (`IFF_VNET_HDR`), so a packet costs two system
-//! calls whatever its size.
+//! There is a thread for each processor, and each TAP has a queue for each thread, which `perturb_steer` chooses by the
+//! hash of the flow: a flow has one thread, and keeps its order. The threads share nothing but the limit and the figures.
+//! Departure times are absolute: the programs compute them, they travel in the place of the MAC addresses
+//! ([`perturb_common::abi::Ticket`]), and oversleeping never adds up. Super-packets stay whole (`IFF_VNET_HDR`), so a packet
+//! costs two system calls whatever its size.
 
+mod figures;
+mod held;
 mod oversleep;
+mod pacer;
 mod queue;
 mod tap;
-mod thread;
 mod turns;
+mod worker;
 
+pub use figures::{TellWakeUp, ThreadStats, UserPacerStats};
+pub use pacer::{SpinBudget, UserPacer, UserPacerError, usual_threads};
 pub use tap::{Tap, TapError};
-pub use thread::{SpinBudget, TellWakeUp, UserPacer, UserPacerError, UserPacerStats};

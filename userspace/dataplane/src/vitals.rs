@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use perturb_common::abi::PacerStat;
+use perturb_common::abi::{PacerStat, ThreadStat, thread_stat};
 
 use crate::{
     emulation::EmulationError,
@@ -11,7 +11,7 @@ use crate::{
     losses::{self, Ledgers},
     maps::Maps,
     netlink::{NetlinkError, Notices},
-    user::{UserPacer, UserPacerStats},
+    user::UserPacer,
     watch::{Fault, Watched},
 };
 
@@ -69,32 +69,36 @@ pub(crate) fn publish(
     maps: &mut Maps,
 ) -> Result<(), EmulationError> {
     let losses = losses::total(ledgers)?;
-    let UserPacerStats {
-        held_packets,
-        held_bytes,
-        dropped,
-        real_time,
-        busy,
-        stalls,
-        stalled,
-        longest_stall,
-    } = pacer.map(UserPacer::stats).unwrap_or_default();
-    let held_packets = held_packets + losses.waiting;
-    for (stat, value) in [
-        (PacerStat::HeldPackets, held_packets),
-        (PacerStat::HeldBytes, held_bytes),
-        (PacerStat::Dropped, dropped),
-        (PacerStat::RealTime, u64::from(real_time)),
-        (PacerStat::Busy, busy),
-        (PacerStat::Stalls, stalls),
-        (PacerStat::StalledNanos, stalled),
-        (PacerStat::LongestStall, longest_stall),
+    let stats = pacer.map(UserPacer::stats).unwrap_or_default();
+    let all = stats.sum();
+    let figures = [
+        (PacerStat::HeldPackets, stats.held_packets + losses.waiting),
+        (PacerStat::HeldBytes, stats.held_bytes),
+        (PacerStat::Dropped, stats.dropped),
+        (PacerStat::RealTime, u64::from(stats.real_time)),
+        (PacerStat::Busy, all.busy),
+        (PacerStat::Stalls, all.stalls),
+        (PacerStat::StalledNanos, all.stalled),
+        (PacerStat::LongestStall, all.longest_stall),
         (PacerStat::HoldDrops, losses.hold),
         (PacerStat::SplitterDrops, losses.splitter),
         (PacerStat::InterfaceDrops, losses.interface),
-    ] {
+        (PacerStat::Threads, stats.threads.len() as u64),
+    ];
+    let threads = stats.threads.iter().zip(0..).flat_map(|(thread, number)| {
+        [
+            (ThreadStat::Released, thread.released),
+            (ThreadStat::Busy, thread.busy),
+            (ThreadStat::Stalls, thread.stalls),
+            (ThreadStat::StalledNanos, thread.stalled),
+            (ThreadStat::LongestStall, thread.longest_stall),
+        ]
+        .map(|(stat, value)| (thread_stat(number, stat), value))
+    });
+    let figures = figures.into_iter().map(|(stat, value)| (stat as u32, value));
+    for (place, value) in figures.chain(threads) {
         maps.pacer_stats
-            .set(stat as u32, value, 0)
+            .set(place, value, 0)
             .map_err(EmulationError::PacerStats)?;
     }
     Ok(())

@@ -20,6 +20,7 @@ fn every_program_loads_for_both_pacers() {
             Program::Egress,
             Program::Ingress,
             Program::Release,
+            Program::Discard,
         ] {
             let start = std::time::Instant::now();
             match programs.program(program) {
@@ -38,5 +39,6 @@ fn every_program_loads_for_both_pacers() {
                 }
             }
         }
+        programs.steering().unwrap();
     }
 }

@@ -113,6 +113,18 @@ impl fmt::Display for Report {
                 "  held: {} packets, {} bytes, {priority} priority, given up {} times because the pacer was busy",
                 held.packets, held.bytes, held.busy
             )?;
+            if held.threads.len() > 1 {
+                let released: Vec<String> = held
+                    .threads
+                    .iter()
+                    .map(|thread| thread.released.to_string())
+                    .collect();
+                writeln!(
+                    f,
+                    "  released by each of the pacer's threads: {}",
+                    released.join(", ")
+                )?;
+            }
             if held.stalls > 0 {
                 writeln!(
                     f,

@@ -130,10 +130,44 @@ pub enum PacerStat {
     SplitterDrops = 9,
     /// Packets that the emulated interfaces themselves dropped since they are emulated, whosesoever they were.
     InterfaceDrops = 10,
+    /// Threads that the user pacer has.
+    Threads = 11,
 }
 
 /// Number of [`PacerStat`]s.
-pub const PACER_STATS: u32 = 11;
+const PACER_STATS: u32 = 12;
+
+/// Threads that the user pacer has at most.
+pub const MAX_PACER_THREADS: u32 = 8;
+
+/// What the user pacer tells of each of its threads: [`thread_stat`] says where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ThreadStat {
+    /// Packets that it let go.
+    Released = 0,
+    /// As [`PacerStat::Busy`].
+    Busy = 1,
+    /// As [`PacerStat::Stalls`].
+    Stalls = 2,
+    /// As [`PacerStat::StalledNanos`].
+    StalledNanos = 3,
+    /// As [`PacerStat::LongestStall`].
+    LongestStall = 4,
+}
+
+/// Number of [`ThreadStat`]s.
+const THREAD_STATS: u32 = 5;
+
+/// Index in the PACER_STATS map of a figure of the user pacer's thread of this number: behind all [`PacerStat`]s.
+#[inline(always)]
+#[must_use]
+pub const fn thread_stat(thread: u32, stat: ThreadStat) -> u32 {
+    PACER_STATS + thread * THREAD_STATS + stat as u32
+}
+
+/// Elements of the PACER_STATS map.
+pub const PACER_STATS_LEN: u32 = PACER_STATS + MAX_PACER_THREADS * THREAD_STATS;
 
 /// Buckets of the lateness histogram: eight to each power of two, the first eight for 0 to 7 ns; what
 /// is later than the last one's lower bound (8.6 s) counts there.

@@ -150,6 +150,20 @@ impl Netlink {
         Ok(())
     }
 
+    /// Has one of perturb's own devices send without a qdisc (`noqueue_init`): its driver has a queue, and a qdisc's lock would
+    /// keep processors from sending at the same time.
+    pub fn set_noqueue(&mut self, index: u32) -> Result<()> {
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = TcHandle::ROOT;
+        message.header.handle = ROOT_HANDLE;
+        message.attributes.push(TcAttribute::Kind("noqueue".into()));
+        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
+        self.request(RouteNetlinkMessage::NewQueueDiscipline(message), flags, || {
+            "set up noqueue".into()
+        })?;
+        Ok(())
+    }
+
     /// Removes the root qdisc of one of perturb's own devices and with it what it holds.
     pub fn delete_root_qdisc(&mut self, index: u32) -> Result<()> {
         let mut message = TcMessage::with_index(index.cast_signed());

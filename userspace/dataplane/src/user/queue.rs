@@ -100,20 +100,9 @@ impl<T> DepartureQueue<T> {
     }
 
     /// Removes the packets that `keep` refuses.
-    pub(super) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         self.in_order.retain(|entry| keep(&entry.packet));
         self.others.retain(|entry| keep(&entry.0.packet));
-    }
-
-    /// How many packets wait.
-    pub(super) fn len(&self) -> usize {
-        self.in_order.len() + self.others.len()
-    }
-
-    /// All packets that wait, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        let others = self.others.iter().map(|entry| &entry.0.packet);
-        self.in_order.iter().map(|entry| &entry.packet).chain(others)
     }
 }
 
@@ -139,7 +128,6 @@ mod tests {
                 queue.push(departure, n);
             }
             expected.sort();
-            assert_eq!(queue.len(), 500);
             let popped: Vec<(u64, u64)> = std::iter::from_fn(|| queue.pop_due(u64::MAX)).collect();
             assert_eq!(popped, expected, "seed {seed}");
         }

@@ -13,8 +13,14 @@ use crate::netlink::{Netlink, NetlinkError};
 
 /// `tun_net_init`: the largest MTU of a TAP.
 const MTU: u32 = 65_521;
-/// Packets that wait for the thread in the kernel.
+/// Packets that wait for a thread in the kernel, at most: what a burst of a flow needs.
 const QUEUE: u32 = 16_384;
+/// The same at least,
+const LEAST_QUEUE: u32 = 4_096;
+/// and in all queues of a TAP together, between those two.
+const PACKETS: u32 = 2 * QUEUE;
+/// `_IOR('T', 224, int)` of linux/if_tun.h (4.16); libc has it for some targets only.
+const TUNSETSTEERINGEBPF: u32 = 0x8004_54e0;
 
 /// Why a TAP could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -40,52 +46,77 @@ pub enum TapError {
     Vanished(String),
 }
 
-/// A TAP; the device goes when it is dropped.
+/// A TAP; the device goes when the last of its queues is dropped.
 #[derive(Debug)]
 pub struct Tap {
-    file: File,
+    queues: Vec<Queue>,
     index: u32,
 }
 
 impl Tap {
-    /// Makes one in the current namespace, down; `index` 0 lets the kernel choose.
-    pub fn new(netlink: &mut Netlink, name: &str, index: u32, alias: &str) -> Result<Self, TapError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open("/dev/net/tun")
-            .map_err(TapError::Open)?;
+    /// Makes one with so many queues in the current namespace, down; `index` 0 lets the kernel choose. `steer` is the program
+    /// that chooses a packet's queue if there are several: the kernel takes the remainder of its result.
+    pub fn new(
+        netlink: &mut Netlink,
+        name: &str,
+        index: u32,
+        alias: &str,
+        queues: usize,
+        steer: BorrowedFd<'_>,
+    ) -> Result<Self, TapError> {
         let failed = |ioctl| {
             let name = name.to_string();
             move |source| TapError::Ioctl { name, ioctl, source }
         };
-        if index != 0 {
-            let index = index.cast_signed();
+        let mut files = Vec::new();
+        for queue in 0..queues.max(1) {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+                .open("/dev/net/tun")
+                .map_err(TapError::Open)?;
+            if index != 0 && queue == 0 {
+                let index = index.cast_signed();
+                // SAFETY: the request reads an int.
+                ioctl(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFINDEX as _, &raw const index) })
+                    .map_err(failed("TUNSETIFINDEX"))?;
+            }
+            // SAFETY: all-zero bytes are a valid ifreq.
+            let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+            for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
+                *to = from.cast_signed();
+            }
+            let several = if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+            // IFF_NO_PI is the highest of 16 bits, and the structure's field is signed.
+            let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;
+            request.ifr_ifru.ifru_flags = flags as i16;
+            // SAFETY: the request reads and writes an ifreq.
+            ioctl(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) })
+                .map_err(failed("TUNSETIFF"))?;
+            files.push(file);
+        }
+        // These are the device's, whichever queue they are asked of.
+        let file = &files[0];
+        offload(file).map_err(failed("TUNSETOFFLOAD"))?;
+        if queues > 1 {
+            let program = steer.as_raw_fd();
             // SAFETY: the request reads an int.
-            ioctl(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFINDEX as _, &raw const index) })
-                .map_err(failed("TUNSETIFINDEX"))?;
+            ioctl(unsafe { libc::ioctl(file.as_raw_fd(), TUNSETSTEERINGEBPF as _, &raw const program) })
+                .map_err(failed("TUNSETSTEERINGEBPF"))?;
         }
-        // SAFETY: all-zero bytes are a valid ifreq.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
-            *to = from.cast_signed();
-        }
-        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
-        // SAFETY: the request reads and writes an ifreq.
-        ioctl(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) })
-            .map_err(failed("TUNSETIFF"))?;
-        offload(&file).map_err(failed("TUNSETOFFLOAD"))?;
         netlink.set_alias(name, alias)?;
         netlink.set_quiet(name)?;
         netlink.set_mtu(name, MTU)?;
-        netlink.set_queue_len(name, QUEUE)?;
+        netlink.set_queue_len(name, (PACKETS / files.len() as u32).clamp(LEAST_QUEUE, QUEUE))?;
         let link = netlink
             .link(name)?
             .ok_or_else(|| TapError::Vanished(name.into()))?;
+        netlink.set_noqueue(link.index)?;
+        let interface = link.index;
         Ok(Self {
-            file,
-            index: link.index,
+            queues: files.into_iter().map(|file| Queue { file, interface }).collect(),
+            index: interface,
         })
     }
 
@@ -93,6 +124,25 @@ impl Tap {
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Its queues, which are all that keeps the device.
+    pub(super) fn into_queues(self) -> Vec<Queue> {
+        self.queues
+    }
+}
+
+/// One queue of a TAP. What is written to it, the kernel receives at once; it receives what the device is sent.
+#[derive(Debug)]
+pub(super) struct Queue {
+    file: File,
+    interface: u32,
+}
+
+impl Queue {
+    /// The TAP's interface index.
+    pub(super) fn interface(&self) -> u32 {
+        self.interface
     }
 
     /// Reads a packet with its virtio_net header into two buffers, the second one's use beginning
@@ -113,7 +163,7 @@ impl Tap {
     }
 }
 
-impl AsFd for Tap {
+impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -8,7 +8,8 @@
 //! then stopped by others, as under a load that its niceness does not keep off (cgroups, autogroups), it takes the
 //! priority back for [`CONTENDED`] and leaves the processor to others by itself, a little at a time ([`NAP`]). Below
 //! [`CALM`] for [`CALM_WINDOWS`] windows in a row it is as in the beginning. However its load changes, it has a processor
-//! with real-time priority for less than nine tenths of any second.
+//! with real-time priority for less than nine tenths of any second. The limit is a processor's: threads of the pacer that
+//! have one and the same count together.
 //!
 //! [`Stalls`] counts how often it was stopped all the same: by others, by a hypervisor, by a signal.
 
@@ -97,14 +98,16 @@ impl Turns {
         (self.manner == Manner::Napping && awake >= AWAKE).then_some(NAP)
     }
 
-    /// What a window says that ends now; `None` if none does.
-    pub(super) fn window(&mut self, now: u64) -> Option<Window> {
+    /// What a window says that ends now; `None` if none does. `others` is the share, percent, of the thread's processor that
+    /// other threads had with real-time priority.
+    pub(super) fn window(&mut self, now: u64, others: impl FnOnce() -> u64) -> Option<Window> {
         let window = now.saturating_sub(self.begun);
         if window < WINDOW {
             return None;
         }
-        let awake = window.saturating_sub(self.asleep) * 100;
-        let (busy, calm) = (awake > BUSY * window, awake < CALM * window);
+        let own = window.saturating_sub(self.asleep) * 100 / window;
+        let used = own + others();
+        let (busy, calm) = (used > BUSY, used < CALM);
         self.begun = now;
         self.asleep = 0;
         self.calm = if calm { self.calm + 1 } else { 0 };
@@ -123,6 +126,7 @@ impl Turns {
         let real_time = self.manner != Manner::Ordinary;
         Some(Window {
             busy,
+            used: if real_time { own } else { 0 },
             given_up: before == Manner::RealTime && self.manner != before,
             real_time: (real_time != (before != Manner::Ordinary)).then_some(real_time),
         })
@@ -132,8 +136,10 @@ impl Turns {
 /// What a window says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// The thread has hardly slept.
+    /// The thread's processor has hardly been free.
     pub(super) busy: bool,
+    /// The share of it, percent, that the thread takes with real-time priority.
+    pub(super) used: u64,
     /// It is no longer as in the beginning.
     pub(super) given_up: bool,
     /// Whether it is to have real-time priority from now on; `None` if nothing changes.
@@ -177,6 +183,16 @@ mod tests {
     /// Runs a thread that is busy for `busy(ms)` percent of each millisecond, and that others stop `stopped(ms)` if it
     /// has no real-time priority; for how many nanoseconds of each it was busy with real-time priority.
     fn run(milliseconds: u64, busy: impl Fn(u64) -> u64, stopped: impl Fn(u64) -> bool) -> Vec<u64> {
+        run_beside(milliseconds, 0, busy, stopped)
+    }
+
+    /// The same beside threads that have `others` percent of the processor.
+    fn run_beside(
+        milliseconds: u64,
+        others: u64,
+        busy: impl Fn(u64) -> u64,
+        stopped: impl Fn(u64) -> bool,
+    ) -> Vec<u64> {
         let mut turns = Turns::new(0);
         let mut real_time = true;
         (1..=milliseconds)
@@ -196,7 +212,7 @@ mod tests {
                 if stopped(at) && turns.stopped(now) {
                     real_time = true;
                 }
-                if let Some(window) = turns.window(now) {
+                if let Some(window) = turns.window(now, || others) {
                     real_time = window.real_time.unwrap_or(real_time);
                 }
                 used
@@ -242,6 +258,14 @@ mod tests {
         let used = run(2_000, |at| if at < 500 { 100 } else { 30 }, |_| false);
         assert!(used[60..500].iter().all(|&used| used == 0));
         assert!(used[750..].iter().all(|&used| used > 0));
+    }
+
+    #[test]
+    fn counts_the_others_on_its_processor() {
+        let alone = run_beside(1_000, 0, |_| 50, |_| false);
+        assert!(alone.iter().all(|&used| used > 0));
+        let beside = run_beside(1_000, 50, |_| 50, |_| false);
+        assert!(beside[60..].iter().all(|&used| used == 0));
     }
 
     #[test]

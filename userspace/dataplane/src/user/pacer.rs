@@ -1,0 +1,190 @@
+//! The pacer's threads, and who tells them what to serve.
+
+use std::{
+    io::{self, Write as _},
+    num::NonZero,
+    os::fd::AsFd as _,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread::{self, Builder, JoinHandle},
+    time::Duration,
+};
+
+use nix::sys::{
+    epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
+    eventfd::{EfdFlags, EventFd},
+};
+use perturb_common::abi::MAX_PACER_THREADS;
+
+use super::{
+    figures::{Figures, TellWakeUp, UserPacerStats},
+    tap::{Queue, Tap},
+    worker::{Order, WAKE, Worker},
+};
+
+/// So many TAPs have a queue for each thread; those that come later have one queue, for they spread over the threads
+/// themselves, and a queue takes memory (private hosts are up to 1024).
+const WIDE_TAPS: usize = 16;
+
+/// How long before a departure a thread stops sleeping and polls: processor time for accuracy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpinBudget(pub Duration);
+
+/// Why the pacer could not be started, or could not serve a TAP.
+#[derive(Debug, thiserror::Error)]
+#[error("the user pacer: {0}")]
+pub struct UserPacerError(#[from] io::Error);
+
+/// The pacer: threads that serve the queues of TAPs.
+pub struct UserPacer {
+    threads: Vec<Thread>,
+    figures: Arc<Figures>,
+    /// TAPs that it was given so far.
+    taps: AtomicUsize,
+}
+
+/// How many threads a pacer has that starts now: one for each processor that this process may use, within bounds.
+#[must_use]
+pub fn usual_threads() -> usize {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    processors.min(MAX_PACER_THREADS as usize)
+}
+
+impl UserPacer {
+    /// Starts so many threads; `limit` is the memory that held packets may take, bytes.
+    pub fn start(
+        threads: usize,
+        spin: SpinBudget,
+        limit: u64,
+        tell: TellWakeUp,
+    ) -> Result<Self, UserPacerError> {
+        let threads = threads.clamp(1, MAX_PACER_THREADS as usize);
+        let figures = Arc::new(Figures::new(threads, limit, tell));
+        Ok(Self {
+            threads: (0..threads)
+                .map(|number| Thread::start(number, spin, &figures))
+                .collect::<io::Result<_>>()?,
+            figures,
+            taps: AtomicUsize::default(),
+        })
+    }
+
+    /// How many queues the next TAP is to have.
+    #[must_use]
+    pub fn queues(&self) -> usize {
+        if self.taps.load(Ordering::Relaxed) < WIDE_TAPS {
+            self.threads.len()
+        } else {
+            1
+        }
+    }
+
+    /// Serves one more TAP, each queue by a thread; its index.
+    pub fn add(&self, tap: Tap) -> Result<u32, UserPacerError> {
+        let index = tap.index();
+        let first = self.taps.fetch_add(1, Ordering::Relaxed);
+        let threads = self.threads.iter().cycle().skip(first % self.threads.len());
+        for (queue, thread) in tap.into_queues().into_iter().zip(threads) {
+            if let Err(error) = thread.add(queue) {
+                self.remove(index);
+                return Err(error.into());
+            }
+        }
+        Ok(index)
+    }
+
+    /// Lets go of a TAP and of what is held for it; the device is gone when this returns.
+    pub fn remove(&self, index: u32) {
+        let (done, wait) = mpsc::channel();
+        for thread in &self.threads {
+            thread.order(Order::Remove(index, done.clone()));
+        }
+        drop(done);
+        // Nothing is ever sent: the error says that every thread has done it, or has ended, and its queue with it.
+        let _ = wait.recv();
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> UserPacerStats {
+        self.figures.stats()
+    }
+
+    /// Changes the memory that held packets may take, bytes.
+    pub fn set_limit(&self, limit: u64) {
+        self.figures.set_limit(limit);
+    }
+
+    /// The index of a TAP that cannot be read any more, if there is one: somebody has deleted the device.
+    #[must_use]
+    pub fn dead(&self) -> Option<u32> {
+        self.figures.dead()
+    }
+}
+
+struct Thread {
+    orders: Mutex<mpsc::Sender<Order>>,
+    wake: Arc<EventFd>,
+    ready: Arc<Epoll>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Thread {
+    fn start(number: usize, spin: SpinBudget, figures: &Arc<Figures>) -> io::Result<Self> {
+        let (orders, receiver) = mpsc::channel();
+        let wake = Arc::new(EventFd::from_flags(
+            EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC,
+        )?);
+        let ready = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
+        ready.add(wake.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        let spin = u64::try_from(spin.0.as_nanos()).unwrap_or(u64::MAX);
+        let worker = Worker::new(
+            number,
+            receiver,
+            Arc::clone(&wake),
+            Arc::clone(&ready),
+            Arc::clone(figures),
+            spin,
+        );
+        let handle = Builder::new()
+            .name("perturb-pacer".into())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            orders: Mutex::new(orders),
+            wake,
+            ready,
+            handle: Some(handle),
+        })
+    }
+
+    fn add(&self, queue: Queue) -> io::Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, queue.interface().into());
+        self.ready.add(&queue, event)?;
+        self.order(Order::Add(Arc::new(queue)));
+        Ok(())
+    }
+
+    fn order(&self, order: Order) {
+        // The thread ends only on `End`; a send can fail only after that.
+        let _ = self
+            .orders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .send(order);
+        let _ = self.wake.write(1);
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.order(Order::End);
+        if let Some(handle) = self.handle.take()
+            && handle.join().is_err()
+        {
+            let _ = writeln!(io::stderr(), "perturb: a thread of the pacer has panicked");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! One of the pacer's threads.
+//!
+//! It sleeps until shortly before the next departure (absolute times, recomputed each round), then polls: by
+//! as much as sleeps on this machine usually end late ([`Oversleep`]), what it takes to have its code at hand again, and
+//! the spin budget. It reads packets as they come and writes those that are due; between any two packets it looks at the
+//! clock, so that neither side waits for a batch. Only queues that have something are read (`epoll`): the cost of a
+//! round does not grow with their number. It has real-time priority while it sleeps now and then ([`Turns`]).
+//!
+//! Who gets a packet is asleep, too, as a rule, and takes as long to wake up as this thread does at least: it tells the
+//! programs the floor of that, so that they move departures ahead by it ([`perturb_common::lead`]).
+
+use std::{
+    io,
+    os::fd::AsFd as _,
+    sync::{Arc, atomic::Ordering, mpsc},
+    time::Duration,
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, ppoll},
+    sched::sched_getcpu,
+    sys::{
+        epoll::{Epoll, EpollEvent, EpollTimeout},
+        eventfd::EventFd,
+        prctl,
+        time::TimeSpec,
+    },
+};
+use perturb_clock::{Priority, now, sleep_until};
+use perturb_common::lead::WAIT;
+
+use super::{
+    figures::{Figures, Own},
+    held::{Buffers, Held, memory},
+    oversleep::Oversleep,
+    queue::DepartureQueue,
+    tap::Queue,
+    turns::Turns,
+};
+
+/// Packets read in a row at most before others get their turn.
+const BATCH: usize = 64;
+/// Queues whose readiness is asked for at once.
+const READY: usize = 64;
+/// What stands for `wake` among the indices of TAPs.
+pub(super) const WAKE: u64 = u64::MAX;
+/// A thread that has slept runs slowly at first: it polls for so long more, ns,
+const WARM: u64 = 30_000;
+/// or for this part of the wait, if that is less.
+const WARM_PART: u64 = 16;
+/// Longest sleep: how soon the thread notices that it is to end.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+
+/// What others ask of a thread.
+pub(super) enum Order {
+    /// Serve one more queue.
+    Add(Arc<Queue>),
+    /// Let go of a TAP's queue and of what is held for it, then of the sender.
+    Remove(u32, mpsc::Sender<()>),
+    End,
+}
+
+/// A thread's own things.
+pub(super) struct Worker {
+    number: usize,
+    orders: mpsc::Receiver<Order>,
+    wake: Arc<EventFd>,
+    ready: Arc<Epoll>,
+    figures: Arc<Figures>,
+    /// How long before a departure it polls, ns.
+    spin: u64,
+    oversleep: Oversleep,
+    turns: Turns,
+    /// Whether it may have real-time priority.
+    real_time: bool,
+    /// When it ran last, as far as it has looked.
+    ran: u64,
+    queues: Vec<Arc<Queue>>,
+    held: DepartureQueue<Held>,
+    buffers: Buffers,
+}
+
+impl Worker {
+    /// The thread of this number.
+    pub(super) fn new(
+        number: usize,
+        orders: mpsc::Receiver<Order>,
+        wake: Arc<EventFd>,
+        ready: Arc<Epoll>,
+        figures: Arc<Figures>,
+        spin: u64,
+    ) -> Self {
+        Self {
+            number,
+            orders,
+            wake,
+            ready,
+            figures,
+            spin,
+            oversleep: Oversleep::default(),
+            turns: Turns::new(0),
+            real_time: false,
+            ran: 0,
+            queues: Vec::new(),
+            held: DepartureQueue::default(),
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// Serves its queues until it is told to end.
+    pub(super) fn run(mut self) {
+        self.real_time = ask_for_priority();
+        self.own().real_time.store(self.real_time, Ordering::Relaxed);
+        self.turns = Turns::new(now());
+        let mut events = [EpollEvent::empty(); READY];
+        loop {
+            // EINTR and the like: the next round looks again.
+            let count = self
+                .ready
+                .wait(&mut events, EpollTimeout::ZERO)
+                .unwrap_or_default();
+            for event in &events[..count] {
+                if event.data() != WAKE {
+                    self.read_some(event.data());
+                } else if !self.obey() {
+                    return;
+                }
+            }
+            self.write_due();
+            if count == 0 {
+                self.sleep();
+            }
+            self.take_turns();
+        }
+    }
+
+    fn own(&self) -> &Own {
+        self.figures.of(self.number)
+    }
+
+    /// Gives real-time priority up or takes it back, if it may have it, by how busy the thread is.
+    fn take_turns(&mut self) {
+        let now = now();
+        if let Some(nap) = self.turns.nap(now).filter(|_| self.real_time) {
+            sleep_until(now + nap);
+            self.turns.slept(nap, now + nap);
+        }
+        // It fails on no kernel that has the other things.
+        let processor = sched_getcpu().unwrap_or_default();
+        let others = || self.figures.others(self.number, processor);
+        let Some(window) = self.turns.window(now, others) else {
+            return;
+        };
+        self.figures.window_ended(self.number, processor, window, now);
+        if self.real_time && window.given_up {
+            self.own().busy.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(real_time) = window.real_time {
+            self.set_priority(real_time);
+        }
+    }
+
+    fn set_priority(&self, real_time: bool) {
+        if self.real_time {
+            let priority = if real_time {
+                Priority::RealTime
+            } else {
+                Priority::Favored
+            };
+            perturb_clock::set_priority(priority);
+        }
+    }
+
+    /// Reads a batch from a queue at most, so that the others get their turn.
+    fn read_some(&mut self, interface: u64) {
+        let find = |queue: &&Arc<Queue>| u64::from(queue.interface()) == interface;
+        let Some(queue) = self.queues.iter().find(find).cloned() else {
+            return;
+        };
+        for _ in 0..BATCH {
+            if !self.read_one(&queue) {
+                return;
+            }
+            self.write_due();
+        }
+    }
+
+    /// Reads a packet; whether there was one.
+    fn read_one(&mut self, queue: &Arc<Queue>) -> bool {
+        let length = match self.buffers.read(queue) {
+            Ok(Some(length)) => length,
+            Ok(None) => return false,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::Interrupted {
+                    self.bury(queue);
+                }
+                return false;
+            }
+        };
+        let Some(departure) = self.buffers.departure(length) else {
+            self.figures.dropped.fetch_add(1, Ordering::Relaxed);
+            return true;
+        };
+        if self.figures.admit(memory(length)) {
+            let held = self.buffers.keep(queue, length);
+            self.held.push(departure, held);
+        }
+        true
+    }
+
+    /// Gives a TAP up that was deleted (`tun_chr_read_iter`: EBADFD): it would be ready for ever. What it holds is lost.
+    fn bury(&mut self, queue: &Arc<Queue>) {
+        // An error means that it is not waited for already.
+        let _ = self.ready.delete(queue.as_ref());
+        let lost = self.forget(queue.interface());
+        self.figures.dropped.fetch_add(lost, Ordering::Relaxed);
+        self.figures.bury(queue.interface());
+    }
+
+    /// Lets go of what is held for a TAP, and of its queue; how many packets were held.
+    fn forget(&mut self, interface: u32) -> u64 {
+        let mut forgotten = 0;
+        self.held.retain(|held| {
+            let keep = held.interface() != interface;
+            if !keep {
+                self.figures.let_go(held.memory());
+                forgotten += 1;
+            }
+            keep
+        });
+        self.queues.retain(|queue| queue.interface() != interface);
+        forgotten
+    }
+
+    /// Writes every packet whose time has come.
+    fn write_due(&mut self) {
+        while let Some(next) = self.held.next_departure() {
+            let now = now();
+            if self.own().stalls.look(self.ran, now, next) && self.turns.stopped(now) {
+                self.set_priority(true);
+            }
+            self.ran = now;
+            if next > now {
+                return;
+            }
+            let Some((_, held)) = self.held.pop_due(next) else {
+                return;
+            };
+            self.figures.let_go(held.memory());
+            if held.send().is_ok() {
+                self.own().release();
+            } else {
+                // EIO while the device is down.
+                self.figures.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+            self.buffers.reuse(held);
+        }
+    }
+
+    /// Sleeps until there is something to do, or soon will be.
+    fn sleep(&mut self) {
+        let begin = now();
+        let longest = LONGEST_SLEEP.as_nanos() as u64;
+        let left = match self.held.next_departure() {
+            Some(next) => next.saturating_sub(begin).min(longest),
+            None => longest,
+        };
+        let warm = WARM.min(left / WARM_PART);
+        let sleep = left.saturating_sub(self.spin + warm + self.oversleep.usual(left));
+        if sleep == 0 {
+            return;
+        }
+        let mut ready = [PollFd::new(self.ready.0.as_fd(), PollFlags::POLLIN)];
+        let time = TimeSpec::from_duration(Duration::from_nanos(sleep));
+        // EINTR and the like: the next round looks again.
+        let ended = ppoll(&mut ready, Some(time), None);
+        let end = now();
+        self.turns.slept(end.saturating_sub(begin), end);
+        if ended == Ok(0) {
+            let late = end.saturating_sub(begin + sleep);
+            self.oversleep.learn(left, late);
+            if sleep > WAIT.0 {
+                self.figures.woke_up(late, end);
+            }
+        }
+    }
+
+    /// Does what the other threads ask; `false` if it is to end.
+    fn obey(&mut self) -> bool {
+        let _ = self.wake.read();
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                Order::Add(queue) => self.queues.push(queue),
+                Order::Remove(interface, done) => {
+                    self.forget(interface);
+                    drop(done);
+                }
+                Order::End => return false,
+            }
+        }
+        true
+    }
+}
+
+/// Real-time priority if this process may have it, and timers without slack.
+fn ask_for_priority() -> bool {
+    let _ = prctl::set_timerslack(1);
+    perturb_clock::set_priority(Priority::RealTime)
+}
