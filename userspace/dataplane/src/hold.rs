@@ -59,7 +59,7 @@ pub enum HoldError {
         /// Why.
         source: std::io::Error,
     },
-    /// A TAP was asked for without the thread that serves it.
+    /// A TAP was asked for without the threads that serve it.
     #[error("the user pacer does not run")]
     NoPacer,
     /// A device vanished while it was set up.
