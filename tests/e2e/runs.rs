@@ -27,6 +27,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("runs::a_killed_run_leaves_nothing", killed),
     each("runs::backlogs_have_room", backlog),
     each("runs::a_terminated_run_ends_its_command", terminated),
+    each("runs::steering_says_where_a_receiver_pays", pays),
 ];
 
 fn run(setting: &Setting, profile: &str, hosts: u32, command: &[&str]) -> Result<Command> {
@@ -209,6 +210,53 @@ fn hosts(setting: &Setting) -> Result<()> {
         ensure!(
             hosts == 2 || shell(setting, hosts, &script)?.status.success(),
             "h2 does not reach h{hosts}"
+        );
+    }
+    Ok(())
+}
+
+/// The receiver's overhead is burnt by the processor that receive packet steering chooses for its interface.
+fn pays(setting: &Setting) -> Result<()> {
+    const PACKETS: u64 = 2_000;
+    const OVERHEAD_US: u64 = 300;
+    if thread::available_parallelism()?.get() < 2 {
+        return Err(skip("there is one processor"));
+    }
+    let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?.context("no ticks")?;
+    let asked = PACKETS * OVERHEAD_US * ticks.cast_unsigned() / 1_000_000;
+    let sender = format!(
+        "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         for i in range({PACKETS}): s.sendto(b'x', ('10.77.0.2', 9)); time.sleep(0.0005)"
+    );
+    for processor in [0, 1] {
+        let script = format!(
+            "ip netns exec h2 sh -c 'echo {} > /sys/class/net/eth0/queues/rx-0/rps_cpus' && \
+             grep cpu[01] /proc/stat && taskset -c {} python3 -c \"{sender}\" && sleep 0.2 && grep cpu[01] /proc/stat",
+            1 << processor,
+            1 - processor
+        );
+        let profile = format!("latency: 1ms\noverhead: {{ receive: {OVERHEAD_US}us }}");
+        let output = run(setting, &profile, 2, &["sh", "-c", &script])?.output()?;
+        ensure!(output.status.success(), "{output:?}");
+        // cpu0 user nice system idle iowait irq softirq …
+        let spent: Vec<u64> = said(&output)
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(7)?.parse().ok())
+            .collect();
+        let [before @ .., _, _] = spent.as_slice() else {
+            anyhow::bail!("no times in {}", said(&output))
+        };
+        let after = spent.get(2..).context("no times afterwards")?;
+        let more: Vec<u64> = after
+            .iter()
+            .zip(before)
+            .map(|(after, before)| after - before)
+            .collect();
+        let on_it = more.get(processor).context("no such processor")?;
+        let elsewhere = more.iter().sum::<u64>() - on_it;
+        ensure!(
+            2 * on_it > asked && 2 * elsewhere < asked,
+            "{asked} ticks are asked of processor {processor}: processors 0 and 1 spent {more:?}"
         );
     }
     Ok(())

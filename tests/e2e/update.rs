@@ -2,8 +2,12 @@
 //! what a service manager and a terminal are told.
 
 use std::{
-    fs::File,
-    os::{fd::AsFd as _, unix::net::UnixDatagram},
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+    os::{
+        fd::AsFd as _,
+        unix::net::{UnixDatagram, UnixListener},
+    },
     process::Stdio,
     thread,
     time::{Duration, Instant},
@@ -20,6 +24,7 @@ use nix::{
 };
 use perturb_tests::{
     bed::{Bed, INTERFACE},
+    bystander::{self, Bystander},
     datagrams::{self, Plan},
     product::{Called, Pacer},
 };
@@ -32,6 +37,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("update::follow_is_heeded", follow),
     each("update::detach_of_a_detached_one", detached),
     each("update::horizon_follows_the_tables", horizon),
+    each("update::detach_says_what_it_sees", detach_says),
     each("update::ssh_session_is_warned", ssh),
     each("update::service_manager_is_told", service),
     each("update::blocked_terminal", blocked),
@@ -165,7 +171,7 @@ fn detached(setting: &Setting) -> Result<()> {
     );
     // Its messages must not fill a file that is deleted.
     let pid = own["pid"].as_u64().context("no process")?;
-    let stderr = std::fs::read_link(format!("/proc/{pid}/fd/2"))?;
+    let stderr = fs::read_link(format!("/proc/{pid}/fd/2"))?;
     ensure!(
         !stderr.to_string_lossy().contains("deleted"),
         "its messages go to {}",
@@ -173,6 +179,48 @@ fn detached(setting: &Setting) -> Result<()> {
     );
     setting.product.clear(&bed.left)?;
     before.must_be_that_of(&bed.left)
+}
+
+/// What `apply --detach` finds at the interface is said to whoever gave it, once; what happens later, to the journal.
+fn detach_says(setting: &Setting) -> Result<()> {
+    let (bed, _) = setting.bed()?;
+    let _bystander = Bystander::at(&bed.left, bystander::PREF)?;
+    let systemd = tempfile::TempDir::with_prefix("perturb-journal-")?;
+    fs::create_dir(systemd.path().join("journal"))?;
+    let journal = UnixListener::bind(systemd.path().join("journal/stdout"))?;
+    let profile = setting.product.profile("latency: 40ms")?;
+    // In a mount namespace of its own, which shows the test's journal.
+    let script = "mkdir -p /run/systemd && mount --bind \"$1\" /run/systemd && shift && exec \"$@\"";
+    let output = bed
+        .left
+        .command("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(systemd.path())
+        .arg(&setting.product.path)
+        .arg("apply")
+        .arg(&profile)
+        .args(["--iface", INTERFACE, "--pacer", setting.pacer.name()])
+        .args(["--detach", "--follow"])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success() && said.matches(", too: perturb comes first").count() == 2,
+        "egress and ingress have another program each: {output:?}"
+    );
+    bed.left.run(&format!("ip link del {INTERFACE}"))?;
+    let (stream, _) = journal.accept()?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut lines = BufReader::new(stream).lines();
+    let waits = |line: &std::io::Result<String>| match line {
+        Ok(line) => line.contains("waiting until there is an interface"),
+        Err(_) => true,
+    };
+    lines
+        .find(waits)
+        .context("the stream to the journal has ended")?
+        .context("the journal does not hear that the interface is gone")?;
+    setting.product.clear(&bed.left)?;
+    Ok(())
 }
 
 fn horizon(setting: &Setting) -> Result<()> {

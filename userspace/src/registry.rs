@@ -36,6 +36,8 @@ use self::terms::Terms;
 
 /// Where emulations are recorded: gone after a reboot, as they are.
 pub const RECORDS: &str = "/run/perturb";
+/// Locked by the process that keeps an emulation up, in the directory of its record.
+const OWNER: &str = "owner";
 /// A record, in its directory.
 const RECORD_FILE: &str = "record.json";
 
@@ -72,15 +74,48 @@ pub enum RegistryError {
         source: io::Error,
     },
     /// A record that cannot be read.
-    #[error(
-        "the record {path} is damaged ({source}); `perturb clear --all` removes what it finds, then delete the file"
-    )]
+    #[error("{}", unreadable(directory, holders, &format!("is damaged ({source})")))]
     Damaged {
+        /// Its directory.
+        directory: PathBuf,
+        /// The processes that keep its emulation up.
+        holders: Vec<String>,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A record that another perturb has written.
+    #[error("{}", unreadable(directory, holders, "is of another version of perturb"))]
+    OtherVersion {
+        /// Its directory.
+        directory: PathBuf,
+        /// The processes that keep its emulation up.
+        holders: Vec<String>,
+    },
+    /// A record that cannot be written as text.
+    #[error("writing the record {path}: {source}")]
+    Unwritable {
         /// Which.
         path: PathBuf,
         /// Why.
         source: serde_json::Error,
     },
+}
+
+/// What to do about a record that cannot be read, whose emulation some processes keep up.
+fn unreadable(directory: &Path, holders: &[String], what: &str) -> String {
+    let id = directory.file_name().unwrap_or_default().display();
+    let directory = directory.display();
+    if holders.is_empty() {
+        return format!(
+            "the record {directory}/{RECORD_FILE} {what}, and no process that this one can see keeps its emulation up: \
+             delete {directory}, and the devices that `ip link` shows with the alias \"perturb {id}\""
+        );
+    }
+    format!(
+        "the record {directory}/{RECORD_FILE} {what}, and process {} keeps its emulation up: end that process with SIGTERM, \
+         and it cleans up",
+        holders.join(", ")
+    )
 }
 
 type Result<T> = std::result::Result<T, RegistryError>;
@@ -132,9 +167,14 @@ pub struct InterfaceRecord {
     pub lost: bool,
 }
 
+/// The form of [`Record`]s. Another version of perturb that may still emulate has another one.
+pub const FORMAT: u32 = 2;
+
 /// What is known of an emulation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
+    /// [`FORMAT`].
+    pub format: u32,
     /// Its name in the registry; its devices carry it as alias.
     pub id: String,
     /// Process that made it.
@@ -218,7 +258,7 @@ impl Record {
         lock::private_directory(&directory)?;
         let path = directory.join(RECORD_FILE);
         let fresh = directory.join("record.json.new");
-        let text = serde_json::to_vec_pretty(self).map_err(|source| RegistryError::Damaged {
+        let text = serde_json::to_vec_pretty(self).map_err(|source| RegistryError::Unwritable {
             path: path.clone(),
             source,
         })?;
@@ -235,7 +275,7 @@ impl Record {
         let directory = self.directory();
         lock::private_directory(Path::new(RECORDS))?;
         lock::private_directory(&directory)?;
-        let path = directory.join("owner");
+        let path = directory.join(OWNER);
         let Some(owner) = lock::take(&path)? else {
             let holders = lock::holders(&path);
             return Err(RegistryError::Busy { path, holders });
@@ -261,7 +301,7 @@ impl Record {
     /// Whether the process that made it still runs: it holds the lock as long as it lives. Who else holds it is not the
     /// owner.
     pub fn has_owner(&self) -> Result<bool> {
-        Ok(lock::is_taken(&self.directory().join("owner"))? && !matches!(self.owner()?, Presence::Gone))
+        Ok(lock::is_taken(&self.directory().join(OWNER))? && !matches!(self.owner()?, Presence::Gone))
     }
 
     /// The process that made it.
@@ -274,14 +314,37 @@ impl Record {
 
     /// The record as it is now on disk.
     pub fn read(id: &str) -> Result<Option<Self>> {
-        let path = Path::new(RECORDS).join(id).join(RECORD_FILE);
+        let directory = Path::new(RECORDS).join(id);
+        let path = directory.join(RECORD_FILE);
         match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|source| RegistryError::Damaged { path, source }),
+            Ok(text) => Self::parse(&text, &directory).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => file("reading", &path, Err(error)),
         }
+    }
+
+    /// The record that was found in a directory.
+    fn parse(text: &[u8], directory: &Path) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Form {
+            #[serde(default)]
+            format: u32,
+        }
+        // Other versions have other kinds of locks.
+        let holders = || lock::openers(&directory.join(OWNER));
+        let damaged = |source| RegistryError::Damaged {
+            directory: directory.into(),
+            holders: holders(),
+            source,
+        };
+        let Form { format } = serde_json::from_slice(text).map_err(damaged)?;
+        if format != FORMAT {
+            return Err(RegistryError::OtherVersion {
+                directory: directory.into(),
+                holders: holders(),
+            });
+        }
+        serde_json::from_slice(text).map_err(damaged)
     }
 }
 
@@ -381,4 +444,44 @@ pub fn records() -> Result<Vec<Record>> {
     }
     records.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::{OWNER, Record};
+
+    /// What an older perturb wrote, and what nobody wrote: each is told from the other, and who keeps it up is named.
+    #[test]
+    fn records_that_cannot_be_read() -> Result<(), Box<dyn std::error::Error>> {
+        let place = tempfile::tempdir()?;
+        let owner = place.path().join(OWNER);
+        fs::write(&owner, "")?;
+        let older = r#"{ "id": "4026531840-2", "pid": 4711, "pacer": "fq" }"#;
+        let newer = r#"{ "format": 99, "id": "4026531840-2" }"#;
+        let broken = r#"{ "format": 2, "id": "4026"#;
+        let lacking = r#"{ "format": 2, "id": "4026531840-2" }"#;
+        for (text, word) in [
+            (older, "another version"),
+            (newer, "another version"),
+            (broken, "damaged"),
+            (lacking, "damaged"),
+        ] {
+            let said = || match Record::parse(text.as_bytes(), place.path()) {
+                Ok(record) => format!("{record:?}"),
+                Err(error) => error.to_string(),
+            };
+            let gone = said();
+            assert!(gone.contains(word) && gone.contains("delete"), "{text}: {gone}");
+            let _open = File::open(&owner)?;
+            let alive = said();
+            let process = format!("process {} (", std::process::id());
+            assert!(
+                alive.contains(&process) && alive.contains("SIGTERM"),
+                "{text}: {alive}"
+            );
+        }
+        Ok(())
+    }
 }

@@ -35,11 +35,9 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     let prepared = Prepared::load(&args.profile)?.coarse_if(args.pacing.coarse);
-    for warning in &perturb_profile::explain(&prepared.profile).warnings {
-        eprintln!("perturb: warning: {warning}");
-    }
-    if let Some(warning) = ssh::warning(&prepared, &args.interfaces) {
-        eprintln!("perturb: warning: {warning}");
+    // Whoever stays behind was warned of by whoever started it.
+    if !args.detached {
+        warn(&prepared, &args.interfaces);
     }
     if args.dry_run {
         print!("{}", prepared.profile);
@@ -80,6 +78,15 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         }
     }
     Ok(DONE)
+}
+
+fn warn(prepared: &Prepared, interfaces: &[String]) {
+    for warning in &perturb_profile::explain(&prepared.profile).warnings {
+        eprintln!("perturb: warning: {warning}");
+    }
+    if let Some(warning) = ssh::warning(prepared, interfaces) {
+        eprintln!("perturb: warning: {warning}");
+    }
 }
 
 fn ask_to_confirm(record: &registry::Record) {

@@ -317,6 +317,7 @@ pub fn set_up(
     });
     let timekeeper = prepared.timekeeper(pacer, conduct.pacing.spin);
     let mut record = Record {
+        format: registry::FORMAT,
         id: id.into(),
         process: Process::current().context("asking the kernel which process this is")?,
         pacer: pacer_name(pacer).into(),

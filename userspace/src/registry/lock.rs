@@ -132,6 +132,16 @@ pub(super) fn private_directory(path: &Path) -> Result<()> {
 
 /// The processes that hold a lock, as the kernel says: `PID (command)`. Those that this process cannot see are missing.
 pub(super) fn holders(path: &Path) -> Vec<String> {
+    processes(path, |descriptor| descriptor.lines().any(blocks))
+}
+
+/// The processes that have a file open.
+pub(super) fn openers(path: &Path) -> Vec<String> {
+    processes(path, |_| true)
+}
+
+/// The processes that have a file open, with such a line in `/proc/PID/fdinfo/FD`: `PID (command)`.
+fn processes(path: &Path, chosen: impl Fn(&str) -> bool) -> Vec<String> {
     let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
     let Ok(lock) = identity(path) else {
         return Vec::new();
@@ -144,7 +154,7 @@ pub(super) fn holders(path: &Path) -> Vec<String> {
             let holds = opened.flatten().any(|descriptor| {
                 identity(&descriptor.path()).is_ok_and(|opened| opened == lock)
                     && fs::read_to_string(process.path().join("fdinfo").join(descriptor.file_name()))
-                        .is_ok_and(|text| text.lines().any(blocks))
+                        .is_ok_and(|text| chosen(&text))
             });
             let command = || fs::read_to_string(process.path().join("comm")).unwrap_or_default();
             holds.then(|| format!("{pid} ({})", command().trim_end()))

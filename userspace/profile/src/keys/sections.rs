@@ -175,7 +175,9 @@ pub(crate) static OVERHEAD_SECTION: Section = Section {
           host up to three times o (o_s, o_r, and an acknowledgment's) unless `acknowledgments: free`. What is burnt at \
           ingress is burnt by the processor that takes the packet in: between private hosts of one machine, which no \
           wire joins, that is the one on which the sender or the pacer runs, so a sender and a receiver that shall be \
-          slow independently of each other need machines of their own.",
+          slow independently of each other need processors of their own: \
+          have receive packet steering choose the receiver's (`ip netns exec h2 sh -c 'echo 2 > \
+          /sys/class/net/eth0/queues/rx-0/rps_cpus'` for processor 1, inside `run --as-root`), or take machines of their own.",
     keys: &[
         key(
             "send",
