@@ -31,6 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
         setting.fairly(|| jitter(setting))
     }),
     once("pacer::flows_keep_their_order_on_many_threads", order_on_threads),
+    once("pacer::lateness_drops_nothing", lateness_drops_nothing),
     once("pacer::small_packets", small_packets),
     once("pacer::busy_threads_are_not_stopped", busy),
     once("pacer::lateness_is_made_up_for", lead),
@@ -337,6 +338,71 @@ fn order_on_threads(setting: &Setting) -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+/// Buffers are judged by when packets should leave: those that leave late, because the pacer is kept from running for
+/// longer than the buffer lasts, fill none.
+fn lateness_drops_nothing(setting: &Setting) -> Result<()> {
+    needed(setting)?;
+    const BUFFER: Duration = Duration::from_millis(100);
+    const STOP: Duration = Duration::from_millis(400);
+    let bed = Bed::new()?;
+    let applied = setting.product.apply_with(
+        &bed.left,
+        "bandwidth: 100Mbit/s\nlatency: 1ms\nbuffer: 100ms",
+        Pacer::User,
+        &["--lease", "10s"],
+    )?;
+    // Half of the bandwidth.
+    let plan = Plan {
+        count: 10_000,
+        size: 1_250,
+        burst: 5,
+        interval: Duration::from_millis(1),
+        patience: Duration::from_secs(2),
+        ..Plan::default()
+    };
+    let trace = thread::scope(|scope| -> Result<_> {
+        let stop = scope.spawn(|| -> Result<()> {
+            for _ in 0..2 {
+                thread::sleep(STOP);
+                applied.signal(Signal::SIGSTOP)?;
+                thread::sleep(STOP);
+                applied.signal(Signal::SIGCONT)?;
+            }
+            Ok(())
+        });
+        let trace = datagrams::send(&bed.left, &bed.right, &plan);
+        stop.join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        trace
+    })?;
+    let report = applied.counters()?;
+    applied.stop()?;
+    // A sender that the machine holds up sends what it owes at once.
+    let service = (plan.size as u64 + 100) * 80;
+    let (mut free, mut most) = (0, 0);
+    for &sent in &trace.sent {
+        free = free.max(sent) + service;
+        most = most.max(free - sent);
+    }
+    if Duration::from_nanos(most) > BUFFER {
+        return Err(skip("this machine held the sender up"));
+    }
+    figure!(
+        "stopped for {STOP:?} twice with a buffer of {BUFFER:?}: {} of {} lost; held {}",
+        trace.lost().len(),
+        plan.count,
+        report["held"]
+    );
+    ensure!(
+        trace.lost().is_empty(),
+        "{} of {} were lost: {report}",
+        trace.lost().len(),
+        plan.count
+    );
+    ensure!(trace.reordered() == 0, "{} overtook others", trace.reordered());
     Ok(())
 }
 

@@ -12,8 +12,15 @@ use perturb_tests::{
 use crate::harness::{Setting, Test, each, figure};
 
 pub(crate) const TESTS: &[Test] = &[
-    each("rates::bandwidth_10_mbit", |setting| bandwidth(setting, 10)),
-    each("rates::bandwidth_100_mbit", |setting| bandwidth(setting, 100)),
+    each("rates::bandwidth_10_mbit", |setting| {
+        bandwidth(setting, 10, TOLERANCE)
+    }),
+    each("rates::bandwidth_100_mbit", |setting| {
+        bandwidth(setting, 100, TOLERANCE)
+    }),
+    each("rates::bandwidth_1000_mbit", |setting| {
+        bandwidth(setting, 1_000, TIGHT)
+    }),
     each("rates::gap_spaces_bursts", gap),
     each("rates::catches_a_broken_emulator", |setting| {
         setting.fairly(|| broken(setting))
@@ -22,6 +29,8 @@ pub(crate) const TESTS: &[Test] = &[
 
 /// How far goodput and spacing may be from the arithmetic value.
 const TOLERANCE: f64 = 0.02;
+/// The same where a pacer that does not get its processor all the time would show: 5 of 943 Mbit/s.
+const TIGHT: f64 = 0.0055;
 const GAP: Duration = Duration::from_micros(500);
 const BURST: usize = 20;
 
@@ -37,21 +46,22 @@ fn share(setting: &Setting, bed: &Bed, profile: &str, asked: f64) -> Result<f64>
     Ok(goodput / streams::goodput_of(asked))
 }
 
-fn bandwidth(setting: &Setting, megabits: u32) -> Result<()> {
-    setting.fairly(|| bandwidth_is_right(setting, megabits))
+fn bandwidth(setting: &Setting, megabits: u32, tolerance: f64) -> Result<()> {
+    setting.fairly(|| bandwidth_is_right(setting, megabits, tolerance))
 }
 
-fn bandwidth_is_right(setting: &Setting, megabits: u32) -> Result<()> {
+fn bandwidth_is_right(setting: &Setting, megabits: u32, tolerance: f64) -> Result<()> {
     let (bed, before) = setting.bed()?;
     let profile = format!("bandwidth: {megabits}Mbit/s\nbuffer: 20ms");
     let share = share(setting, &bed, &profile, f64::from(megabits) * 1e6)?;
     figure!(
-        "{megabits} Mbit/s by {}: TCP goodput {:.2} % of arithmetic",
+        "{megabits} Mbit/s by {}: TCP goodput {:.2} % of arithmetic, {:.1} Mbit/s",
         setting.pacer.name(),
-        share * 100.0
+        share * 100.0,
+        share * streams::goodput_of(f64::from(megabits))
     );
     ensure!(
-        (share - 1.0).abs() <= TOLERANCE,
+        (share - 1.0).abs() <= tolerance,
         "goodput is {:.2} % of what it should be",
         share * 100.0
     );

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Write as _},
     num::NonZero,
-    os::fd::AsFd as _,
+    os::fd::OwnedFd,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -13,11 +13,9 @@ use std::{
     time::Duration,
 };
 
-use nix::sys::{
-    epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
-    eventfd::{EfdFlags, EventFd},
-};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use perturb_common::abi::MAX_PACER_THREADS;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::{
     figures::{Figures, TellWakeUp, UserPacerStats},
@@ -128,7 +126,7 @@ impl UserPacer {
 struct Thread {
     orders: Mutex<mpsc::Sender<Order>>,
     wake: Arc<EventFd>,
-    ready: Arc<Epoll>,
+    ready: Arc<OwnedFd>,
     handle: Option<JoinHandle<()>>,
 }
 
@@ -138,8 +136,8 @@ impl Thread {
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC,
         )?);
-        let ready = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
-        ready.add(wake.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        let ready = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
+        epoll::add(&ready, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         let spin = u64::try_from(spin.0.as_nanos()).unwrap_or(u64::MAX);
         let worker = Worker::new(
             number,
@@ -161,8 +159,8 @@ impl Thread {
     }
 
     fn add(&self, queue: Queue) -> io::Result<()> {
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, queue.interface().into());
-        self.ready.add(&queue, event)?;
+        let interface = EventData::new_u64(queue.interface().into());
+        epoll::add(&self.ready, &queue, interface, EventFlags::IN)?;
         self.order(Order::Add(Arc::new(queue)));
         Ok(())
     }
