@@ -86,6 +86,10 @@ fn must_keep_what_is_needed(pid: u32) -> Result<()> {
             ensure!(found == mask(), "{name}: {key} {found:x}, not {:x}", mask());
         }
         ensure!(capabilities(&status, "CapInh:")? == 0, "{status}");
+        ensure!(
+            status.contains("NoNewPrivs:\t1"),
+            "{name}: a program may give it more: {status}"
+        );
     }
     Ok(())
 }

@@ -6,7 +6,10 @@ use std::{
     io::{BufRead as _, BufReader},
     os::{
         fd::AsFd as _,
-        unix::net::{UnixDatagram, UnixListener},
+        unix::{
+            fs::PermissionsExt as _,
+            net::{UnixDatagram, UnixListener},
+        },
     },
     process::Stdio,
     thread,
@@ -38,6 +41,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("update::detach_of_a_detached_one", detached),
     each("update::horizon_follows_the_tables", horizon),
     each("update::detach_says_what_it_sees", detach_says),
+    each("update::detach_leaves_the_session", leaves_session),
     each("update::ssh_session_is_warned", ssh),
     each("update::service_manager_is_told", service),
     each("update::blocked_terminal", blocked),
@@ -177,6 +181,47 @@ fn detached(setting: &Setting) -> Result<()> {
         "its messages go to {}",
         stderr.display()
     );
+    setting.product.clear(&bed.left)?;
+    before.must_be_that_of(&bed.left)
+}
+
+/// Where systemd runs, the process that stays behind is a scope of its own: the end of the session in which it was called does
+/// not end it. A script stands for `systemd-run`, which needs systemd.
+fn leaves_session(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let systemd = tempfile::TempDir::with_prefix("perturb-systemd-")?;
+    fs::create_dir(systemd.path().join("system"))?;
+    let runner = systemd.path().join("systemd-run");
+    let asked = systemd.path().join("asked");
+    let text = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && exit\nwhile [ \"$1\" != -- ]; do echo \"$1\" >> {}; shift; done\nshift\n\
+         exec \"$@\"\n",
+        asked.display()
+    );
+    fs::write(&runner, text)?;
+    fs::set_permissions(&runner, fs::Permissions::from_mode(0o755))?;
+    let profile = setting.product.profile("latency: 40ms")?;
+    let script =
+        "mkdir -p /run/systemd && mount --bind \"$1\" /run/systemd && PATH=$1:$PATH && shift && exec \"$@\"";
+    let output = bed
+        .left
+        .command("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(systemd.path())
+        .arg(&setting.product.path)
+        .arg("apply")
+        .arg(&profile)
+        .args(["--iface", INTERFACE, "--pacer", setting.pacer.name(), "--detach"])
+        .output()?;
+    ensure!(output.status.success(), "{output:?}");
+    ensure!(delay(&bed)? > 30.0, "nothing is emulated");
+    let asked = fs::read_to_string(&asked).context("systemd-run was not asked")?;
+    for word in ["--scope", "--collect", "--slice=system.slice"] {
+        ensure!(
+            asked.lines().any(|line| line == word),
+            "{word} is not among {asked}"
+        );
+    }
     setting.product.clear(&bed.left)?;
     before.must_be_that_of(&bed.left)
 }

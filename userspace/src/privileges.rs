@@ -5,8 +5,8 @@
 //! has a copy of this executable that root owns and whose set-user-ID bit is set ([`is_door`]). It does that one thing for its
 //! caller: any other command gives the privileges up before it reads its arguments ([`shed_borrowed`]).
 //!
-//! The lab is no security boundary. no_new_privs is not set, since that door, sudo, and a ping with capabilities would be
-//! closed by it.
+//! The lab is no security boundary. no_new_privs is set for controllers, and not for the lab's commands, since that door, sudo,
+//! and a ping with capabilities would be closed by it.
 
 use std::{
     env,
@@ -20,7 +20,7 @@ use nix::unistd::{Gid, Uid, User, geteuid, getgid, getuid, initgroups, setgroups
 use perturb_dataplane::backlog;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
 /// What a controller needs, from its set-up to its end:
@@ -38,7 +38,8 @@ pub const NEEDED: CapabilitySet = CapabilitySet::BPF
 /// Variables by which sudo names its caller.
 const SUDO: [&str; 3] = ["SUDO_UID", "SUDO_GID", "SUDO_USER"];
 
-/// Gives up every capability of this thread, and of threads and programs that it starts, that is not [`NEEDED`].
+/// Gives up every capability of this thread, and of threads and programs that it starts from now on, that is not [`NEEDED`]. No
+/// program gives them any (no_new_privs).
 pub fn keep_needed() -> io::Result<()> {
     // Where this fails, raising the limit fails, too, and says so.
     let _ = backlog::reach();
@@ -53,6 +54,7 @@ pub fn keep_needed() -> io::Result<()> {
         }
     }
     clear_ambient_capability_set()?;
+    set_no_new_privs(true)?;
     let kept = sets.permitted.intersection(NEEDED);
     Ok(set_capabilities(
         None,

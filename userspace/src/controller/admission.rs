@@ -6,6 +6,9 @@ use perturb_dataplane::{
     survey::{Caveat, Survey},
 };
 
+/// How the names of perturb's own devices begin.
+const DEVICES: [&str; 4] = ["pthold", "ptout", "ptsplit", "ptcut"];
+
 /// Refuses an interface of the current namespace, one of `links`, that held packets cannot go back to; what of its traffic is
 /// not emulated otherwise.
 pub fn admit(netlink: &mut Netlink, link: &Link, links: &[Link]) -> anyhow::Result<Vec<Caveat>> {
@@ -33,7 +36,7 @@ fn refuse_taken(link: &Link, links: &[Link]) -> anyhow::Result<()> {
         "{} is one of perturb's own devices",
         link.name
     );
-    for prefix in ["pthold", "ptout", "ptsplit", "ptcut"] {
+    for prefix in DEVICES {
         let device = format!("{prefix}{}", link.index);
         ensure!(
             links.iter().all(|other| other.name != device),
@@ -41,4 +44,31 @@ fn refuse_taken(link: &Link, links: &[Link]) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io, path::Path};
+
+    use super::DEVICES;
+    use crate::controller::setup::device_names;
+
+    /// systemd-networkd and NetworkManager are told to leave each of the devices alone that a set-up makes.
+    #[test]
+    fn those_who_configure_interfaces_leave_ours_alone() -> io::Result<()> {
+        let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+        let made: Vec<String> = device_names("1-7", 7, [0; 4]).iter().map(Into::into).collect();
+        assert_eq!(made, DEVICES.map(|prefix| format!("{prefix}7")));
+        for (file, rule) in [
+            ("10-perturb.network", "Unmanaged=yes"),
+            ("perturb-networkmanager.conf", "unmanaged"),
+        ] {
+            let text = fs::read_to_string(packaging.join(file))?;
+            assert!(text.contains(rule), "{file}");
+            for prefix in DEVICES {
+                assert!(text.contains(&format!("{prefix}*")), "{file} lacks {prefix}");
+            }
+        }
+        Ok(())
+    }
 }

@@ -224,7 +224,7 @@ impl Running {
             indices: [0; 4],
         };
         let index = target.link.index;
-        let names = device_names(&self.record.id, &target);
+        let names = device_names(&self.record.id, index, target.indices);
         let makes_clsact = || Clsact::is_missing(&mut Netlink::open()?, index);
         let made_clsact = lost.namespace.enter(makes_clsact)??;
         let is_it = |interface: &&mut InterfaceRecord| interface.lost && interface.name == lost.name;

@@ -296,7 +296,10 @@ pub fn set_up(
     conduct: Conduct,
 ) -> anyhow::Result<Running> {
     let pacer = conduct.pacing.choice.decide()?;
-    let names: Vec<DeviceNames> = targets.iter().map(|target| device_names(id, target)).collect();
+    let names: Vec<DeviceNames> = targets
+        .iter()
+        .map(|target| device_names(id, target.link.index, target.indices))
+        .collect();
     let interfaces = targets.iter().zip(&names).map(|(target, names)| {
         let index = target.link.index;
         let makes_clsact = || Clsact::is_missing(&mut Netlink::open()?, index);
@@ -382,13 +385,12 @@ fn attach(
 }
 
 /// Names that say what they are and cannot clash between interfaces of a namespace.
-pub(super) fn device_names(id: &str, target: &Target) -> DeviceNames {
-    let index = target.link.index;
+pub(super) fn device_names(id: &str, index: u32, indices: [u32; 4]) -> DeviceNames {
     let name = |what: &str| format!("pt{what}{index}");
     DeviceNames {
         hold: [name("hold"), name("out")],
         split: [name("split"), name("cut")],
-        indices: target.indices,
+        indices,
         alias: Record::alias(id),
     }
 }
