@@ -17,7 +17,10 @@ use nix::{
 };
 use perturb_tests::bed::INTERFACE;
 
-use crate::harness::{Setting, Test, each, once};
+use crate::{
+    harness::{Setting, Test, each, once},
+    runs::said,
+};
 
 pub(crate) const TESTS: &[Test] = &[
     each("privileges::apply_needs_five_capabilities", five),
@@ -167,10 +170,6 @@ fn command(setting: &Setting, options: &[&str], script: &str, profile: &Path) ->
         .env("SUDO_GID", NOBODY)
         .env("SUDO_USER", "nobody");
     command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 fn under_sudo(setting: &Setting) -> Result<()> {

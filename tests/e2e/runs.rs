@@ -53,7 +53,8 @@ fn shell(setting: &Setting, hosts: u32, script: &str) -> Result<Output> {
         .context("starting perturb run")
 }
 
-fn said(output: &Output) -> String {
+/// What a command printed.
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 

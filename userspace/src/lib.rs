@@ -20,6 +20,7 @@ pub mod estimate;
 pub mod flows;
 pub mod lab;
 pub mod locality;
+mod logs;
 pub mod measure;
 pub mod nfs;
 pub mod page;

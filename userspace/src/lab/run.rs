@@ -64,7 +64,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
     let mut running = emulate(&lab, &request.prepared, request.pacing, request.verbose)?;
     let logs = request
         .verbose
-        .then(|| crate::report::follow_logs(running.emulation.programs()))
+        .then(|| crate::logs::follow_logs(running.emulation.programs()))
         .transpose()?;
     if request.owner.is_some() {
         for host in &lab.hosts {

@@ -9,11 +9,12 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{enter::Enter, silence::Silence, update::set_fq};
 use crate::{
     controller::{keeper::Trouble, running::Running},
+    logs,
     registry::{
         Record,
         terms::{Before, Due},
     },
-    report::{self, LiveLine, Report},
+    report::{LiveLine, Report},
     signals::Interrupts,
     voice,
 };
@@ -54,7 +55,7 @@ impl Course {
     pub(super) async fn run(mut self, mut running: Running) -> anyhow::Result<u64> {
         let logs = self
             .verbose
-            .then(|| report::follow_logs(running.emulation.programs()))
+            .then(|| logs::follow_logs(running.emulation.programs()))
             .transpose()?;
         let end = self.go_on(&mut running).await;
         self.line.finish();

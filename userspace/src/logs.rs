@@ -1,0 +1,53 @@
+//! The programs' own messages (`--verbose`).
+
+use anyhow::Context as _;
+use perturb_dataplane::programs::Programs;
+use tokio::{io::unix::AsyncFd, task::JoinHandle};
+
+use crate::voice;
+
+/// Passes the programs' messages on to standard error until the handle is dropped.
+pub(crate) fn follow_logs(programs: &mut Programs) -> anyhow::Result<LogFollower> {
+    let logger = programs
+        .log_reader(&STDERR)
+        .context("reading the programs' messages")?;
+    let task = tokio::task::spawn(async move {
+        // SAFETY: the reader owns its descriptor, and is not dropped before the registration.
+        let Ok(mut ready) = (unsafe { AsyncFd::register(logger) }) else {
+            return;
+        };
+        loop {
+            let Ok(mut guard) = ready.readable_mut().await else {
+                return;
+            };
+            guard.get_inner_mut().flush();
+            guard.clear_ready();
+        }
+    });
+    Ok(LogFollower(task))
+}
+
+/// Reads the programs' messages as long as it lives.
+pub(crate) struct LogFollower(JoinHandle<()>);
+
+impl Drop for LogFollower {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct ToStderr;
+
+static STDERR: ToStderr = ToStderr;
+
+impl log::Log for ToStderr {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        voice::say(format!("perturb: kernel: {}\n", record.args()));
+    }
+
+    fn flush(&self) {}
+}

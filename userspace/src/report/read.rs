@@ -1,0 +1,251 @@
+//! Reads the report off the maps.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use perturb_clock::now;
+use perturb_common::{
+    abi::{
+        CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, PacerStat, ServerCounters, ThreadStat,
+        lateness_bound, thread_stat,
+    },
+    units::{Instant, MonoNanos, Nanos, Ticks},
+};
+use perturb_dataplane::{counters::Counters, maps::Maps, namespace::Namespace, programs::Pacer};
+
+use super::{
+    Balance, ClassReport, Drops, Events, Flow, Held, Lateness, PacerThread, Report, ServerReport, Unintended,
+};
+use crate::{
+    controller::{running::Running, setup::pacer_name},
+    registry::Record,
+};
+
+/// How long packets may take from one device to the next.
+const SETTLING: Duration = Duration::from_millis(500);
+
+impl Report {
+    /// Reads the counters of an emulation that is in force.
+    pub fn of(record: &Record) -> anyhow::Result<Option<Self>> {
+        if !record.ready || !record.has_owner()? {
+            return Ok(None);
+        }
+        let maps = Maps::by_id(&record.maps)?;
+        let lease = maps.control.get(&CONTROL_LEASE, 0).context("reading the lease")?;
+        let slots: Vec<u32> = record
+            .servers
+            .iter()
+            .map(|name| record.slots.of(name).unwrap_or_default())
+            .collect();
+        let counters =
+            Counters::read(&maps, record.classes.len() as u32, &slots).context("reading counters")?;
+        let count = |event: Event| counters.events[event as usize];
+        let figure = |place: u32| {
+            maps.pacer_stats
+                .get(&place, 0)
+                .context("reading the pacer's figures")
+        };
+        let stat = |stat: PacerStat| figure(stat as u32);
+        let classes = record.classes.iter().zip(&counters.classes);
+        let servers = record.servers.iter().zip(&slots).zip(&counters.servers);
+        let age = SystemTime::UNIX_EPOCH
+            .checked_add(Duration::from_secs(record.since))
+            .and_then(|since| since.elapsed().ok());
+        let here = Namespace::current()?.inode()?;
+        let own = record
+            .interfaces
+            .iter()
+            .find(|interface| interface.namespace == here);
+        let mut report = Self {
+            id: record.id.clone(),
+            place: record.place(),
+            hosts: record
+                .interfaces
+                .iter()
+                .filter_map(|interface| interface.host.clone())
+                .collect(),
+            host: own.and_then(|interface| interface.host.clone()),
+            interfaces: record
+                .interfaces
+                .iter()
+                .map(|interface| interface.name.clone())
+                .collect(),
+            pacer: record.pacer.clone(),
+            pid: record.process.pid,
+            since: record.since,
+            updates: record.updates,
+            lease_left_ms: (lease != u64::MAX).then(|| left_ms(lease)),
+            lost: record
+                .interfaces
+                .iter()
+                .filter(|interface| interface.lost)
+                .map(|interface| interface.name.clone())
+                .collect(),
+            ends_in_ms: record.terms.ends.map(left_ms),
+            confirm_left_ms: record.terms.confirm.as_ref().map(|confirm| left_ms(confirm.by)),
+            classes: classes
+                .map(|(name, [egress, ingress])| ClassReport {
+                    name: name.clone(),
+                    egress: flow(egress),
+                    ingress: flow(ingress),
+                })
+                .collect(),
+            servers: servers
+                .map(|((name, &slot), server)| {
+                    let state = maps.states.get(&slot, 0).context("reading a server's state")?;
+                    Ok(server_report(name, server, Instant(state.0.free), age))
+                })
+                .collect::<anyhow::Result<_>>()?,
+            drops: Drops {
+                tail_drop: count(Event::TailDrop),
+                packet_limit: count(Event::PacketLimit),
+                loss: count(Event::Loss),
+                burst_loss: count(Event::BurstLoss),
+                nth_loss: count(Event::NthLoss),
+                collided: count(Event::Collided),
+            },
+            unintended: Unintended {
+                horizon: count(Event::Horizon),
+                hold_full: count(Event::HoldFull),
+                no_slot: count(Event::NoSlot),
+                slot_reused: count(Event::SlotReused),
+                pacer: stat(PacerStat::Dropped)?,
+                hold_device: stat(PacerStat::HoldDrops)?,
+                splitter: stat(PacerStat::SplitterDrops)?,
+            },
+            balance: Balance::default(),
+            events: Events {
+                unmatched: count(Event::Unmatched),
+                lease_expired: count(Event::LeaseExpired),
+                malformed: count(Event::Malformed),
+                fragment_unknown: count(Event::FragmentUnknown),
+                contention: count(Event::Contention),
+                marked: count(Event::Marked),
+                not_ecn_capable: count(Event::NotEcnCapable),
+                duplicated: count(Event::Duplicated),
+                corrupted: count(Event::Corrupted),
+                split: count(Event::Split),
+                released: count(Event::Released),
+                foreign: count(Event::Foreign),
+                no_instance: count(Event::NoInstance),
+                inconsistent: count(Event::Inconsistent),
+                unlogged: count(Event::Unlogged),
+            },
+            held: if record.pacer == pacer_name(Pacer::User) {
+                Some(Held {
+                    packets: stat(PacerStat::HeldPackets)?,
+                    bytes: stat(PacerStat::HeldBytes)?,
+                    real_time: stat(PacerStat::RealTime)? != 0,
+                    busy: stat(PacerStat::Busy)?,
+                    stalls: stat(PacerStat::Stalls)?,
+                    stalled_ms: stat(PacerStat::StalledNanos)? as f64 / 1e6,
+                    longest_stall_ms: stat(PacerStat::LongestStall)? as f64 / 1e6,
+                    threads: (0..stat(PacerStat::Threads)? as u32)
+                        .map(|number| {
+                            let stat = |stat| figure(thread_stat(number, stat));
+                            Ok(PacerThread {
+                                released: stat(ThreadStat::Released)?,
+                                busy: stat(ThreadStat::Busy)?,
+                                stalls: stat(ThreadStat::Stalls)?,
+                                stalled_ms: stat(ThreadStat::StalledNanos)? as f64 / 1e6,
+                                longest_stall_ms: stat(ThreadStat::LongestStall)? as f64 / 1e6,
+                            })
+                        })
+                        .collect::<anyhow::Result<_>>()?,
+                })
+            } else {
+                None
+            },
+            lateness: lateness(&counters.lateness, counters.lead.at(MonoNanos(now()))),
+        };
+        report.balance = Balance::new(
+            &report,
+            count(Event::Captured),
+            stat(PacerStat::HeldPackets)?,
+            stat(PacerStat::InterfaceDrops)?,
+        );
+        Ok(Some(report))
+    }
+
+    /// What an emulation of this process has done, once no packet is between its devices; after half a second at the latest.
+    pub fn settled(running: &mut Running) -> anyhow::Result<Option<Self>> {
+        let start = std::time::Instant::now();
+        loop {
+            running.publish()?;
+            let report = Self::of(&running.record)?;
+            let at_rest = report
+                .as_ref()
+                .is_none_or(|report| report.balance.unaccounted == 0);
+            if at_rest || start.elapsed() > SETTLING {
+                return Ok(report);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// How long it is until an instant.
+fn left_ms(instant: u64) -> u64 {
+    instant.saturating_sub(now()) / 1_000_000
+}
+
+fn flow(counters: &ClassCounters) -> Flow {
+    let kept = counters.packets - counters.dropped.min(counters.packets);
+    Flow {
+        packets: counters.packets,
+        wire_packets: counters.segments,
+        bytes: counters.bytes,
+        dropped: counters.dropped,
+        mean_delay_us: (kept > 0).then(|| counters.delay as f64 / kept as f64 / 1e3),
+    }
+}
+
+/// `free` is when the only instance is free again; 0 if it never served, or if there are several.
+fn server_report(
+    name: &str,
+    counters: &ServerCounters,
+    free: Instant,
+    age: Option<Duration>,
+) -> ServerReport {
+    let micros = |ticks: u64| Ticks(ticks).nanos().0 as f64 / 1e3;
+    let wait = free.ceil_nanos().0.saturating_sub(now());
+    let busy = Duration::from_nanos(Ticks(counters.busy).nanos().0);
+    ServerReport {
+        name: name.into(),
+        packets: counters.packets,
+        bytes: counters.bytes,
+        tail_drops: counters.tail_drops,
+        losses: counters.losses,
+        busy_ms: micros(counters.busy) / 1e3,
+        max_backlog_us: micros(counters.max_backlog),
+        backlog_us: (free.0 != 0 || counters.packets == 0).then_some(wait as f64 / 1e3),
+        // The age is known to a second.
+        utilization: age
+            .filter(|age| *age >= Duration::from_secs(1))
+            .map(|age| busy.as_secs_f64() / age.as_secs_f64()),
+    }
+}
+
+fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize], lead: Nanos) -> Option<Lateness> {
+    let total: u64 = histogram.iter().sum();
+    if total == 0 {
+        return None;
+    }
+    let bound = |share: f64| {
+        let wanted = (total as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, count) in (0..).zip(histogram) {
+            seen += count;
+            if seen >= wanted {
+                return lateness_bound(bucket) as f64 / 1e3;
+            }
+        }
+        f64::INFINITY
+    };
+    Some(Lateness {
+        p50_us: bound(0.5),
+        p99_us: bound(0.99),
+        max_us: bound(1.0),
+        lead_us: lead.0 as f64 / 1e3,
+    })
+}
