@@ -1,7 +1,10 @@
 //! Takes packets off an interface: classify, burn the overhead, fold the path, move to the hold
 //! device.
 
-use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
+use aya_ebpf::{
+    helpers::{bpf_ktime_get_ns, bpf_set_hash_invalid},
+    programs::TcContext,
+};
 use perturb_common::{
     abi::{
         Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NEAR_INTERFACES,
@@ -160,6 +163,12 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         Direction::Ingress => &key.source,
     };
     if !attachment.emulates(remote) {
+        if direction == Direction::Egress {
+            // The receiver's socket sees the hash of the packet's contents, once it has been held; the other host's receive
+            // flow steering, which comes before, must see the same, and not that of the sender's socket (`sk_txhash`).
+            // SAFETY: the context of a running program.
+            unsafe { bpf_set_hash_invalid(ctx.skb.skb) };
+        }
         return PASS;
     }
     if flows::watched(now.0) {

@@ -6,9 +6,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Setting, Test, each};
+use crate::harness::{Setting, Test, each, thrice};
 
-pub(crate) const TESTS: &[Test] = &[each("flows::packets_become_requests_and_working_sets", requests)];
+pub(crate) const TESTS: &[Test] = &[each(
+    "flows::packets_become_requests_and_working_sets",
+    |setting| thrice(|| requests(setting)),
+)];
 
 /// Two phases: h1 talks to h2, then to h3. Who watches sees every packet; a second watcher is refused; what comes
 /// after the watch is in the list only.
@@ -31,7 +34,8 @@ const SCRIPT: &str = r#"
     "$PERTURB" locality "$FOLDER/list" --json > /dev/null || exit 16
 "#;
 
-fn requests(setting: &Setting) -> Result<()> {
+/// Phases are found by time, in which a busy machine puts pauses of its own: what is wrong with them is the answer.
+fn requests(setting: &Setting) -> Result<Option<String>> {
     let folder = TempDir::with_prefix("perturb-flows-")?;
     let output = Command::new(&setting.product.path)
         .args(["run", "--pacer", setting.pacer.name(), "--hosts", "3"])
@@ -101,11 +105,8 @@ fn requests(setting: &Setting) -> Result<()> {
     );
     let partitions = locality["partitions"].as_array().context("no partitions")?;
     let last = |phase: &Value| phase["paths"] == 2 && phase["requests"] == 40;
-    ensure!(
-        partitions.len() == 2 && partitions.iter().all(last),
-        "the two phases are {partitions:?}"
-    );
-    Ok(())
+    let found = partitions.len() == 2 && partitions.iter().all(last);
+    Ok((!found).then(|| format!("the two phases are {partitions:?}")))
 }
 
 /// The last numbers of the addresses of source and destination.

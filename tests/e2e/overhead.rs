@@ -1,12 +1,29 @@
 //! LogGP's overhead o: processor time of the hosts, not of the network.
 
-use anyhow::{Result, ensure};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::{
+    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
+    unistd::Pid,
+};
+use perturb_dataplane::namespace::Namespace;
 use perturb_tests::{
     bed::Bed,
     datagrams::{self, Plan, Waiting},
 };
 
-use crate::harness::{Setting, Test, each, figure, skip};
+use crate::{
+    harness::{Setting, Test, each, figure, skip},
+    runs,
+};
 
 pub(crate) const TESTS: &[Test] = &[
     each("overhead::sender_pays_80_us", |setting| {
@@ -14,6 +31,9 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     each("overhead::each_end_adds_its_own_to_a_lone_packet", |setting| {
         setting.fairly(|| lone(setting))
+    }),
+    each("overhead::is_burnt_by_the_receivers_processor", |setting| {
+        setting.fairly(|| receivers(setting))
     }),
     each("overhead::catches_a_broken_emulator", |setting| {
         setting.fairly(|| broken(setting))
@@ -121,4 +141,120 @@ fn broken(setting: &Setting) -> Result<()> {
     let rise = rise(setting, &SEND.replace("80us", "72us"))?;
     ensure!(is_off(rise), "72 us passed for 80 us: {rise:.2}");
     Ok(())
+}
+
+/// Between private hosts o_r is burnt by the processor on which the receiver runs, not by the sender's or the pacer's.
+fn receivers(setting: &Setting) -> Result<()> {
+    const MESSAGES: u32 = 400;
+    const OVERHEAD: Duration = Duration::from_millis(1);
+    let usable = sched_getaffinity(Pid::from_raw(0))?;
+    let processors: Vec<usize> = (0..CpuSet::count())
+        .filter(|&number| usable.is_set(number).unwrap_or(false))
+        .collect();
+    let &[sends, .., receives] = processors.as_slice() else {
+        return Err(skip("one processor runs both sender and receiver"));
+    };
+    let profile = setting.product.profile(
+        "overhead: { receive: 1ms, acknowledgments: free }\n\
+         servers: { wire: { latency: 1ms } }\n\
+         classes: [{ name: all, match: {}, egress: [wire], ingress: [wire] }]",
+    )?;
+    let mut run = Command::new(&setting.product.path)
+        .args(["run", "--pacer", setting.pacer.name()])
+        .arg(profile)
+        .args(["--", "sh", "-c", "echo up; read line"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting perturb run")?;
+    let mut line = String::new();
+    BufReader::new(run.stdout.take().context("no output")?).read_line(&mut line)?;
+    let host = |name: &str| {
+        let command = *runs::descendants(run.id())
+            .last()
+            .context("perturb run has no command")?;
+        Namespace::open(format!("/proc/{command}/root/run/netns/{name}").as_ref())
+            .with_context(|| format!("opening {name}"))
+    };
+    let (h1, h2) = (host("h1")?, host("h2")?);
+    let listener = h2.enter(|| TcpListener::bind(("10.77.0.2", 0)))??;
+    let address = listener.local_addr()?;
+    let stream = h1.enter(|| TcpStream::connect(address))??;
+    let (peer, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let before = soft_interrupts()?;
+    thread::scope(|scope| -> Result<()> {
+        let receiver = scope.spawn(|| -> Result<()> {
+            keep_to(receives)?;
+            let mut peer = peer;
+            let mut byte = [0];
+            for _ in 0..MESSAGES {
+                peer.read_exact(&mut byte)?;
+                peer.write_all(&byte)?;
+            }
+            Ok(())
+        });
+        let sender = scope.spawn(|| -> Result<()> {
+            keep_to(sends)?;
+            let mut stream = stream;
+            let mut byte = [0];
+            for _ in 0..MESSAGES {
+                stream.write_all(&byte)?;
+                stream.read_exact(&mut byte)?;
+            }
+            Ok(())
+        });
+        sender
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        receiver
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+    let after = soft_interrupts()?;
+    drop(run.stdin.take());
+    run.wait()?;
+    let burnt = |processor: usize| {
+        let of = |all: &[Duration]| all.get(processor).copied().unwrap_or_default();
+        of(&after).saturating_sub(of(&before))
+    };
+    let (sender, receiver, asked) = (burnt(sends), burnt(receives), OVERHEAD * MESSAGES);
+    figure!(
+        "o_r 1 ms, {MESSAGES} messages each way: soft interrupts took {sender:?} of h1's processor, {receiver:?} of h2's"
+    );
+    for (host, found) in [("h1", sender), ("h2", receiver)] {
+        let share = found.as_secs_f64() / asked.as_secs_f64();
+        ensure!(
+            (0.75..1.4).contains(&share),
+            "{host}'s processor burnt {found:?}, not {asked:?}"
+        );
+    }
+    Ok(())
+}
+
+fn keep_to(processor: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(processor)?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+}
+
+/// Time that each processor has spent in soft interrupts (/proc/stat, seventh column, ticks of 10 ms).
+fn soft_interrupts() -> Result<Vec<Duration>> {
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = fs::read_to_string("/proc/stat")?;
+    let mut all = Vec::new();
+    for line in stat.lines() {
+        let mut words = line.split_whitespace();
+        let number = words
+            .next()
+            .and_then(|word| word.strip_prefix("cpu")?.parse::<usize>().ok());
+        let Some(number) = number else { continue };
+        let ticks: u32 = words
+            .nth(6)
+            .context("/proc/stat has no column of soft interrupts")?
+            .parse()?;
+        all.resize(all.len().max(number + 1), Duration::ZERO);
+        all[number] = TICK * ticks;
+    }
+    Ok(all)
 }

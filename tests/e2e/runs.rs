@@ -327,7 +327,7 @@ fn killed(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-fn descendants(pid: u32) -> Vec<u32> {
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children: Vec<u32> = children
         .split_whitespace()

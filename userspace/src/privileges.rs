@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use nix::unistd::{Gid, Uid, User, geteuid, getgid, getuid, initgroups, setgroups, setresgid, setresuid};
-use perturb_dataplane::backlog;
+use perturb_dataplane::machine;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
@@ -42,7 +42,7 @@ const SUDO: [&str; 3] = ["SUDO_UID", "SUDO_GID", "SUDO_USER"];
 /// program gives them any (no_new_privs).
 pub fn keep_needed() -> io::Result<()> {
     // Where this fails, raising the limit fails, too, and says so.
-    let _ = backlog::reach();
+    let _ = machine::reach();
     let sets = capabilities(None)?;
     if sets.effective.contains(CapabilitySet::SETPCAP) {
         for unneeded in CapabilitySet::all().difference(NEEDED).iter() {

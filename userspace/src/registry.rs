@@ -6,8 +6,8 @@
 //! /run/perturb/ID/record.json  what it is
 //! /run/perturb/ID/owner        locked by the controller as long as it lives
 //! /run/perturb/ID/requests     locked by whoever reads its log of requests
-//! /run/perturb/backlog         netdev_max_backlog as it was before the first emulation raised it
-//! /run/perturb/backlog.lock    locked by who raises it or puts it back
+//! /run/perturb/NAME            a setting of the machine as it was before the first emulation raised it
+//! /run/perturb/raised.lock     locked by who raises one or puts it back
 //! ```
 //!
 //! Only the user who makes it (root) may enter it: whoever could open a lock could keep every other command waiting.
@@ -15,9 +15,9 @@
 //! Nothing is pinned: programs and maps live as long as the controller, and other commands reach the
 //! maps by the kernel's numbers. A bpffs would not do: `ip netns exec` gives each command one of its own.
 
-pub mod backlog;
 mod lock;
 mod process;
+pub mod raised;
 pub mod terms;
 
 use std::{
@@ -376,7 +376,7 @@ impl Drop for Claim {
 
 fn remove(directory: &Path) -> Result<()> {
     remove_directory(directory)?;
-    backlog::restore()
+    raised::restore()
 }
 
 /// Removes the directory of a record, which its owner may be removing, too, or making again.

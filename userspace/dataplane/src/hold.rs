@@ -129,7 +129,7 @@ impl Pair {
             attached: Vec::new(),
         };
         made.far = index(netlink, pair.far)?;
-        steering.apply(pair.far, pair.queues)?;
+        steering.apply(pair.far)?;
         netlink.set_quiet(pair.near)?;
         netlink.set_quiet(pair.far)?;
         Clsact::ensure(netlink, made.far)?.forget();

@@ -4,7 +4,6 @@
 //! Every attachment and device is a guard: dropping it restores what was before.
 
 pub mod attach;
-pub mod backlog;
 pub mod counters;
 pub mod emulation;
 pub mod ethtool;
@@ -13,6 +12,7 @@ pub mod jit;
 pub mod loader;
 pub mod loopback;
 pub mod losses;
+pub mod machine;
 pub mod maps;
 pub mod namespace;
 pub mod netlink;

@@ -1,9 +1,10 @@
-//! Which processor takes a packet from the far end of a veth pair.
+//! Which processor takes the packets that a device receives.
 //!
 //! A veth pair hands a packet over on the processor that sent it (`veth_forward_skb`, `netif_rx`), and sch_fq sends on
 //! whichever processor enqueues or takes the timer. Two packets of a flow that leave on two processors lie in two backlogs,
 //! and the later one may be served first. Receive packet steering (`get_rps_cpu`, `net/core/dev.c`) puts every packet into the
-//! backlog of a processor that its hash chooses: one for each flow, first in, first out.
+//! backlog of a processor that its hash chooses: one for each flow, first in, first out. Receive flow steering chooses the
+//! processor on which the flow's receiver last read (`rps_record_sock_flow`), without loss of order, where it is switched on.
 
 use std::{
     fs::File,
@@ -12,12 +13,16 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, openat},
+    fs::{Dir, Mode, OFlags, openat},
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
 };
 
 /// Where sysfs lists the processors that run.
 const ONLINE: &str = "devices/system/cpu/online";
+
+/// Flows that a device remembers the processors of, as many as the kernel's guide proposes for a device of one queue
+/// (`Documentation/networking/scaling.rst`); of all devices together by `rps_sock_flow_entries`.
+pub(crate) const FLOWS: u32 = 32_768;
 
 /// Why packets could not be assigned to processors.
 #[derive(Debug, thiserror::Error)]
@@ -31,14 +36,26 @@ pub enum SteeringError {
     /// What the list says.
     #[error("/sys/{ONLINE} says {0:?}, which is no list of processors")]
     List(String),
+    /// The device's queues.
+    #[error("looking for the receive queues of {device} (/sys/class/net/{device}/queues): {source}")]
+    Queues {
+        /// The device.
+        device: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// The setting.
     #[error(
-        "assigning the packets of {device} to processors (/sys/class/net/{device}/queues/rx-0/rps_cpus): {source}; \
-         without it flows lose their order on several processors"
+        "assigning the packets of {device} to processors (/sys/class/net/{device}/queues/{queue}/{setting}): {source}; \
+         on several processors flows would lose their order, and a receiver's overhead would be another's"
     )]
     Set {
-        /// The far end.
+        /// The device.
         device: String,
+        /// Its queue.
+        queue: String,
+        /// The file.
+        setting: &'static str,
         /// The kernel's answer.
         source: io::Error,
     },
@@ -81,24 +98,55 @@ impl Steering {
     }
 
     /// Has each packet that a device receives served by the processor that its hash chooses.
-    pub fn apply(&self, device: &str, queues: u32) -> Result<(), SteeringError> {
+    pub fn apply(&self, device: &str) -> Result<(), SteeringError> {
+        self.assign(device, &self.online)
+    }
+
+    /// The same, by some of the processors only.
+    pub fn assign(&self, device: &str, processors: &[u32]) -> Result<(), SteeringError> {
         if self.online.len() < 2 {
             return Ok(());
         }
-        let mask = mask(&self.online);
-        for queue in 0..queues.max(1) {
-            open(
-                &self.sysfs,
-                &format!("class/net/{device}/queues/rx-{queue}/rps_cpus"),
-                OFlags::WRONLY,
-            )
-            .and_then(|mut file| file.write_all(mask.as_bytes()))
-            .map_err(|source| SteeringError::Set {
+        self.set(device, "rps_cpus", &mask(processors))
+    }
+
+    /// Has each packet served by the processor on which its receiver runs, as far as the kernel knows it: for TCP and for
+    /// connected UDP, and as long as `rps_sock_flow_entries` is not 0. What else comes is served by its hash.
+    pub fn follow(&self, device: &str) -> Result<(), SteeringError> {
+        if self.online.len() < 2 {
+            return Ok(());
+        }
+        self.set(device, "rps_flow_cnt", &FLOWS.to_string())?;
+        self.apply(device)
+    }
+
+    /// Sets something of all receive queues.
+    fn set(&self, device: &str, setting: &'static str, value: &str) -> Result<(), SteeringError> {
+        let queues = self.queues(device).map_err(|source| SteeringError::Queues {
+            device: device.into(),
+            source,
+        })?;
+        for queue in queues {
+            let path = format!("class/net/{device}/queues/{queue}/{setting}");
+            let written = open(&self.sysfs, &path, OFlags::WRONLY)
+                .and_then(|mut file| file.write_all(value.as_bytes()));
+            written.map_err(|source| SteeringError::Set {
                 device: device.into(),
+                queue,
+                setting,
                 source,
             })?;
         }
         Ok(())
+    }
+
+    /// Names of a device's receive queues.
+    fn queues(&self, device: &str) -> io::Result<Vec<String>> {
+        let path = format!("class/net/{device}/queues");
+        let names = Dir::read_from(open(&self.sysfs, &path, OFlags::RDONLY | OFlags::DIRECTORY)?)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<Vec<_>>>()?;
+        Ok(names.into_iter().filter(|name| name.starts_with("rx-")).collect())
     }
 }
 

@@ -14,7 +14,7 @@ use perturb_dataplane::{
     emulation::{Emulation, Timekeeper},
     hold::{self, DeviceNames},
     loader::Slots,
-    loopback,
+    loopback, machine,
     maps::MapIds,
     namespace::Namespace,
     netlink::{FqOptions, Link, Netlink},
@@ -345,7 +345,7 @@ pub fn set_up(
         terms: Terms::default(),
     };
     let claim = record.begin()?;
-    registry::backlog::raise()?;
+    registry::raised::raise(&machine::BACKLOG)?;
     let (emulation, keeper) = attach(&mut record, prepared, targets, &names, &timekeeper, conduct)?;
     Ok(Running {
         keeper,

@@ -14,7 +14,7 @@ use nix::{
     fcntl::{FcntlArg, FdFlag, fcntl},
     sched::{CloneFlags, setns, unshare},
 };
-use perturb_dataplane::netlink::Netlink;
+use perturb_dataplane::{machine, netlink::Netlink, steering::Steering};
 use tokio::{
     process::Command,
     signal::unix::{SignalKind, signal},
@@ -28,7 +28,7 @@ use crate::{
         setup::{Conduct, Pacing, Prepared, Target, set_up},
     },
     privileges::{self, Owner},
-    registry::Record,
+    registry::{self, Record},
     signals::Hangup,
     voice,
 };
@@ -130,13 +130,27 @@ pub fn emulate(lab: &Lab, prepared: &Prepared, pacing: Pacing, verbose: bool) ->
         privileges::keep_needed().context("giving up capabilities")?;
         set_up(&registry, &id, prepared, targets, conduct)
     };
-    thread::scope(|scope| {
+    let running = thread::scope(|scope| {
         let spawned = thread::Builder::new().spawn_scoped(scope, set_up);
         let thread = spawned.context("starting the thread that sets the emulation up")?;
         thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    })?;
+    if prepared.profile.overhead.receive.nanos() > 0 {
+        receive_where_receivers_run(lab)?;
+    }
+    Ok(running)
+}
+
+/// Overhead is its host's own: it is burnt by the processor that runs the receiver, not by that of a sender or a pacer.
+fn receive_where_receivers_run(lab: &Lab) -> anyhow::Result<()> {
+    registry::raised::raise(&machine::RECEIVERS)?;
+    for host in &lab.hosts {
+        let follow = || Steering::here()?.follow(INTERFACE);
+        host.namespace.enter(follow).with_context(|| host.name())??;
+    }
+    Ok(())
 }
 
 fn target(host: &Host) -> anyhow::Result<Target> {

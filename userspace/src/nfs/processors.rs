@@ -6,14 +6,12 @@
 //! kernel is told (receive packet steering, `rps_cpus`) to receive each host's packets there. What is lacking: a
 //! machine with one processor cannot be parted.
 
-use std::{fs, path::Path};
-
 use anyhow::{Context as _, Result};
 use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare},
+    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
+use perturb_dataplane::steering::Steering;
 
 use crate::lab::INTERFACE;
 
@@ -47,47 +45,7 @@ pub(super) fn keep_to_own(side: Side) -> Result<bool> {
         set.set(number).context("choosing processors")?;
     }
     sched_setaffinity(this, &set).context("keeping to processors")?;
-    receive_on(own, side)?;
+    let numbers: Vec<u32> = own.iter().filter_map(|&number| number.try_into().ok()).collect();
+    Steering::here()?.assign(INTERFACE, &numbers)?;
     Ok(true)
-}
-
-fn receive_on(processors: &[usize], side: Side) -> Result<()> {
-    if side == Side::Server {
-        // /sys shows h1's devices, in whose namespace it was mounted.
-        unshare(CloneFlags::CLONE_NEWNS).context("making a mount namespace")?;
-        let none: Option<&str> = None;
-        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-            .context("making mounts private")?;
-        mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).context("mounting /sys")?;
-    }
-    let queues = Path::new("/sys/class/net").join(INTERFACE).join("queues");
-    for entry in fs::read_dir(&queues).with_context(|| format!("reading {}", queues.display()))? {
-        let path = entry?.path().join("rps_cpus");
-        if path.exists() {
-            fs::write(&path, mask(processors)).with_context(|| format!("writing {}", path.display()))?;
-        }
-    }
-    Ok(())
-}
-
-/// Processors as the kernel's masks are written: groups of 32 bits, the highest first.
-fn mask(processors: &[usize]) -> String {
-    let highest = processors.iter().copied().max().unwrap_or(0);
-    let mut groups = vec![0_u32; highest / 32 + 1];
-    for &number in processors {
-        groups[number / 32] |= 1 << (number % 32);
-    }
-    let groups: Vec<String> = groups.iter().rev().map(|group| format!("{group:08x}")).collect();
-    groups.join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_are_the_kernels() {
-        assert_eq!(mask(&[1]), "00000002");
-        assert_eq!(mask(&[0, 33]), "00000002,00000001");
-    }
 }

@@ -173,11 +173,9 @@ pub(crate) static OVERHEAD_SECTION: Section = Section {
           On private hosts each host burns it: `send` where a packet leaves, `receive` where it arrives, while the \
           `latency` of a path is there once for each direction. TCP acknowledges what it gets, and its acknowledgments are packets, too: a message and its answer cost each \
           host up to three times o (o_s, o_r, and an acknowledgment's) unless `acknowledgments: free`. What is burnt at \
-          ingress is burnt by the processor that takes the packet in: between private hosts of one machine, which no \
-          wire joins, that is the one on which the sender or the pacer runs, so a sender and a receiver that shall be \
-          slow independently of each other need processors of their own: \
-          have receive packet steering choose the receiver's (`ip netns exec h2 sh -c 'echo 2 > \
-          /sys/class/net/eth0/queues/rx-0/rps_cpus'` for processor 1, inside `run --as-root`), or take machines of their own.",
+          ingress is burnt by the processor that takes the packet in. Between private hosts of one machine that is the one on \
+          which the receiver runs, if it receives by TCP or by connected UDP (receive flow steering); what else comes is spread \
+          over all processors by the flow's hash. With one processor all hosts share it.",
     keys: &[
         key(
             "send",

@@ -1,8 +1,7 @@
-//! The limit of the processors' backlogs (`net.core.netdev_max_backlog`), which all emulations of this machine share: it is
-//! raised as long as there are records.
+//! Settings of this machine ([`machine::Setting`]), which all emulations share: they are raised as long as there are records.
 //!
-//! An emulation writes its record before it raises the limit, and removes it before it puts the limit back. Both look at
-//! records and limit under a lock of their own: the registry's does not do, since `clear` holds it while it waits for an
+//! An emulation writes its record before it raises a setting, and removes it before it puts the settings back. Both look at
+//! records and setting under a lock of their own: the registry's does not do, since `clear` holds it while it waits for an
 //! emulation to end.
 
 use std::{
@@ -11,88 +10,86 @@ use std::{
     time::Duration,
 };
 
-use perturb_dataplane::backlog::{self, LEAST};
+use perturb_dataplane::machine::{self, Setting};
 
 use super::{RECORD_FILE, RECORDS, Result, file, lock};
 
-/// What the limit was before the first emulation raised it.
-const BEFORE: &str = "backlog";
-/// Locked by who raises the limit or puts it back.
-const LOCK: &str = "backlog.lock";
+/// Locked by who raises a setting or puts it back.
+const LOCK: &str = "raised.lock";
 /// How long another process may take for that.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Raises the limit: without room there, packets are dropped on their way out of the hold device. A machine that does not
-/// allow it is as good as before, and counts what it drops.
-pub fn raise() -> Result<()> {
-    Shared::of_this_machine().raise()
+/// Raises a setting. A machine that does not allow it is told what follows.
+pub fn raise(setting: &Setting) -> Result<()> {
+    Shared::of_this_machine(setting).raise()
 }
 
-/// Puts the limit back if no record is left, unless somebody else has changed it meanwhile. What cannot be put back stays
-/// noted for the next command.
+/// Puts all settings back if no record is left, unless somebody else has changed them meanwhile. What cannot be put back
+/// stays noted for the next command.
 pub(super) fn restore() -> Result<()> {
-    Shared::of_this_machine().restore()
+    machine::ALL
+        .into_iter()
+        .try_for_each(|setting| Shared::of_this_machine(setting).restore())
 }
 
-/// A limit that can be read and set.
-trait Limit {
+/// A number that can be read and set.
+trait Number {
     fn read(&self) -> io::Result<u32>;
-    fn write(&self, packets: u32) -> io::Result<()>;
+    fn write(&self, value: u32) -> io::Result<()>;
 }
 
-struct Kernel;
-
-impl Limit for Kernel {
+impl Number for Setting {
     fn read(&self) -> io::Result<u32> {
-        backlog::read()
+        Self::read(self)
     }
 
-    fn write(&self, packets: u32) -> io::Result<()> {
-        backlog::write(packets)
+    fn write(&self, value: u32) -> io::Result<()> {
+        Self::write(self, value)
     }
 }
 
-/// A limit, and the directory of those who share it.
-struct Shared<'a, L> {
+/// A setting, and the directory of those who share it.
+struct Shared<'a, N> {
     records: PathBuf,
-    limit: &'a L,
+    setting: &'a Setting,
+    number: &'a N,
 }
 
-impl Shared<'static, Kernel> {
-    fn of_this_machine() -> Self {
+impl<'a> Shared<'a, Setting> {
+    fn of_this_machine(setting: &'a Setting) -> Self {
         Self {
             records: RECORDS.into(),
-            limit: &Kernel,
+            setting,
+            number: setting,
         }
     }
 }
 
-impl<L: Limit> Shared<'_, L> {
+impl<N: Number> Shared<'_, N> {
     fn raise(&self) -> Result<()> {
-        let note = self.records.join(BEFORE);
+        let note = self.note();
+        let Setting { name, least, lack } = *self.setting;
         let _lock = self.lock()?;
         let raise = || {
-            let before = self.limit.read()?;
-            if before < LEAST {
+            let before = self.number.read()?;
+            if before < least {
                 // Noted first: whoever is killed in between leaves a note too many, not one too few.
                 if noted(&note)?.is_none() {
                     lock::replace(&note, before.to_string().as_bytes())?;
                 }
-                self.limit.write(LEAST)?;
+                self.number.write(least)?;
             }
             Ok::<_, io::Error>(())
         };
         if let Err(error) = raise() {
-            eprintln!(
-                "perturb: net.core.netdev_max_backlog cannot be raised to {LEAST}: {error}; bursts may be dropped, and \
-                 are counted as unintended drops"
-            );
+            eprintln!("perturb: net.core.{name} cannot be raised to {least}: {error}; {lack}");
         }
         Ok(())
     }
 
     fn restore(&self) -> Result<()> {
-        let note = self.records.join(BEFORE);
+        let note = self.note();
+        let Setting { name, least, .. } = *self.setting;
         let _lock = self.lock()?;
         let Some(before) = file("reading", &note, noted(&note))? else {
             return Ok(());
@@ -101,19 +98,23 @@ impl<L: Limit> Shared<'_, L> {
             return Ok(());
         }
         let restore = || {
-            if self.limit.read()? == LEAST {
-                self.limit.write(before)?;
+            if self.number.read()? == least {
+                self.number.write(before)?;
             }
             Ok::<_, io::Error>(())
         };
         if let Err(error) = restore() {
             eprintln!(
-                "perturb: net.core.netdev_max_backlog stays {LEAST} instead of {before}: {error}; the next emulation \
-                 that ends tries again"
+                "perturb: net.core.{name} stays {least} instead of {before}: {error}; the next emulation that ends tries again"
             );
             return Ok(());
         }
         file("removing", &note, fs::remove_file(&note))
+    }
+
+    /// Where it is noted what the setting was before the first emulation raised it.
+    fn note(&self) -> PathBuf {
+        self.records.join(self.setting.name)
     }
 
     fn lock(&self) -> Result<lock::Lock> {
@@ -132,7 +133,7 @@ impl<L: Limit> Shared<'_, L> {
     }
 }
 
-/// What is noted of the limit as it was before.
+/// What is noted of a setting as it was before.
 fn noted(path: &Path) -> io::Result<Option<u32>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text.trim().parse().ok()),
@@ -149,31 +150,34 @@ mod tests {
         thread,
     };
 
-    use super::{LEAST, Limit, RECORD_FILE, Shared};
+    use super::{Number, RECORD_FILE, Shared};
+    use perturb_dataplane::machine::BACKLOG;
+
     use crate::registry::remove_directory;
 
     type Tested = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
     const BEFORE: u32 = 1_000;
+    const LEAST: u32 = BACKLOG.least;
 
-    /// A limit whose reader and writer are as slow as the kernel's.
+    /// A setting whose reader and writer are as slow as the kernel's.
     struct Slow(AtomicU32);
 
-    impl Limit for Slow {
+    impl Number for Slow {
         fn read(&self) -> io::Result<u32> {
-            let packets = self.0.load(Ordering::SeqCst);
+            let value = self.0.load(Ordering::SeqCst);
             thread::yield_now();
-            Ok(packets)
+            Ok(value)
         }
 
-        fn write(&self, packets: u32) -> io::Result<()> {
+        fn write(&self, value: u32) -> io::Result<()> {
             thread::yield_now();
-            self.0.store(packets, Ordering::SeqCst);
+            self.0.store(value, Ordering::SeqCst);
             Ok(())
         }
     }
 
-    /// Emulations that begin while others end: none finds the limit lowered, and the last one puts it back.
+    /// Emulations that begin while others end: none finds the setting lowered, and the last one puts it back.
     #[test]
     fn who_ends_lowers_it_under_nobody() -> Tested {
         const TURNS: usize = 300;
@@ -181,7 +185,8 @@ mod tests {
         let limit = Slow(BEFORE.into());
         let shared = Shared {
             records: place.path().into(),
-            limit: &limit,
+            setting: &BACKLOG,
+            number: &limit,
         };
         let live = |name: &str| -> Tested {
             let own = place.path().join(name);
@@ -219,7 +224,8 @@ mod tests {
             let limit = Slow(BEFORE.into());
             let shared = Shared {
                 records: place.path().into(),
-                limit: &limit,
+                setting: &BACKLOG,
+                number: &limit,
             };
             shared.raise()?;
             limit.write(meanwhile)?;
