@@ -1,7 +1,7 @@
 //! What the pacer's threads share: the limit of what they hold, the floor of wake-ups, and what `perturb status` shows.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex,
     atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -208,8 +208,10 @@ impl Figures {
             .iter()
             .any(|thread| thread.working.load(Ordering::Relaxed));
         let floor = Lead(self.wake_up.load(Ordering::Relaxed)).at(MonoNanos(now)).0;
-        let mut tell = self.tell.lock().unwrap_or_else(PoisonError::into_inner);
-        tell(if busy { 0 } else { floor });
+        // Who finds another thread telling does not wait: that one may be kept from running, and knows as much.
+        if let Ok(mut tell) = self.tell.try_lock() {
+            tell(if busy { 0 } else { floor });
+        }
     }
 
     pub(super) fn stats(&self) -> UserPacerStats {

@@ -88,7 +88,6 @@ impl Tap {
                 *to = from.cast_signed();
             }
             let several = if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
-            // IFF_NO_PI is the highest of 16 bits, and the structure's field is signed.
             let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;
             request.ifr_ifru.ifru_flags = flags as i16;
             // SAFETY: the request reads and writes an ifreq.
