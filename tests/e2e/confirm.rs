@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::{
     harness::{Setting, Test, each},
     neighbors::lock,
-    update::{delay, done, update, wait},
+    update::{PATIENCE, delay, done, update, wait, wait_for},
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -34,13 +34,13 @@ pub(crate) const TESTS: &[Test] = &[
     each("confirm::in_the_background", background),
 ];
 
-/// A time in which this machine gives some commands: some times that of `apply`, from its start to a packet that it delays.
+/// A time in which this machine gives some commands: twice that of an `apply`, from its start to its end, which is the slowest.
 fn pace(setting: &Setting, bed: &Bed) -> Result<Duration> {
     let start = Instant::now();
     let applied = setting.product.apply(&bed.left, "latency: 40ms", setting.pacer)?;
     ensure!(delay(bed)? > 30.0, "nothing is emulated");
     applied.stop()?;
-    Ok(Duration::from_secs(3) + 6 * start.elapsed())
+    Ok(Duration::from_secs(3) + 2 * start.elapsed())
 }
 
 fn option(time: Duration) -> String {
@@ -49,7 +49,9 @@ fn option(time: Duration) -> String {
 
 fn go_back(setting: &Setting) -> Result<()> {
     let (bed, before) = setting.bed()?;
-    let pace = option(pace(setting, &bed)?);
+    let pace = pace(setting, &bed)?;
+    let undone = PATIENCE + pace;
+    let pace = option(pace);
     let lease = ["--lease", "100s"];
     let applied = setting
         .product
@@ -73,7 +75,9 @@ fn go_back(setting: &Setting) -> Result<()> {
         again.code() == 1 && again.stderr.contains("perturb confirm"),
         "{again:?}"
     );
-    wait("undone", || Ok(applied.counters()?["confirm_left_ms"].is_null()))?;
+    wait_for(undone, "undone", || {
+        Ok(applied.counters()?["confirm_left_ms"].is_null())
+    })?;
     ensure!(delay(&bed)? > 30.0, "the profile before is not in force again");
     let report = applied.counters()?;
     ensure!(

@@ -48,7 +48,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("update::held_packets_stay_out_of_the_stack", stack),
 ];
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Another profile, with options.
 pub(crate) fn update(setting: &Setting, bed: &Bed, profile: &str, options: &[&str]) -> Result<Called> {
@@ -75,10 +75,18 @@ pub(crate) fn delay(bed: &Bed) -> Result<f64> {
     Ok(delays.min() / 1e3)
 }
 
-pub(crate) fn wait(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(crate) fn wait(what: &str, condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    wait_for(PATIENCE, what, condition)
+}
+
+pub(crate) fn wait_for(
+    patience: Duration,
+    what: &str,
+    mut condition: impl FnMut() -> Result<bool>,
+) -> Result<()> {
     let start = Instant::now();
     while !condition()? {
-        ensure!(start.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+        ensure!(start.elapsed() < patience, "{what}: not after {patience:?}");
         thread::sleep(Duration::from_millis(50));
     }
     Ok(())
