@@ -1,7 +1,8 @@
 //! The hold device: how a packet gets into it with its departure time, and out of it again.
 //!
 //! With the fq pacer the time travels in `skb->tstamp`, the way and the priority in `skb->tc_index`; with the user
-//! pacer both travel in the place of the MAC addresses ([`Ticket`]), which wait in a [`Slot`].
+//! pacer both travel in the place of the MAC addresses ([`Ticket`]), which wait in a [`Slot`]. A packet that is not IP
+//! cannot carry its time to fq: a slot keeps it, with the mark, in whose place its label travels.
 //! A local sender's packet is cloned: while its own buffer is held, TCP small queues would stop
 //! the sender.
 
@@ -138,14 +139,14 @@ fn stamp_time(
         (*ctx.skb.skb).priority = 0;
         // A receive queue that is noted here would choose the queue in place of the hash (`skb_tx_hash`).
         (*ctx.skb.skb).queue_mapping = 0;
-        let refused = bpf_skb_set_tstamp(ctx.skb.skb, departure.0, STAMP_MONO) != 0;
-        let hash = if refused {
-            // Not IP: `stamp` writes the time on the way into fq.
-            slots::label(claim(owner, now)?, departure)
-        } else {
-            order
-        };
-        steer_by(ctx, hash);
+        if bpf_skb_set_tstamp(ctx.skb.skb, departure.0, STAMP_MONO) != 0 {
+            // Not IP: `stamp` writes the time on the way into fq. The mark says where it is found, and waits there, too.
+            let index = claim(owner, now)?;
+            let slot = SLOT_TABLE.get_ptr_mut(index).ok_or(Event::NoSlot)?;
+            (*slot).mark = skb(ctx).mark;
+            (*ctx.skb.skb).mark = slots::label(index, departure);
+        }
+        steer_by(ctx, order);
     }
     Ok(())
 }
@@ -262,11 +263,17 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
         // One that is not IP left its time in a slot.
         departure = MonoNanos(0);
         if skb.gso_size == 0 && !is_ip(ctx) {
-            let word = owner_of(slots::labeled(skb.hash)).ok_or(Event::Foreign)?;
-            departure = slots::departure_of(skb.hash, Owner(word.load())).ok_or(Event::SlotReused)?;
+            let index = slots::labeled(skb.mark);
+            let slot = SLOT_TABLE.get_ptr_mut(index).ok_or(Event::Foreign)?;
+            let word = owner_of(index).ok_or(Event::Foreign)?;
+            departure = slots::departure_of(skb.mark, Owner(word.load())).ok_or(Event::SlotReused)?;
+            // SAFETY: the slot may be another packet's, which writes to it meanwhile: what is read counts only if it was not.
+            let mark = unsafe { (&raw const (*slot).mark).read_volatile() };
             if !slots::give_back(&word, departure) {
                 return Err(Event::SlotReused);
             }
+            // SAFETY: the context of a running program; the verifier admits the store.
+            unsafe { (*ctx.skb.skb).mark = mark };
         }
     } else {
         // Receivers would take it for the time of arrival.
@@ -379,8 +386,8 @@ pub(crate) fn stamp(ctx: &TcContext) -> i32 {
     // One whose slot is another's goes at once, and is dropped where it comes out.
     if skb.tstamp == 0
         && Tag::decode_with(skb.tc_index).is_some()
-        && let Some(word) = owner_of(slots::labeled(skb.hash))
-        && let Some(departure) = slots::departure_of(skb.hash, Owner(word.load()))
+        && let Some(word) = owner_of(slots::labeled(skb.mark))
+        && let Some(departure) = slots::departure_of(skb.mark, Owner(word.load()))
     {
         // SAFETY: the context of a running program; the verifier admits the store.
         unsafe { (*ctx.skb.skb).tstamp = departure.0 };

@@ -122,13 +122,12 @@ pub fn give_back<W: Word>(word: &W, departure: MonoNanos) -> bool {
     false
 }
 
-/// What a packet of the fq pacer that is not IP carries in place of its flow's hash: the slot, and the low bits of the
-/// departure, which tell its owner from another. Never 0, which would be no hash.
+/// What a packet of the fq pacer that is not IP carries in place of its mark: the slot, and the low bits of the departure,
+/// which tell its owner from another.
 #[inline(always)]
 #[must_use]
 pub const fn label(index: u32, departure: MonoNanos) -> u32 {
-    let label = (index & (SLOTS - 1)) | (departure.0 as u32) << SLOTS.trailing_zeros();
-    if label == 0 { SLOTS } else { label }
+    (index & (SLOTS - 1)) | (departure.0 as u32) << SLOTS.trailing_zeros()
 }
 
 /// The slot of a [`label`].
@@ -270,11 +269,9 @@ mod tests {
             let owner = Owner::new(departure, 1);
             let name = label(index, departure);
             assert_eq!(labeled(name), index);
-            assert_ne!(name, 0);
             assert_eq!(departure_of(name, owner), Some(departure));
             assert_eq!(departure_of(name, Owner::FREE), None);
-            // The departures 0 and 1 of the first slot share a label.
-            let other = Owner::new(MonoNanos(departure.0 ^ 2), 1);
+            let other = Owner::new(MonoNanos(departure.0 ^ 1), 1);
             assert_eq!(departure_of(name, other), None);
         }
     }

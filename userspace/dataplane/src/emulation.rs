@@ -218,9 +218,7 @@ impl Emulation {
                 Some(Arc::new(pacer))
             }
         };
-        for program in ATTACHED {
-            programs.program(program)?;
-        }
+        programs.load_all(&ATTACHED)?;
         let mut loader = Loader::new(Maps::of(&programs)?)?;
         loader.load(tables)?;
         Ok(Self {

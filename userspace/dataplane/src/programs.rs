@@ -1,6 +1,6 @@
 //! Loading the eBPF object.
 
-use std::{io, os::fd::OwnedFd, time::Duration};
+use std::{io, os::fd::OwnedFd, panic, thread, time::Duration};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
@@ -112,6 +112,7 @@ impl Programs {
             Pacer::Fq => PACER_FQ,
             Pacer::User => PACER_USER,
         };
+        let cuts = u32::from(options.pacer == Pacer::User && !tap_takes_udp_whole());
         let room = options.room;
         let (flow_mask, instance_mask) = (room.flows - 1, room.instances - 1);
         // aya's levels: 0 is off, 3 is info.
@@ -124,6 +125,7 @@ impl Programs {
         loader
             .override_global("HAVE_JIT", &jit, true)
             .override_global("PACER", &pacer, true)
+            .override_global("TAP_CUTS_UDP", &cuts, true)
             .override_global("AYA_LOG_LEVEL", &level, false)
             .override_global("FLOW_MASK", &flow_mask, true)
             .override_global("INSTANCE_MASK", &instance_mask, true)
@@ -138,18 +140,30 @@ impl Programs {
     /// A program, loaded into the kernel.
     pub fn program(&mut self, program: Program) -> Result<&mut SchedClassifier, LoadError> {
         let name = program.name();
-        let loaded: &mut SchedClassifier = self
-            .ebpf
-            .program_mut(name)
-            .ok_or(LoadError::Missing(name))?
-            .try_into()
-            .map_err(|source| LoadError::Program { name, source })?;
-        if loaded.fd().is_err() {
-            loaded
-                .load()
-                .map_err(|source| LoadError::Program { name, source })?;
-        }
-        Ok(loaded)
+        let found = self.ebpf.program_mut(name).ok_or(LoadError::Missing(name))?;
+        loaded(name, found)
+    }
+
+    /// Loads several at once: the verifier takes a third of a second for one that captures or releases.
+    pub fn load_all(&mut self, programs: &[Program]) -> Result<(), LoadError> {
+        let wanted = |name: &str| {
+            programs
+                .iter()
+                .map(|program| program.name())
+                .find(|known| *known == name)
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .ebpf
+                .programs_mut()
+                .filter_map(|(name, found)| Some((wanted(name)?, found)))
+                .map(|(name, found)| scope.spawn(move || loaded(name, found).map(drop)))
+                .collect();
+            threads.into_iter().try_for_each(|thread| {
+                let done = thread.join();
+                done.unwrap_or_else(|panic| panic::resume_unwind(panic))
+            })
+        })
     }
 
     /// The program that chooses the queue of a TAP, loaded into the kernel.
@@ -198,6 +212,27 @@ impl Programs {
     pub fn log_reader(&mut self, log: &'static dyn log::Log) -> Result<LogReader, aya_log::Error> {
         aya_log::EbpfLogger::init_with_logger(&mut self.ebpf, log)
     }
+}
+
+/// Whether a TAP takes UDP super-packets whole: since Linux 6.2 (`TUN_F_USO4`).
+fn tap_takes_udp_whole() -> bool {
+    let system = rustix::system::uname();
+    let mut numbers = system.release().to_bytes().split(|byte| !byte.is_ascii_digit());
+    let mut number = || std::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
+    (number(), number()) >= (Some(6), Some(2))
+}
+
+/// Loads a program into the kernel, unless it is there.
+fn loaded<'a>(
+    name: &'static str,
+    found: &'a mut aya::programs::Program,
+) -> Result<&'a mut SchedClassifier, LoadError> {
+    let refused = |source| LoadError::Program { name, source };
+    let program: &mut SchedClassifier = found.try_into().map_err(refused)?;
+    if program.fd().is_err() {
+        program.load().map_err(refused)?;
+    }
+    Ok(program)
 }
 
 /// Processor time of a program, by the kernel's account (`bpf_prog_stats`, since 5.1).
