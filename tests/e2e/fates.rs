@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use perturb_tests::datagrams::{self, Plan, Trace};
 use serde_json::Value;
 
-use crate::harness::{Setting, Test, each, figure, thrice};
+use crate::harness::{Setting, Test, each, figure, slow, thrice};
 
 pub(crate) const TESTS: &[Test] = &[
     each("fates::random_loss_is_binomial_and_seeded", random_loss),
@@ -43,7 +43,7 @@ fn many(count: usize) -> Plan {
     Plan {
         count,
         burst: 10,
-        interval: Duration::from_millis(1),
+        interval: Duration::from_millis(if slow() { 10 } else { 1 }),
         patience: Duration::from_secs(1),
         ..Plan::default()
     }

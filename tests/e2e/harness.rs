@@ -125,6 +125,11 @@ pub(crate) fn thrice(measure: impl Fn() -> Result<Option<String>>) -> Result<()>
     }
 }
 
+/// Whether this machine is much slower than those that tests are written for: it is sent less per second.
+pub(crate) fn slow() -> bool {
+    env::var_os(UNFIT).is_some()
+}
+
 /// Skips on a machine whose figures say nothing.
 fn fit() -> Result<()> {
     match env::var(UNFIT) {

@@ -287,11 +287,11 @@ fn order_on_threads(setting: &Setting) -> Result<()> {
         burst: 8,
         size: 64,
         pause: Duration::from_micros(500),
-        super_packets: false,
+        carrier: order::Carrier::Udp,
     };
     let whole = order::Plan {
         size: 1_000,
-        super_packets: true,
+        carrier: order::Carrier::SuperPackets,
         ..plain
     };
     for plan in [plain, whole] {
@@ -309,8 +309,8 @@ fn order_on_threads(setting: &Setting) -> Result<()> {
             applied.stop()?;
             let way = if right { "ingress" } else { "egress" };
             figure!(
-                "{way}, {senders} sender(s), super-packets {}: {arrivals:?}, lost {}; released by thread {released:?}",
-                plan.super_packets,
+                "{way}, {senders} sender(s), {:?}: {arrivals:?}, lost {}; released by thread {released:?}",
+                plan.carrier,
                 arrivals.lost()
             );
             ensure!(

@@ -3,15 +3,16 @@
 //! Model: a flow is one socket at each end. Threads that send are each pinned to a processor of their own, and serve
 //! the flows by turns, in bursts with a pause between: so a flow stays on one processor, and nothing but the network
 //! between the hosts can change its order. A burst is a system call for each datagram, or one for all of them, which
-//! the kernel carries as one super-packet (`UDP_SEGMENT`, Linux 4.18). One thread receives; the order in which
-//! a socket has its datagrams is the order in which the kernel delivered them.
+//! the kernel carries as one super-packet (`UDP_SEGMENT`, Linux 4.18). Frames that are not IP have packet sockets, and an
+//! EtherType for each flow. One thread receives; the order in which a socket has its datagrams is the order in which the
+//! kernel delivered them.
 //! What is lacking: time. How long a datagram was under way is the business of `datagrams`.
 
 use std::{
-    io,
+    io::{self, IoSlice},
     net::{IpAddr, Ipv4Addr, UdpSocket},
     num::NonZero,
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
@@ -19,21 +20,39 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use nix::{
+    errno::Errno,
+    net::if_::if_nametoindex,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sched::{CpuSet, sched_setaffinity},
-    sys::socket::{setsockopt, sockopt},
+    sys::socket::{
+        AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike as _, bind as bind_to, recv,
+        sendmsg, setsockopt, socket, sockopt,
+    },
     unistd::Pid,
 };
 
 use crate::{
-    bed::{Bed, Host},
+    bed::{Bed, Host, INTERFACE},
     datagrams::{RECEIVE_BUFFER, bind, counted},
 };
 
 /// Bytes of a datagram's number.
 const NUMBER: usize = 8;
+/// The EtherType of the first flow of frames that are not IP: for local experiments (IEEE 802). The next flow has the next.
+const ETHERTYPE: u16 = 0x88b5;
 /// How long the receiver waits for the next datagram when all were sent.
 const SILENCE: Duration = Duration::from_secs(3);
+
+/// What carries datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// A UDP packet each.
+    Udp,
+    /// A UDP super-packet for each burst.
+    SuperPackets,
+    /// An Ethernet frame each, not IP.
+    Frames,
+}
 
 /// Which datagrams are sent.
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +65,12 @@ pub struct Plan {
     pub senders: usize,
     /// How many datagrams of a flow leave together.
     pub burst: usize,
-    /// UDP payload of each, bytes.
+    /// Payload of each, bytes.
     pub size: usize,
     /// What a thread waits after a burst of each of its flows.
     pub pause: Duration,
-    /// Whether a burst is one super-packet.
-    pub super_packets: bool,
+    /// What carries them.
+    pub carrier: Carrier,
 }
 
 /// What became of the datagrams.
@@ -92,10 +111,13 @@ pub fn send(bed: &Bed, plan: &Plan) -> Result<Arrivals> {
         "{} senders need as many processors and flows",
         plan.senders
     );
-    let sockets = (0..plan.flows)
-        .map(|_| pair(&bed.left, &bed.right, plan))
+    let ends = (0..plan.flows)
+        .map(|flow| match plan.carrier {
+            Carrier::Frames => frames(bed, flow),
+            Carrier::Udp | Carrier::SuperPackets => datagrams(bed, plan),
+        })
         .collect::<Result<Vec<_>>>()?;
-    let (senders, receivers): (Vec<_>, Vec<_>) = sockets.into_iter().unzip();
+    let (senders, receivers): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
     let overflows = counted(&bed.right, "RcvbufErrors")?;
     let bursts = plan.datagrams.div_ceil(plan.flows * plan.burst);
     let running = AtomicUsize::new(plan.senders);
@@ -130,18 +152,82 @@ pub fn send(bed: &Bed, plan: &Plan) -> Result<Arrivals> {
     Ok(arrivals)
 }
 
-/// The two ends of a flow.
-fn pair(from: &Host, to: &Host, plan: &Plan) -> Result<(UdpSocket, UdpSocket)> {
+/// The end of a flow that sends.
+struct Sender {
+    socket: OwnedFd,
+    /// What stands before the payload in what the socket is given.
+    header: Vec<u8>,
+}
+
+impl Sender {
+    fn send(&self, payload: &[u8]) -> nix::Result<()> {
+        let parts = [IoSlice::new(&self.header), IoSlice::new(payload)];
+        sendmsg::<()>(self.socket.as_raw_fd(), &parts, &[], MsgFlags::empty(), None).map(drop)
+    }
+}
+
+/// The two ends of a flow over UDP.
+fn datagrams(bed: &Bed, plan: &Plan) -> Result<(Sender, OwnedFd)> {
+    let (from, to) = (&bed.left, &bed.right);
     let receiver = bind(to, to.v4.into(), 0).context("making a receiver's socket")?;
     setsockopt(&receiver, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
     receiver.set_nonblocking(true)?;
     let sender = bind(from, IpAddr::from(Ipv4Addr::UNSPECIFIED), 0).context("making a sender's socket")?;
     setsockopt(&sender, sockopt::SndBufForce, &RECEIVE_BUFFER)?;
-    if plan.super_packets {
+    if plan.carrier == Carrier::SuperPackets {
         setsockopt(&sender, sockopt::UdpGsoSegment, &i32::try_from(plan.size)?)?;
     }
     sender.connect(receiver.local_addr()?)?;
-    Ok((sender, receiver))
+    let sender = Sender {
+        socket: UdpSocket::into(sender),
+        header: Vec::new(),
+    };
+    Ok((sender, UdpSocket::into(receiver)))
+}
+
+/// The two ends of a flow of frames that are not IP.
+fn frames(bed: &Bed, flow: usize) -> Result<(Sender, OwnedFd)> {
+    let ethertype = ETHERTYPE + u16::try_from(flow)?;
+    // The receiver gets what follows the header; the sender, bound to no EtherType, receives nothing.
+    let receiver = packet_socket(&bed.right, SockType::Datagram, ethertype)?;
+    setsockopt(&receiver, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
+    let sender = packet_socket(&bed.left, SockType::Raw, 0)?;
+    setsockopt(&sender, sockopt::SndBufForce, &RECEIVE_BUFFER)?;
+    let addresses = [bed.right.hardware, bed.left.hardware].concat();
+    let header = [&addresses[..], &ethertype.to_be_bytes()].concat();
+    Ok((
+        Sender {
+            socket: sender,
+            header,
+        },
+        receiver,
+    ))
+}
+
+/// A packet socket on a host's interface, which does not wait for what is received.
+fn packet_socket(host: &Host, kind: SockType, ethertype: u16) -> Result<OwnedFd> {
+    let make = || -> nix::Result<OwnedFd> {
+        let flags = match kind {
+            SockType::Raw => SockFlag::empty(),
+            _ => SockFlag::SOCK_NONBLOCK,
+        };
+        let socket = socket(AddressFamily::Packet, kind, flags, None)?;
+        // SAFETY: an address is plain data, for which all zeroes is a value.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = ethertype.to_be();
+        address.sll_ifindex = if_nametoindex(INTERFACE)?.cast_signed();
+        // SAFETY: it points to an address of that length.
+        let address = unsafe {
+            LinkAddr::from_raw(
+                (&raw const address).cast(),
+                Some(size_of::<libc::sockaddr_ll>() as libc::socklen_t),
+            )
+        };
+        bind_to(socket.as_raw_fd(), &address.ok_or(Errno::EINVAL)?)?;
+        Ok(socket)
+    };
+    host.enter(make)?.context("making a packet socket")
 }
 
 /// Keeps this thread on a processor.
@@ -165,19 +251,19 @@ fn write_datagram(number: usize, datagram: &mut [u8]) {
 }
 
 /// Sends the bursts of every `plan.senders`-th flow.
-fn talk(sockets: &[UdpSocket], thread: usize, plan: &Plan, bursts: usize) -> io::Result<()> {
+fn talk(senders: &[Sender], thread: usize, plan: &Plan, bursts: usize) -> io::Result<()> {
     let mut buffer = vec![0; plan.size * plan.burst];
     for burst in 0..bursts {
         for (index, datagram) in buffer.chunks_mut(plan.size).enumerate() {
             write_datagram(burst * plan.burst + index, datagram);
         }
-        for socket in sockets.iter().skip(thread).step_by(plan.senders) {
-            if plan.super_packets {
-                socket.send(&buffer)?;
-                continue;
-            }
-            for datagram in buffer.chunks(plan.size) {
-                socket.send(datagram)?;
+        let whole = match plan.carrier {
+            Carrier::SuperPackets => buffer.len(),
+            Carrier::Udp | Carrier::Frames => plan.size,
+        };
+        for sender in senders.iter().skip(thread).step_by(plan.senders) {
+            for piece in buffer.chunks(whole) {
+                sender.send(piece)?;
             }
         }
         thread::sleep(plan.pause);
@@ -193,12 +279,7 @@ struct Flow {
 }
 
 /// Receives until all is there, or nothing comes any more after the senders' end.
-fn listen(
-    sockets: &[UdpSocket],
-    plan: &Plan,
-    expected: usize,
-    running: &AtomicUsize,
-) -> io::Result<Arrivals> {
+fn listen(sockets: &[OwnedFd], plan: &Plan, expected: usize, running: &AtomicUsize) -> io::Result<Arrivals> {
     const TICK_MS: u8 = 100;
     let mut arrivals = Arrivals::default();
     let mut flows: Vec<Flow> = sockets
@@ -219,11 +300,11 @@ fn listen(
         let before = arrivals.received + arrivals.copies + arrivals.broken;
         for (socket, flow) in sockets.iter().zip(&mut flows) {
             loop {
-                match socket.recv(&mut buffer) {
+                match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
                     Ok(length) => flow.take(&buffer[..length], plan.size, &mut arrivals),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
+                    Err(Errno::EAGAIN) => break,
+                    Err(Errno::EINTR) => {}
+                    Err(error) => return Err(error.into()),
                 }
             }
         }

@@ -2,8 +2,8 @@
 
 use std::{
     env, fs,
-    io::Read as _,
-    os::unix::process::ExitStatusExt as _,
+    io::{ErrorKind, Read as _},
+    os::unix::{net::UnixDatagram, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     thread,
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::bed::{Host, INTERFACE};
 
 /// How long a command may take to begin or to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// perturb, as built.
 #[derive(Debug)]
@@ -139,9 +139,17 @@ impl Product {
         pacer: Pacer,
         arguments: &[&str],
     ) -> Result<Applied<'a>> {
+        const TICK: Duration = Duration::from_millis(20);
         let profile = self.profile(profile)?;
-        let mut child = self
+        // It says when it has begun, as to a service manager: to ask `perturb status` again and again would take the processor
+        // that it needs.
+        let told = TempDir::with_prefix_in("notify-", &self.profiles)?;
+        let path = told.path().join("socket");
+        let socket = UnixDatagram::bind(&path).context("making a socket to be told on")?;
+        socket.set_read_timeout(Some(TICK))?;
+        let child = self
             .on(host)
+            .env("NOTIFY_SOCKET", &path)
             .arg("apply")
             .arg(&profile)
             .args(["--iface", interface, "--pacer", pacer.name(), "--quiet"])
@@ -150,26 +158,35 @@ impl Product {
             .stderr(Stdio::piped())
             .spawn()
             .context("starting perturb apply")?;
+        let mut applied = Applied {
+            product: self,
+            host,
+            child: Some(child),
+        };
         let start = Instant::now();
+        let mut word = [0; 64];
         loop {
-            if let Some(status) = child.try_wait()? {
-                bail!("perturb apply ended with {status}: {}", said(&mut child));
+            match socket.recv(&mut word) {
+                Ok(length) if word.get(..length) == Some(b"READY=1") => break,
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => return Err(error).context("waiting for perturb apply"),
             }
-            let applied = Applied {
-                product: self,
-                host,
-                child: Some(child),
-            };
-            if applied
-                .report()?
-                .is_some_and(|report| report["lease_left_ms"].as_u64() != Some(0))
+            if let Some(child) = &mut applied.child
+                && let Some(status) = child.try_wait()?
             {
-                return Ok(applied);
+                let said = said(child);
+                applied.child = None;
+                bail!("perturb apply ended with {status}: {said}");
             }
             ensure!(start.elapsed() < PATIENCE, "perturb apply does not begin");
-            thread::sleep(Duration::from_millis(10));
-            child = applied.give_up_child()?;
         }
+        let report = applied.counters()?;
+        ensure!(
+            report["lease_left_ms"].as_u64() != Some(0),
+            "perturb apply has begun without a lease: {report}"
+        );
+        Ok(applied)
     }
 
     /// `perturb clear` of a host's interface.
@@ -232,10 +249,6 @@ pub struct Applied<'a> {
 }
 
 impl Applied<'_> {
-    fn give_up_child(mut self) -> Result<Child> {
-        self.child.take().context("the process is gone")
-    }
-
     /// Its process.
     #[must_use]
     pub fn pid(&self) -> Pid {
@@ -277,7 +290,7 @@ impl Applied<'_> {
         Ok(kill(self.pid(), signal)?)
     }
 
-    /// Waits for its end, at most a minute; what it said on standard error.
+    /// Waits for its end, at most three minutes; what it said on standard error.
     pub fn ended(mut self) -> Result<(ExitStatus, String)> {
         let Some(mut child) = self.child.take() else {
             bail!("the process is gone")

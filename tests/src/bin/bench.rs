@@ -17,8 +17,13 @@ struct Cli {
     directory: PathBuf,
 }
 
-/// Files of comparisons, and what they are called.
-const COMPARISONS: [(&str, &str); 2] = [("host.json", "this kernel"), ("sandbox.json", "the sandbox")];
+/// Files of comparisons, and what they are called; the machine's line says how many processors there were.
+const COMPARISONS: [(&str, &str); 4] = [
+    ("host.json", "this kernel"),
+    ("sandbox.json", "the sandbox"),
+    ("vm-1.json", "a stock kernel, emulated processor"),
+    ("vm-4.json", "a stock kernel, emulated processors"),
+];
 
 fn main() -> Result<()> {
     let directory = Cli::parse().directory;
