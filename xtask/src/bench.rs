@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: everything perturb claims of itself, beside controls and peers in the same run.
 //!
-//! Parts, each of which leaves its results in `target/bench`: emulators compared on this kernel and in the sandbox, the cost
-//! of a packet in the programs, the models' throughput. Then all of it as tables, JSON and one SVG. A part that cannot
+//! Parts, each of which leaves its results in `target/bench`: emulators compared on this kernel, in the sandbox and on a stock
+//! kernel with several processors, the cost of a packet in the programs, the models' throughput. Then all of it as tables, JSON and one SVG. A part that cannot
 //! run here (no root, no sandbox) says so and is left out; old results of parts that were not asked for stay.
 
 use std::{
@@ -17,14 +17,14 @@ use perturb_sandbox::{Sandbox, Task, exit_code};
 use crate::{
     command::{run, say},
     compile::{self, Built},
-    setup::{self, Mode, packages},
-    workspace,
+    setup::{self, Mode, kernels::Kernel, packages},
+    vm, workspace,
 };
 
 /// What is measured, and for how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only these parts; all by default
+    /// Only these parts; all but `vm` by default
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
     /// Short measurements: to see that it works, not to be quoted
@@ -39,13 +39,23 @@ pub(crate) struct Args {
     /// Measure each cell of the emulators so many times, by turns [default: 3, or 1 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
+    /// Processors of the stock kernel, in a boot for each number
+    #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = [1, vm::CPUS], value_parser = clap::value_parser!(u8).range(1..=64))]
+    cpus: Vec<u8>,
+    /// The stock kernel: stable, newest, or a package
+    #[arg(long, default_value = "stable", value_name = "KERNEL")]
+    kernel: Kernel,
 }
 
 impl Args {
+    /// Whether some rows or emulators are left out.
+    fn chosen(&self) -> bool {
+        !self.rows.is_empty() || !self.emulators.is_empty()
+    }
+
     /// Where a comparison's figures go: those of chosen rows or emulators do not take the place of all.
     fn file(&self, place: &str) -> String {
-        let all = self.rows.is_empty() && self.emulators.is_empty();
-        format!("{place}{}.json", if all { "" } else { ".chosen" })
+        format!("{place}{}.json", if self.chosen() { ".chosen" } else { "" })
     }
 }
 
@@ -55,6 +65,8 @@ enum Part {
     Host,
     /// Emulators in the sandbox, whose kernel has all of them
     Sandbox,
+    /// Emulators on a stock kernel with emulated processors: their figures say nothing but beside each other
+    Vm,
     /// The cost of a packet; needs root
     Cost,
     /// Events and requests per second of the models
@@ -62,7 +74,7 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Host, Self::Sandbox, Self::Cost, Self::Models];
+    const DEFAULT: [Self; 4] = [Self::Host, Self::Sandbox, Self::Cost, Self::Models];
 
     fn obstacle(self) -> Option<String> {
         match self {
@@ -70,7 +82,8 @@ impl Part {
                 (!packages::is_root()).then(|| "only root may attach programs".to_owned())
             }
             Self::Sandbox => Sandbox::find().err().map(|error| error.to_string()),
-            Self::Models => None,
+            // What is missing is installed when it runs.
+            Self::Vm | Self::Models => None,
         }
     }
 }
@@ -83,7 +96,7 @@ pub(crate) fn measure(args: &Args) -> Result<ExitCode> {
     let results = target.join("bench");
     fs::create_dir_all(&results).with_context(|| format!("cannot make {}", results.display()))?;
     let parts = if args.only.is_empty() {
-        Part::ALL.to_vec()
+        Part::DEFAULT.to_vec()
     } else {
         args.only.clone()
     };
@@ -99,19 +112,40 @@ pub(crate) fn measure(args: &Args) -> Result<ExitCode> {
                 run(Command::new(program).args(arguments))?;
             }
             Part::Sandbox => {
-                let mut task = Task::new(compare(&target, &results.join(args.file("sandbox")), args))?;
-                task.writable.push(results.clone());
-                task.memory_mib = 2048;
                 say("comparing emulators in the sandbox");
-                let code = exit_code(Sandbox::find()?.run(&task)?);
-                ensure!(code == 0, "the comparison in the sandbox ended with {code}");
+                compare_in(&Sandbox::find()?, 2048, "sandbox", &target, args)?;
+            }
+            Part::Vm => {
+                let kernel = args.kernel.ready()?;
+                for &cpus in &args.cpus {
+                    say(&format!(
+                        "comparing emulators on the stock kernel {}, {cpus} processor(s)",
+                        args.kernel
+                    ));
+                    let machine = Sandbox::stock(&kernel, cpus)?;
+                    compare_in(&machine, vm::MEMORY_MIB, &format!("vm-{cpus}"), &target, args)?;
+                }
             }
             Part::Cost => cost(&built, &target, &results, args.quick)?,
             Part::Models => models(&built, &target, &results, args.quick)?,
         }
     }
-    run(Command::new(target.join("release/bench")).arg(&results))?;
+    // The table of all is no place for a choice, which was printed.
+    if !args.chosen() {
+        run(Command::new(target.join("release/bench")).arg(&results))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Compares in a guest.
+fn compare_in(guest: &Sandbox, memory_mib: u32, place: &str, target: &Path, args: &Args) -> Result<()> {
+    let results = target.join("bench");
+    let mut task = Task::new(compare(target, &results.join(args.file(place)), args))?;
+    task.writable.push(results);
+    task.memory_mib = memory_mib;
+    let code = exit_code(guest.run(&task)?);
+    ensure!(code == 0, "the comparison in {place} ended with {code}");
+    Ok(())
 }
 
 fn cargo(built: &Built, words: &[&str], package: &str, target: &Path) -> Command {

@@ -1,9 +1,9 @@
 //! `cargo xtask setup`: what building and testing need, checked first, installed if missing.
 //!
 //! Four kinds of things. A *compiler* for the eBPF target (`compiler`), the *linker* for its bitcode, which must
-//! read what the compiler's LLVM writes (`linker`), *programs* the tests use (`packages`), and the *stock kernels* that
-//! they run on (`kernels`). Distribution packages go where the distribution puts them and need root; the rest goes
-//! below the target directory or into rustup's.
+//! read what the compiler's LLVM writes (`linker`), *programs* the tests use (`packages`), and, where they are asked for,
+//! the *stock kernels* that tests run on (`kernels`). Distribution packages go where the distribution puts them and need
+//! root; the rest goes below the target directory or into rustup's.
 
 pub(crate) mod compiler;
 pub(crate) mod kernels;
@@ -48,7 +48,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
     let mode = if args.check { Mode::Check } else { Mode::Install };
     let programs = packages::ensure(&args.with, mode);
-    let programs = programs.and_then(|()| ensure_kernels(mode));
+    let programs = programs.and_then(|()| {
+        if args.with.contains(&Group::Vm) {
+            ensure_kernels(mode)
+        } else {
+            Ok(())
+        }
+    });
     let tools = tools(mode);
     match (programs, tools) {
         (Ok(()), Ok(_)) => {

@@ -33,10 +33,10 @@ const OF_USER_PACER: &str = "::user";
 /// Which tests.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
-    /// Only these; all but `vm` by default
+    /// Only these; all by default, of `vm` a selection
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Stage>,
-    /// The kernel of the stage `vm`: stable, newest, or a package; by default all tests on stable, a few on newest
+    /// Only this kernel in the stage `vm`: stable, newest, or a package
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<Kernel>,
     /// In the sandbox, the tests of the user pacer too, which this machine's kernel runs anyway
@@ -59,8 +59,8 @@ enum Stage {
 }
 
 impl Stage {
-    /// What runs unless stages are named. `vm` joins when all of its tests have passed on four processors.
-    const DEFAULT: [Self; 3] = [Self::Unit, Self::Host, Self::Sandbox];
+    /// What runs unless stages are named.
+    const DEFAULT: [Self; 4] = [Self::Unit, Self::Host, Self::Sandbox, Self::Vm];
 
     fn name(self) -> &'static str {
         match self {
@@ -95,7 +95,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .map(|stage| {
             let filter = args.filter.as_deref();
             let tally = match stage {
-                Stage::Vm => vm::test(&built, args.kernel.as_ref(), filter)?,
+                Stage::Vm => {
+                    let extent = vm::Extent {
+                        kernel: args.kernel.as_ref(),
+                        all: !args.only.is_empty(),
+                        filter,
+                    };
+                    vm::test(&built, extent)?
+                }
                 stage => run_stage(stage, &built, args.full, filter)?,
             };
             Ok((stage, tally))
@@ -171,13 +178,12 @@ fn count(stage: Stage, built: &Built, filter: Option<&str>) -> Result<u32> {
     let mut cargo = cargo(Stage::Host, built)?;
     let listed = output(cargo.args(filter).args(["--list", "--format=terse"]));
     let listed = listed.with_context(|| format!("the tests of {} do not compile", stage.name()))?;
-    Ok(listed_tests(&listed))
+    Ok(u32::try_from(listed_tests(&listed).count()).unwrap_or(u32::MAX))
 }
 
-/// How many tests a test program's list names.
-fn listed_tests(listed: &str) -> u32 {
-    let tests = listed.lines().filter(|line| line.ends_with(": test")).count();
-    u32::try_from(tests).unwrap_or(u32::MAX)
+/// The tests that a test program's list names.
+fn listed_tests(listed: &str) -> impl Iterator<Item = &str> {
+    listed.lines().filter_map(|line| line.strip_suffix(": test"))
 }
 
 /// `cargo test` for a stage, up to the arguments for the test programs.

@@ -5,14 +5,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use perturb_sandbox::{Sandbox, exit_code};
 
-use crate::{
-    sandbox::Conditions,
-    setup::{Mode, kernels::Kernel},
-};
+use crate::{sandbox::Conditions, setup::kernels::Kernel};
 
 /// Processors unless more or fewer are asked for.
 pub(crate) const CPUS: u8 = 4;
-const MEMORY_MIB: u32 = 3072;
+pub(crate) const MEMORY_MIB: u32 = 3072;
 
 /// What to run, and on what.
 #[derive(Debug, clap::Args)]
@@ -28,11 +25,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let kernel = match args.kernel.unpacked() {
-        Ok(directory) => directory,
-        Err(_) => args.kernel.ensure(Mode::Install)?,
-    };
+    let machine = Sandbox::stock(&args.kernel.ready()?, args.cpus)?;
     let task = args.conditions.task(MEMORY_MIB)?;
-    let machine = Sandbox::stock(&kernel, args.cpus)?;
     Ok(ExitCode::from(exit_code(machine.run(&task)?)))
 }

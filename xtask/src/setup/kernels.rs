@@ -14,7 +14,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Mode, packages};
+use super::{
+    Mode,
+    packages::{self, Group},
+};
 use crate::{
     command::{find, output, run, run_over_network, say},
     workspace,
@@ -68,10 +71,16 @@ impl Kernel {
         let real = fs::canonicalize(&place);
         real.with_context(|| {
             format!(
-                "no kernel `{self}` in {}: `cargo xtask setup` downloads it",
+                "no kernel `{self}` in {}: `cargo xtask setup --with vm` downloads it",
                 place.display()
             )
         })
+    }
+
+    /// Its directory; what is missing, the programs that it needs among it, is installed or downloaded first.
+    pub(crate) fn ready(&self) -> Result<PathBuf> {
+        packages::ensure(&[Group::Vm], Mode::Install)?;
+        self.unpacked().or_else(|_| self.ensure(Mode::Install))
     }
 
     /// Downloads and unpacks it if that was not done yet; its directory.

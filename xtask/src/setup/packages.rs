@@ -25,13 +25,7 @@ const fn program(name: &'static str, package: &'static str, purpose: &'static st
 
 const BASE: &[Program] = &[
     program("linux.uml", "user-mode-linux", "the sandbox's kernel"),
-    program(
-        "qemu-system-x86_64",
-        "qemu-system-x86",
-        "the processors of the stock kernels",
-    ),
     program("modprobe", "kmod", "loads the guests' modules"),
-    program("xz", "xz-utils", "unpacks the stock kernels' modules"),
     program("ip", "iproute2", "shows what the tests find on interfaces"),
     program("tc", "iproute2", "netem, to compare with"),
     program("ethtool", "ethtool", "switches offloads"),
@@ -47,6 +41,8 @@ const NFSD: Program = program("rpc.nfsd", "nfs-kernel-server", "starts the kerne
 /// Optional programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Group {
+    /// Debian's stock kernels, and processors for them
+    Vm,
     /// Open MPI, for the message-passing experiments
     Mpi,
     /// NFS servers and a client
@@ -60,6 +56,18 @@ pub(crate) enum Group {
 impl Group {
     fn programs(self) -> &'static [Program] {
         match self {
+            Self::Vm => {
+                const {
+                    &[
+                        program(
+                            "qemu-system-x86_64",
+                            "qemu-system-x86",
+                            "the processors of the stock kernels",
+                        ),
+                        program("xz", "xz-utils", "unpacks the stock kernels' modules"),
+                    ]
+                }
+            }
             Self::Mpi => {
                 const {
                     &[

@@ -1,11 +1,14 @@
 //! The end-to-end tests on stock kernels with several processors.
 //!
-//! Model: one boot for each kernel, in which the end-to-end tests' program runs: all of its tests on the distribution's
-//! kernel, some on the newest one, which is to show that the programs load there and that the basics hold. Emulated
-//! processors are 5 to 20 times slower than real ones and not slower alike, so that bounds of figures mean nothing
-//! there. What is no figure is tested as anywhere else.
+//! Model: one boot for each kernel, in which the end-to-end tests' program runs. Where the stage is asked for, all tests
+//! run on the distribution's kernel. Otherwise those do whose subject is what only several processors, or only a stock
+//! kernel, can make wrong: [`SELECTION`], by module, so that a new test of such a subject joins by itself. On the newest
+//! kernel a few show that the programs load there and that the basics hold. Emulated processors are 5 to 20 times slower
+//! than real ones and not slower alike, so that bounds of figures mean nothing there. What is no figure is tested as
+//! anywhere else.
 
 use std::{
+    env,
     ffi::OsStr,
     path::{Path, PathBuf},
     process::Command,
@@ -24,8 +27,18 @@ use crate::{
     vm, workspace,
 };
 
-/// What runs on the newest kernel: load, apply and follow, order, the basics of life.
-const SMOKE: [&str; 8] = [
+/// What runs unless the stage is asked for: beginnings of tests' names.
+const SELECTION: &[&str] = &[
+    "order::",
+    "accounting::",
+    "hop::",
+    "kept::",
+    "vanish::",
+    "flows::",
+    "update::held_packets",
+];
+/// What runs on the newest kernel: load, apply and follow, order, the basics of life, and what older kernels cannot do.
+const SMOKE: &[&str] = &[
     "delay::both_ways",
     "fates::nth_loses",
     "packets::",
@@ -34,76 +47,98 @@ const SMOKE: [&str; 8] = [
     "life::ctrl_c",
     "life::live_update",
     "runs::exit_codes",
+    "update::held_packets",
 ];
+/// All tests.
+const ALL: &[&str] = &[""];
 /// Says to the tests that bounds of figures are not for here, and why.
 const UNFIT: (&str, &str) = (
     "PERTURB_UNFIT_FOR_FIGURES",
     "processors that software emulates are slower than the bounds are for",
 );
 /// Fewer of what other stages do often: each takes seconds here.
-const KILLS: (&str, &str) = ("PERTURB_KILLS", "12");
-/// How long all tests may take on a kernel, seconds, before they are killed.
-const LIMIT: u32 = 1500;
-/// How long those of [`SMOKE`] may.
-const SMOKE_LIMIT: u32 = 600;
+const FEWER: [(&str, &str); 2] = [("PERTURB_KILLS", "12"), ("PERTURB_ORDER_DATAGRAMS", "4000")];
+/// How long a selection may take on a kernel, seconds, before it is killed: five times of what it takes.
+const LIMIT: u32 = 2400;
 
-/// All tests on one kernel, or on the distribution's, and those of [`SMOKE`] on the newest.
-pub(super) fn test(built: &Built, kernel: Option<&Kernel>, filter: Option<&str>) -> Result<Tally> {
+/// What is to be tested.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent<'a> {
+    /// Only this kernel.
+    pub(super) kernel: Option<&'a Kernel>,
+    /// All tests, however long they take.
+    pub(super) all: bool,
+    /// Of these, only tests whose names contain this.
+    pub(super) filter: Option<&'a str>,
+}
+
+/// The tests on one kernel, or on the distribution's, and those of [`SMOKE`] on the newest.
+pub(super) fn test(built: &Built, extent: Extent<'_>) -> Result<Tally> {
     let program = program(built)?;
-    let all: Vec<&str> = vec![filter.unwrap_or_default()];
-    match (kernel, filter) {
-        (Some(kernel), _) => on(built, kernel, &program, &all, LIMIT),
-        (None, Some(_)) => on(built, &Kernel::Stable, &program, &all, LIMIT),
-        (None, None) => {
-            let stable = on(built, &Kernel::Stable, &program, &all, LIMIT)?;
-            Ok(stable + on(built, &Kernel::Newest, &program, &SMOKE, SMOKE_LIMIT)?)
-        }
+    let chosen = if extent.all { ALL } else { SELECTION };
+    let limit = (!extent.all).then_some(LIMIT);
+    let on = |kernel, chosen, limit| on(built, kernel, &program, chosen, extent.filter, limit);
+    match extent.kernel {
+        Some(kernel) => on(kernel, chosen, limit),
+        None => Ok(on(&Kernel::Stable, chosen, limit)? + on(&Kernel::Newest, SMOKE, Some(LIMIT))?),
     }
 }
 
-/// The tests that any of the filters selects, in one boot.
-fn on(built: &Built, kernel: &Kernel, program: &Path, filters: &[&str], limit: u32) -> Result<Tally> {
+/// The tests whose names begin with one of `chosen`, in one boot.
+fn on(
+    built: &Built,
+    kernel: &Kernel,
+    program: &Path,
+    chosen: &[&str],
+    filter: Option<&str>,
+    limit: Option<u32>,
+) -> Result<Tally> {
     let name = format!("{} ({kernel})", Stage::Vm.name());
+    let listed = output(Command::new(program).args(["--list", "--format=terse"]));
+    let listed = listed.context("the end-to-end tests cannot be listed")?;
+    let is_chosen = |test: &&str| {
+        chosen.iter().any(|begin| test.starts_with(begin)) && filter.is_none_or(|part| test.contains(part))
+    };
+    let (tests, others): (Vec<&str>, Vec<&str>) = listed_tests(&listed).partition(is_chosen);
+    if tests.is_empty() {
+        return Ok(Tally::default());
+    }
     let machine = kernel
-        .unpacked()
+        .ready()
         .and_then(|root| Ok(Sandbox::stock(&root, vm::CPUS)?));
     if let Err(error) = machine {
-        let mut skipped = 0;
-        for filter in filters {
-            let listed = output(Command::new(program).args([filter, "--list", "--format=terse"]));
-            skipped += listed_tests(&listed.context("the end-to-end tests cannot be listed")?);
-        }
-        println!("{name}: all {skipped} skipped: {error:#}");
+        println!("{name}: all {} skipped: {error:#}", tests.len());
         return Ok(Tally {
-            skipped,
+            skipped: u32::try_from(tests.len()).unwrap_or(u32::MAX),
             ..Tally::default()
         });
     }
     let package = workspace::root().join("tests");
     let mut command = Command::new(own_copy()?);
+    command.args(["vm", "--kernel", &kernel.to_string()]);
+    if let Some(limit) = limit {
+        command.args(["--timeout", &limit.to_string()]);
+    }
     command
-        .args([
-            "vm",
-            "--kernel",
-            &kernel.to_string(),
-            "--timeout",
-            &limit.to_string(),
-            "--writable",
-        ])
+        .arg("--writable")
         .arg(workspace::target()?)
-        .args(["--", "sh", "-c", EACH_FILTER])
+        .arg("--")
         .arg(program)
-        .args(filters)
+        .args(["--test-threads=1", "--exact"]);
+    for other in others {
+        command.args(["--skip", other]);
+    }
+    command
         .current_dir(package)
         .env(PROGRAM_VARIABLE, &built.program)
-        .env(UNFIT.0, UNFIT.1)
-        .env(KILLS.0, KILLS.1);
+        .env(UNFIT.0, UNFIT.1);
+    for (variable, fewer) in FEWER {
+        if env::var_os(variable).is_none() {
+            command.env(variable, fewer);
+        }
+    }
     run_tests(&name, &mut command)
 }
-
-/// `$0` is the program, the arguments are filters.
-const EACH_FILTER: &str =
-    r#"code=0; for filter; do "$0" --test-threads=1 "$filter" || code=$?; done; exit "$code""#;
 
 /// Compiles the end-to-end tests; the path of their program.
 fn program(built: &Built) -> Result<PathBuf> {
