@@ -13,9 +13,15 @@ use crate::maps::{CLASS_COUNTERS, EVENTS_SEEN, LATENESS, SERVER_COUNTERS};
 /// Counts an event; its first occurrence on a CPU is logged.
 #[inline(always)]
 pub(crate) fn event(ctx: &TcContext, event: Event) {
-    if count(event) {
+    number(ctx, event as u32);
+}
+
+/// The same by the event's number.
+#[inline(always)]
+pub(crate) fn number(ctx: &TcContext, event: u32) {
+    if increment(event) {
         // SAFETY: the context of a running program.
-        announce(event as u32, unsafe { (*ctx.skb.skb).ifindex });
+        announce(event, unsafe { (*ctx.skb.skb).ifindex });
     }
 }
 
@@ -23,7 +29,12 @@ pub(crate) fn event(ctx: &TcContext, event: Event) {
 /// first.
 #[inline(always)]
 pub(crate) fn count(event: Event) -> bool {
-    let Some(count) = EVENTS_SEEN.get_ptr_mut(event as u32) else {
+    increment(event as u32)
+}
+
+#[inline(always)]
+fn increment(event: u32) -> bool {
+    let Some(count) = EVENTS_SEEN.get_ptr_mut(event) else {
         return false;
     };
     // SAFETY: a per-CPU value, and tc programs do not preempt each other on a CPU.

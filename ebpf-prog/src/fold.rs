@@ -10,22 +10,21 @@ use perturb_common::{
         SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, ServerConfig,
         ServerState, Tag, in_half,
     },
-    departure::{Load, Outcome, Service, departure},
+    departure::{Load, Outcome, Service},
     fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
+    steps::{self, ATTEMPTS},
     units::{Instant, Nanos, Ticks},
 };
 
 use crate::{
     account::{self, Served},
-    atomic, collide, hold, instance, lead,
-    maps::{JITTER, NTH, PACER, PATHS, RING, SERVERS},
+    atomic::{self, Shared},
+    buffer, collide, hold, instance, lead,
+    maps::{JITTER, NTH, PACER, PATHS, SERVERS},
     network,
     scratch::{Job, Scratch, Walk},
 };
 
-/// Attempts to update a server that other CPUs update too, before the occupancy is added without
-/// looking.
-const RETRIES: u32 = 4;
 /// Corruption hits one of the first bytes after the MAC addresses.
 const CORRUPT_FROM: u32 = 12;
 const CORRUPT_SPAN: u32 = 1024;
@@ -49,8 +48,14 @@ pub(crate) fn path(half: u32, index: u32) -> Option<&'static Path> {
     PATHS.get(in_half(half, index))
 }
 
-/// The packet is dropped for this reason.
-struct Dropped(Event);
+/// The packet is dropped for this reason: the number of an [`Event`].
+struct Dropped(u32);
+
+impl From<Event> for Dropped {
+    fn from(event: Event) -> Self {
+        Self(event as u32)
+    }
+}
 
 /// Folds a leg of the job in this CPU's scratch, `place`, and moves the packet to where it goes next. A
 /// subprogram of its own, for the stack's sake.
@@ -83,7 +88,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
     let position = match folded {
         Ok(position) => position,
         Err(Dropped(event)) => {
-            account::event(ctx, event);
+            account::number(ctx, event);
             account::class(direction, class, scratch.load, None);
             return hold::consume();
         }
@@ -138,7 +143,7 @@ fn leg(path: &Path, from: u32, half: u32, interface: u32) -> Result<u32, Dropped
         }
         let event = visit(path.servers[index], half, interface);
         if event != PASSED {
-            return Err(Dropped(drop_event(event)));
+            return Err(Dropped(event));
         }
     }
     Ok(Tag::DELIVER)
@@ -146,19 +151,6 @@ fn leg(path: &Path, from: u32, half: u32, interface: u32) -> Result<u32, Dropped
 
 /// [`visit`]'s answer for a packet that goes on.
 const PASSED: u32 = u32::MAX;
-
-#[inline(always)]
-fn drop_event(number: u32) -> Event {
-    match number {
-        4 => Event::TailDrop,
-        5 => Event::PacketLimit,
-        6 => Event::Loss,
-        7 => Event::BurstLoss,
-        8 => Event::NthLoss,
-        22 => Event::Collided,
-        _ => Event::Horizon,
-    }
-}
 
 /// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
 /// that dropped it. A global function, which takes numbers only: the verifier walks it once, however
@@ -178,7 +170,11 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
             return Event::Collided as u32;
         }
     }
-    // SAFETY: this CPU's scratch; the caller holds no reference to it, and no call from here on comes to it.
+    let limited = config.ring_len != 0;
+    if limited && buffer::reserve(index) == 0 {
+        return Event::PacketLimit as u32;
+    }
+    // SAFETY: this CPU's scratch; the caller holds no reference to it, and no call while this one lives comes to it.
     let Some(scratch) = Scratch::here().map(|scratch| unsafe { &mut *scratch }) else {
         return PASSED;
     };
@@ -186,32 +182,34 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
         account::count(Event::NoInstance);
         return PASSED;
     };
+    let (walk, transmitted) = (&mut scratch.walk, &mut scratch.place.transmitted);
     // SAFETY: `state` points to a value of a map, all of whose words are u64.
-    match unsafe { cross(&mut scratch.walk, state, config, index, Ticks(lost)) } {
+    let event = match unsafe { cross(walk, transmitted, state, config, index, Ticks(lost)) } {
         Ok(()) => PASSED,
-        Err(Dropped(event)) => event as u32,
+        Err(Dropped(event)) => event,
+    };
+    if limited {
+        buffer::settle(index);
     }
+    event
 }
 
-/// Service, then fate.
+/// Service, then fate. Whatever comes of it, `transmitted` is when a packet that was served leaves the buffer.
 ///
 /// # Safety
 /// `state` must point to a map value.
 #[inline(always)]
 unsafe fn cross(
     walk: &mut Walk,
+    transmitted: &mut u64,
     state: *mut ServerState,
     config: &ServerConfig,
     index: u32,
     lost: Ticks,
 ) -> Result<(), Dropped> {
     // SAFETY: the caller's.
-    let service = unsafe {
-        if config.ring_len != 0 {
-            admit(state, config, walk.time)?;
-        }
-        serve(state, config, walk.time, walk.load, lost)?
-    };
+    let service = unsafe { serve(state, config, walk.time, walk.load, lost)? };
+    *transmitted = service.free.0;
     if service.backlog.0 > config.ecn.0 {
         walk.flags |= Walk::MARK;
     }
@@ -251,11 +249,13 @@ unsafe fn serve(
             busy,
         },
     );
-    if config.ring_len != 0 {
-        // SAFETY: the caller's.
-        unsafe { occupy(state, config, service.free) };
-    }
     Ok(service)
+}
+
+/// CPUs that raced have left a server's state otherwise than one alone would have.
+#[inline(always)]
+pub(crate) fn contended() {
+    account::count(Event::Contention);
 }
 
 /// Waits for a server that others occupy, and occupies it.
@@ -270,45 +270,15 @@ unsafe fn queue(
     load: Load,
     lost: Ticks,
 ) -> Result<Service, Dropped> {
-    let server = &config.server;
-    // SAFETY: the caller's.
-    let place = unsafe { &raw mut (*state).free };
-    let mut attempt = 0;
-    loop {
-        // SAFETY: an aligned word of a map value.
-        let free = Instant(unsafe { atomic::load(place) });
-        match departure(server, free, arrival, load) {
-            Outcome::Served(service) => {
-                let service = service.delayed(lost, server.latency);
-                // SAFETY: as above.
-                if unsafe { atomic::compare_exchange(place, free.0, service.free.0) } == free.0 {
-                    return Ok(service);
-                }
-                attempt += 1;
-                if attempt == RETRIES {
-                    account::count(Event::Contention);
-                    let busy = service.free.since(arrival.max(free));
-                    // Occupancy is never lost: the server is busy, or others would not be updating it.
-                    // SAFETY: as above.
-                    let start = Instant(unsafe { atomic::fetch_add(place, busy.0) }).max(arrival);
-                    let free = start.after(busy);
-                    return Ok(Service {
-                        backlog: start.since(arrival),
-                        free,
-                        next: free.after(server.latency),
-                    });
-                }
-            }
-            Outcome::TailDrop => {
-                account::server(config.slot, 0, &Served::TailDrop);
-                return Err(Dropped(Event::TailDrop));
-            }
-            Outcome::BeyondHorizon => {
-                account::server(config.slot, 0, &Served::TailDrop);
-                return Err(Dropped(Event::Horizon));
-            }
-        }
-    }
+    // SAFETY: the caller's: an aligned word of a map value.
+    let free = unsafe { Shared::new(&raw mut (*state).free) };
+    let event = match steps::serve::<ATTEMPTS, _>(&free, &config.server, arrival, load, lost, contended) {
+        Outcome::Served(service) => return Ok(service),
+        Outcome::TailDrop => Event::TailDrop,
+        Outcome::BeyondHorizon => Event::Horizon,
+    };
+    account::server(config.slot, 0, &Served::TailDrop);
+    Err(event.into())
 }
 
 /// Loss, jitter, duplication, corruption: by the packet's index at this server. Loss comes after the
@@ -328,7 +298,7 @@ unsafe fn decide(
     let (index, ordinal) = unsafe { (atomic::fetch_add(&raw mut (*state).arrivals, 1), (*state).ordinal) };
     if let Some(event) = lost(state, config, server, index, ordinal) {
         account::server(config.slot, 0, &Served::Lost);
-        return Err(Dropped(event));
+        return Err(event.into());
     }
     if config.jitter_table != NONE {
         let entry = draw(config.salt, ordinal, index, Purpose::Jitter) as usize & (JITTER_ENTRIES - 1);
@@ -344,8 +314,9 @@ unsafe fn decide(
             walk.time = moved.max(served);
         }
         if config.flags & SERVER_KEEP_ORDER != 0 {
-            // SAFETY: the caller's.
-            walk.time = unsafe { in_order(&raw mut (*state).last, walk.time) };
+            // SAFETY: the caller's: an aligned word of a map value.
+            let last = unsafe { Shared::new(&raw mut (*state).last) };
+            walk.time = steps::in_order::<ATTEMPTS, _>(&last, walk.time, contended);
         } else {
             walk.flags |= Walk::REORDER;
         }
@@ -424,60 +395,4 @@ fn corrupt(ctx: &TcContext, place: u32, mask: u8) {
             account::event(ctx, Event::Corrupted);
         }
     }
-}
-
-/// Reserves a place in a packet-limited buffer: free if the packet that took this ring slot last has
-/// been transmitted by `arrival`. Exact for any mix of sizes: the ring holds when each of the last
-/// `ring_len` admitted packets left.
-///
-/// # Safety
-/// `state` must point to a map value.
-#[inline(always)]
-unsafe fn admit(state: *mut ServerState, config: &ServerConfig, arrival: Instant) -> Result<(), Dropped> {
-    // SAFETY: the caller's.
-    let admitted = unsafe { &raw mut (*state).admitted };
-    // SAFETY: as above.
-    let turn = unsafe { atomic::load(admitted) };
-    if let Some(left) = RING.get(config.ring_start + (turn % u64::from(config.ring_len)) as u32)
-        && *left > arrival.0
-    {
-        account::server(config.slot, 0, &Served::TailDrop);
-        return Err(Dropped(Event::PacketLimit));
-    }
-    Ok(())
-}
-
-/// Notes when the admitted packet will have left.
-///
-/// # Safety
-/// `state` must point to a map value.
-#[inline(always)]
-unsafe fn occupy(state: *mut ServerState, config: &ServerConfig, free: Instant) {
-    // SAFETY: the caller's.
-    let turn = unsafe { atomic::fetch_add(&raw mut (*state).admitted, 1) };
-    let _ = RING.set(
-        config.ring_start + (turn % u64::from(config.ring_len)) as u32,
-        free.0,
-        0,
-    );
-}
-
-/// `time`, or the last departure if that is later; which it becomes.
-///
-/// # Safety
-/// `place` must point to an aligned word of a map value.
-#[inline(always)]
-unsafe fn in_order(place: *mut u64, time: Instant) -> Instant {
-    for _ in 0..RETRIES {
-        // SAFETY: the caller's.
-        let last = unsafe { atomic::load(place) };
-        if last >= time.0 {
-            return Instant(last);
-        }
-        // SAFETY: the caller's.
-        if unsafe { atomic::compare_exchange(place, last, time.0) } == last {
-            break;
-        }
-    }
-    time
 }

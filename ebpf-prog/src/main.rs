@@ -25,6 +25,7 @@
 
 mod account;
 mod atomic;
+mod buffer;
 mod capture;
 mod classify;
 mod collide;

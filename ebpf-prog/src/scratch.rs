@@ -23,6 +23,7 @@ pub(crate) struct Scratch {
     pub(crate) load: Load,
     pub(crate) job: Job,
     pub(crate) walk: Walk,
+    pub(crate) place: Place,
     pub(crate) fragment: FragmentKey,
 }
 
@@ -56,6 +57,17 @@ pub(crate) struct Walk {
     pub(crate) copies: u64,
     /// Where a bit is flipped (high half) and which (low half); 0 for none.
     pub(crate) damage: u64,
+}
+
+/// The packet's place in a buffer that is limited in packets ([`crate::buffer`]).
+#[repr(C)]
+pub(crate) struct Place {
+    /// Which it is.
+    pub(crate) turn: u64,
+    /// When the packet arrived at the server, ticks.
+    pub(crate) arrival: u64,
+    /// When it leaves, ticks; 0 if it was dropped before its service.
+    pub(crate) transmitted: u64,
 }
 
 impl Walk {

@@ -17,6 +17,7 @@ pub mod network;
 pub mod priorities;
 pub mod shared;
 pub mod slots;
+pub mod steps;
 #[cfg(feature = "alloc")]
 pub mod tables;
 pub mod units;

@@ -6,7 +6,7 @@
 /// An aligned 64-bit word that others update too. All three operations are atomic, and the two that write order
 /// everything before and after them.
 pub trait Word {
-    /// What is there.
+    /// What is there. A load from a place that a loaded word names comes after the load of that word.
     fn load(&self) -> u64;
 
     /// Stores `new` if the word is `old`; what was there.

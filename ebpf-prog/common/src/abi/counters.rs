@@ -26,7 +26,9 @@ pub enum Event {
     Horizon = 9,
     /// Unintended drop: the hold device would not take the packet.
     HoldFull = 10,
-    /// Unintended drop: contention on a server's state outlasted the retries.
+    /// CPUs that raced for a server's state left it otherwise than one alone would have ([`crate::steps`]): the server stood
+    /// idle, a packet waited for longer than it had to, or was dropped beside a free place of a buffer. What was dropped
+    /// counts as what it was dropped for besides.
     Contention = 11,
     /// CE mark set.
     Marked = 12,

@@ -1,0 +1,147 @@
+//! The steps that CPUs take on a server's state at the same time: the queue, the order, a buffer's places.
+//!
+//! Model: a step looks at a word, computes, and exchanges the word if it is still what it was. Who loses `ATTEMPTS`
+//! exchanges adds instead, which cannot fail: by as much as the exchange would have added, to whatever the word has become
+//! meanwhile. Both words, [`serve`]'s and [`in_order`]'s, only ever grow, so what an addition leaves there is never less than
+//! what the exchange would have left. What this costs: a packet may wait for longer than it had to, and a server stand idle.
+//! Each such step is told (`contended`), so that it can be counted.
+//!
+//! `tests/races.rs` searches the interleavings of these steps.
+
+use crate::{
+    departure::{Load, Outcome, Server, departure},
+    shared::Word,
+    units::{Instant, Ticks},
+};
+
+/// Exchanges that a program loses before it adds.
+pub const ATTEMPTS: u32 = 4;
+
+/// Serves a packet at a server that is free again at what the word says. `lost` is the time that collisions take besides.
+#[inline(always)]
+pub fn serve<const ATTEMPTS: u32, W: Word>(
+    word: &W,
+    server: &Server,
+    arrival: Instant,
+    load: Load,
+    lost: Ticks,
+    contended: impl Fn(),
+) -> Outcome {
+    let mut attempt = 0;
+    loop {
+        let free = Instant(word.load());
+        let service = match departure(server, free, arrival, load) {
+            Outcome::Served(service) => service.delayed(lost, server.latency),
+            dropped => return dropped,
+        };
+        if word.compare_exchange(free.0, service.free.0) == free.0 {
+            return Outcome::Served(service);
+        }
+        attempt += 1;
+        if attempt >= ATTEMPTS {
+            let busy = service.free.since(arrival.max(free));
+            let added = service.free.since(free);
+            // Not before `arrival`: the word has grown since.
+            let start = Instant(word.fetch_add(added.0)).after(Ticks(added.0 - busy.0));
+            return match departure(server, start, arrival, load) {
+                Outcome::Served(service) => {
+                    if added.0 != busy.0 {
+                        contended();
+                    }
+                    Outcome::Served(service.delayed(lost, server.latency))
+                }
+                // The server stands idle for it: what came after it has its time already.
+                dropped => {
+                    contended();
+                    dropped
+                }
+            };
+        }
+    }
+}
+
+/// `time`, or later: not before any departure that was given to another. The word has the last one.
+#[inline(always)]
+pub fn in_order<const ATTEMPTS: u32, W: Word>(word: &W, time: Instant, contended: impl Fn()) -> Instant {
+    let mut last = word.load();
+    let mut attempt = 0;
+    loop {
+        if last >= time.0 {
+            return Instant(last);
+        }
+        let seen = word.compare_exchange(last, time.0);
+        if seen == last {
+            return time;
+        }
+        attempt += 1;
+        if attempt >= ATTEMPTS {
+            contended();
+            let added = time.0 - last;
+            return Instant(word.fetch_add(added)).after(Ticks(added));
+        }
+        last = seen;
+    }
+}
+
+/// What a place of a buffer says while its packet is being served, and nobody knows yet when it leaves.
+const RESERVED: u64 = u64::MAX;
+/// Places that are tried: more CPUs than that have to be serving packets at one moment for a packet to be dropped without need.
+const PLACES_TRIED: u32 = 8;
+
+/// Reserves a place in a buffer of `len` packets, [`take`] or [`leave`] it afterwards: its turn, or `None` if all are taken.
+/// Each place has the time at which the packet that took it last has been transmitted, so a packet finds room exactly if fewer
+/// than `len` are there when it arrives. `turns` counts the packets that were admitted: they take the places by turns, and
+/// the next one is that of the packet which leaves first.
+#[inline(always)]
+pub fn reserve<W: Word>(
+    turns: &W,
+    place: impl Fn(u32) -> Option<W>,
+    len: u32,
+    arrival: Instant,
+    contended: impl Fn(),
+) -> Option<u64> {
+    for tried in 0..PLACES_TRIED {
+        if tried >= len {
+            return None;
+        }
+        let turn = turns.load();
+        let word = place(place_of(turn, len))?;
+        let before = word.load();
+        if before != RESERVED && before > arrival.0 {
+            if turns.load() == turn {
+                return None;
+            }
+            // Taken since the turn was read: the next one may be free.
+            continue;
+        }
+        let reserved = before != RESERVED && word.compare_exchange(before, RESERVED) == before;
+        // If it is another's, the other may not have come to this yet.
+        turns.compare_exchange(turn, turn + 1);
+        if reserved {
+            return Some(turn);
+        }
+    }
+    contended();
+    None
+}
+
+/// Which place of a buffer of `len` packets has this turn.
+#[inline(always)]
+#[must_use]
+pub const fn place_of(turn: u64, len: u32) -> u32 {
+    // No panic for 0, which nobody asks for.
+    if len == 0 { 0 } else { (turn % len as u64) as u32 }
+}
+
+/// The packet that has reserved this place will have been transmitted at this time.
+#[inline(always)]
+pub fn take<W: Word>(place: &W, transmitted: Instant) {
+    place.compare_exchange(RESERVED, transmitted.0);
+}
+
+/// The packet that has reserved this place at this turn when it arrived was dropped: the next one may have it.
+#[inline(always)]
+pub fn leave<W: Word>(turns: &W, place: &W, turn: u64, arrival: Instant) {
+    place.compare_exchange(RESERVED, arrival.0);
+    turns.compare_exchange(turn + 1, turn);
+}

@@ -1,0 +1,330 @@
+//! The steps on shared state, with all interleavings of two or three CPUs: `loom` runs the source that the programs run,
+//! with its words exchanged for ones whose every order of loads and exchanges it tries.
+//!
+//!     cargo test -p perturb-common --test races
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Mutex;
+
+use loom::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+use perturb_common::{
+    departure::{Load, Outcome, Server, Service},
+    shared::Word,
+    slots::{self, Owner},
+    steps,
+    units::{Instant, MonoNanos, Ticks},
+};
+
+/// A word of a map.
+#[derive(Clone)]
+struct Shared(Arc<AtomicU64>);
+
+impl Shared {
+    fn new(value: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(value)))
+    }
+}
+
+impl Word for Shared {
+    fn load(&self) -> u64 {
+        // What depends on what was read comes after it, on all machines.
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn compare_exchange(&self, old: u64, new: u64) -> u64 {
+        let done = self
+            .0
+            .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst);
+        done.unwrap_or_else(|seen| seen)
+    }
+
+    fn fetch_add(&self, amount: u64) -> u64 {
+        self.0.fetch_add(amount, Ordering::SeqCst)
+    }
+}
+
+/// Tries all interleavings of the same work on so many CPUs; `finally` sees what each said.
+fn on_cpus<T: Send + 'static>(
+    cpus: u64,
+    words: impl Fn() -> Vec<Shared> + Send + Sync + 'static,
+    work: impl Fn(u64, &[Shared]) -> T + Clone + Send + Sync + 'static,
+    finally: impl Fn(&[Shared], Vec<T>) + Send + Sync + 'static,
+) {
+    let mut search = loom::model::Builder::new();
+    // All interleavings in which a CPU is interrupted so often while it could go on: more find nothing new, and take long.
+    search.preemption_bound = Some(2);
+    search.check(move || {
+        let words = words();
+        let others: Vec<_> = (1..cpus)
+            .map(|cpu| {
+                let (words, work) = (words.clone(), work.clone());
+                thread::spawn(move || work(cpu, &words))
+            })
+            .collect();
+        let mut said = vec![work(0, &words)];
+        said.extend(others.into_iter().map(|other| other.join().unwrap()));
+        finally(&words, said);
+    });
+}
+
+fn none() {}
+
+const SERVER: Server = Server {
+    gap: Ticks(10),
+    latency: Ticks(100),
+    ..Server::IDLE
+};
+const PACKET: Load = Load {
+    bytes: 100,
+    segments: 1,
+};
+
+/// Crosses a server, with one exchange before it adds.
+fn serve(free: &Shared, server: &Server, arrival: u64) -> Outcome {
+    steps::serve::<1, _>(free, server, Instant(arrival), PACKET, Ticks(0), none)
+}
+
+fn served(outcomes: Vec<Outcome>) -> Vec<Service> {
+    let service = |outcome| match outcome {
+        Outcome::Served(service) => Some(service),
+        _ => None,
+    };
+    outcomes.into_iter().filter_map(service).collect()
+}
+
+/// No two packets are in service at one time, and none is before it arrives.
+fn must_not_overlap(mut services: Vec<Service>) {
+    services.sort_by_key(|service| service.free);
+    for pair in services.windows(2) {
+        assert!(pair[1].free.0 >= pair[0].free.0 + SERVER.gap.0, "{pair:?}");
+    }
+    for service in services {
+        assert_eq!(service.next, service.free.after(SERVER.latency));
+    }
+}
+
+#[test]
+fn no_occupancy_is_lost_at_a_busy_server() {
+    on_cpus(
+        3,
+        || vec![Shared::new(50)],
+        |_, words| serve(&words[0], &SERVER, 7),
+        |words, outcomes| {
+            assert_eq!(words[0].load(), 50 + 3 * SERVER.gap.0);
+            let services = served(outcomes);
+            for service in &services {
+                assert_eq!(service.backlog.0, service.free.0 - SERVER.gap.0 - 7);
+            }
+            assert_eq!(services.len(), 3);
+            must_not_overlap(services);
+        },
+    );
+}
+
+#[test]
+fn packets_of_an_idle_server_do_not_overlap() {
+    on_cpus(
+        3,
+        || vec![Shared::new(0)],
+        |cpu, words| (cpu, serve(&words[0], &SERVER, [1000, 20, 1500][cpu as usize])),
+        |words, said| {
+            for (cpu, outcome) in &said {
+                let Outcome::Served(service) = outcome else {
+                    panic!("dropped by {cpu}")
+                };
+                let start = service.free.0 - SERVER.gap.0;
+                assert_eq!(start - service.backlog.0, [1000, 20, 1500][*cpu as usize]);
+                assert!(service.free.0 <= words[0].load());
+            }
+            must_not_overlap(served(said.into_iter().map(|(_, outcome)| outcome).collect()));
+        },
+    );
+}
+
+/// Whoever adds without looking looks afterwards.
+#[test]
+fn neither_buffer_nor_horizon_is_exceeded() {
+    for limits in [
+        Server {
+            buffer: Ticks(15),
+            ..SERVER
+        },
+        Server {
+            horizon: Ticks(15),
+            ..SERVER
+        },
+    ] {
+        on_cpus(
+            3,
+            || vec![Shared::new(0)],
+            move |_, words| serve(&words[0], &limits, 0),
+            |_, outcomes| {
+                let services = served(outcomes);
+                assert!(!services.is_empty());
+                assert!(services.iter().all(|service| service.backlog.0 <= 15));
+                must_not_overlap(services);
+            },
+        );
+    }
+}
+
+/// What was given is never after what is given later, on whichever CPU.
+#[test]
+fn departures_are_in_order() {
+    let order = |word: &Shared, time| steps::in_order::<1, _>(word, Instant(time), none).0;
+    on_cpus(
+        3,
+        || vec![Shared::new(5)],
+        move |cpu, words| {
+            let time = 10 * (cpu + 1);
+            let first = order(&words[0], time);
+            assert!(first >= time);
+            let second = order(&words[0], 0);
+            assert!(second >= first, "{second} after {first}");
+            second
+        },
+        move |words, said| {
+            let last = order(&words[0], 0);
+            assert!(said.iter().all(|&given| given <= last), "{said:?} before {last}");
+        },
+    );
+}
+
+/// The turns are the first word, the places the others.
+fn reserve(words: &[Shared], arrival: u64) -> Option<u64> {
+    let place = |index: u32| words.get(index as usize + 1).cloned();
+    steps::reserve(&words[0], place, words.len() as u32 - 1, Instant(arrival), none)
+}
+
+fn place(words: &[Shared], turn: u64) -> &Shared {
+    &words[1 + steps::place_of(turn, words.len() as u32 - 1) as usize]
+}
+
+fn take(words: &[Shared], turn: u64, transmitted: u64) {
+    steps::take(place(words, turn), Instant(transmitted));
+}
+
+fn buffer(len: usize) -> Vec<Shared> {
+    (0..=len).map(|_| Shared::new(0)).collect()
+}
+
+/// Of packets that come at one time as many find room as there is, whoever comes first.
+#[test]
+fn buffers_hold_as_many_packets_as_they_say() {
+    for len in [1, 2] {
+        on_cpus(
+            3,
+            move || buffer(len),
+            |_, words| {
+                let turn = reserve(words, 7);
+                if let Some(turn) = turn {
+                    take(words, turn, 100);
+                }
+                turn.is_some()
+            },
+            move |words, said| {
+                assert_eq!(said.into_iter().filter(|&room| room).count(), len);
+                assert!(reserve(words, 99).is_none(), "nothing has left");
+                // All leave.
+                for _ in 0..len {
+                    take(words, reserve(words, 100).unwrap(), 200);
+                }
+                assert!(reserve(words, 100).is_none());
+            },
+        );
+    }
+}
+
+/// A packet that is dropped for another reason leaves its place to others.
+#[test]
+fn places_are_given_back() {
+    on_cpus(
+        2,
+        || buffer(2),
+        |cpu, words| {
+            let turn = reserve(words, 7).expect("two packets, two places");
+            if cpu == 0 {
+                steps::leave(&words[0], place(words, turn), turn, Instant(7));
+            } else {
+                take(words, turn, 100);
+            }
+        },
+        |words, _| {
+            // In one order or the other there is room for one: now, or once the first place's turn comes.
+            let now = reserve(words, 50).is_some();
+            let later = reserve(words, 100).is_some();
+            assert!(now || later);
+            let taken = words[1..].iter().filter(|word| word.load() == 100).count();
+            assert!(taken <= 1);
+        },
+    );
+}
+
+/// A slot has one owner; who comes too late gets nothing of another's.
+#[test]
+fn slots_have_one_owner() {
+    // Held for so long that the slot of departure 1 may be another's.
+    let now = MonoNanos(10_000_000_000);
+    on_cpus(
+        2,
+        || {
+            vec![
+                Shared::new(0),
+                Shared::new(Owner::new(MonoNanos(1), 1).0),
+                Shared::new(0),
+                Shared::new(0),
+            ]
+        },
+        move |cpu, words| {
+            let late = slots::give_back(&words[1], MonoNanos(1));
+            let departure = MonoNanos(now.0 + cpu);
+            let word = |index: u32| words.get(1 + index as usize % 3).cloned();
+            let index = slots::claim(&words[0], word, Owner::new(departure, 1), now);
+            let own = word(index.expect("three slots")).unwrap();
+            (late, slots::give_back(&own, departure))
+        },
+        |words, said| {
+            assert!(said.iter().filter(|(late, _)| *late).count() <= 1);
+            assert!(said.iter().all(|(_, own)| *own), "what was claimed was another's");
+            let free = |word: &Shared| Owner(word.load()) == Owner::FREE;
+            assert!(words[2..].iter().all(free));
+        },
+    );
+}
+
+/// A packet and its copy both find their slot, at one time or not.
+#[test]
+fn copies_share_a_slot() {
+    on_cpus(
+        2,
+        || vec![Shared::new(Owner::new(MonoNanos(9), 2).0)],
+        |_, words| slots::give_back(&words[0], MonoNanos(9)),
+        |words, said| {
+            assert_eq!(said, [true, true]);
+            assert_eq!(Owner(words[0].load()), Owner::FREE);
+        },
+    );
+}
+
+/// The searches find what they look for: a server that reads and writes plainly loses occupancy.
+#[test]
+fn a_broken_step_is_caught() {
+    static FOUND: Mutex<bool> = Mutex::new(false);
+    on_cpus(
+        2,
+        || vec![Shared::new(0)],
+        |_, words| {
+            let free = words[0].load();
+            words[0].0.store(free + 10, Ordering::Relaxed);
+        },
+        |words, _| *FOUND.lock().unwrap() |= words[0].load() != 20,
+    );
+    assert!(*FOUND.lock().unwrap());
+}
