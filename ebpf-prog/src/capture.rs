@@ -17,9 +17,9 @@ use crate::{
     account, classify, flows, fold,
     hold::{self, PASS},
     lead,
-    maps::{ATTACHMENTS, CLASSES, CONTROL, NEAR, SETTINGS, TAP_CUTS_UDP},
+    maps::{ATTACHMENTS, CLASSES, CONTROL, NEAR, SETTINGS},
     network, overhead,
-    packet::{self, UDP, skb},
+    packet::{self, skb},
     scratch::{Job, Scratch},
 };
 
@@ -192,8 +192,7 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
     };
     // A hold device would cut a larger one itself (`gso_features_check`), and its parts would share what the packet carries.
     let too_large = super_packet && skb.len >= GSO_MAX_SIZE;
-    let cut_by_tap = TAP_CUTS_UDP.load() != 0 && key.protocol == UDP;
-    if (profile.settings.flags & prepares != 0 || too_large || cut_by_tap) && attachment.split != 0 {
+    if (profile.settings.flags & prepares != 0 || too_large) && attachment.split != 0 {
         if super_packet {
             account::event(ctx, Event::Split);
         }

@@ -124,7 +124,8 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         waits: lead::waits(departure, scratch.job.now),
     };
     let Job { now, .. } = scratch.job;
-    hold::hold(ctx, attachment, tag, departure, now, order, walk.copies)
+    let packets = walk.copies | hold::cut_by_tap(ctx, scratch.key.protocol);
+    hold::hold(ctx, attachment, tag, departure, now, order, packets)
 }
 
 /// Visits servers up to the next cut; says where the fold goes on.

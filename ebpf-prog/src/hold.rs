@@ -18,7 +18,7 @@ use perturb_common::{
     abi::{Attachment, Event, NONE, PACER_USER, Slot, Tag, Ticket},
     priorities,
     shared::Word as _,
-    slots::{self, Owner},
+    slots::{self, Answer, CUT, Owner},
     units::MonoNanos,
 };
 
@@ -26,7 +26,7 @@ use crate::{
     account,
     atomic::Shared,
     maps::{NEXT_SLOT, PACER, PRIORITIES, SLOTS as SLOT_TABLE},
-    packet::skb,
+    packet::{TCP, skb},
 };
 
 /// Not ours: go on to the next program.
@@ -60,7 +60,8 @@ pub(crate) fn consume() -> i32 {
     unsafe { bpf_redirect(0, 0) as i32 }
 }
 
-/// Holds `copies` of a packet, 1 or 2, until its departure. Packets of one `order` leave in the order in which they came.
+/// Holds a packet until its departure; so many of it, 1 or 2, and [`CUT`](slots::CUT) as [`cut_by_tap`] says. Packets of one
+/// `order` leave in the order in which they came.
 #[inline(always)]
 pub(crate) fn hold(
     ctx: &TcContext,
@@ -69,9 +70,9 @@ pub(crate) fn hold(
     departure: MonoNanos,
     now: MonoNanos,
     order: u32,
-    copies: u64,
+    packets: u64,
 ) -> i32 {
-    let owner = Owner::new(departure, copies);
+    let owner = Owner::new(departure, packets);
     let held = if PACER.load() == PACER_USER {
         ticket(ctx, departure, tag, owner, now, order)
     } else {
@@ -81,11 +82,19 @@ pub(crate) fn hold(
         account::event(ctx, event);
         return consume();
     }
-    if copies > 1 {
+    if packets & !CUT > 1 {
         account::event(ctx, Event::Duplicated);
         send_clone(ctx, attachment.hold);
     }
     send(ctx, attachment.hold)
+}
+
+/// [`CUT`] if a TAP may cut a packet of this IP protocol (`netif_skb_features`): of super-packets it takes TCP's whole that no
+/// tunnel wraps, with one VLAN tag at most; from Linux 6.2 on UDP's, which look the same as those of a tunnel over UDP.
+#[inline(always)]
+pub(crate) fn cut_by_tap(ctx: &TcContext, protocol: u8) -> u64 {
+    let whole = skb(ctx).gso_size == 0 || protocol == TCP && is_ip(ctx);
+    if whole { 0 } else { CUT }
 }
 
 /// Sends a packet through the splitter, which has a super-packet cut into wire packets, and a checksum that was
@@ -269,7 +278,7 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
             departure = slots::departure_of(skb.mark, Owner(word.load())).ok_or(Event::SlotReused)?;
             // SAFETY: the slot may be another packet's, which writes to it meanwhile: what is read counts only if it was not.
             let mark = unsafe { (&raw const (*slot).mark).read_volatile() };
-            if !slots::give_back(&word, departure) {
+            if slots::give_back(&word, departure) == Answer::Foreign {
                 return Err(Event::SlotReused);
             }
             // SAFETY: the context of a running program; the verifier admits the store.
@@ -340,8 +349,13 @@ fn open(ctx: &TcContext) -> Result<Held, Event> {
         )
     };
     let word = owner_of(index).ok_or(Event::Foreign)?;
-    if !slots::give_back(&word, departure) {
-        return Err(Event::SlotReused);
+    match slots::give_back(&word, departure) {
+        Answer::Own => {}
+        // The TAP has made several packets of the one that was captured.
+        Answer::Part => {
+            account::count(Event::Captured);
+        }
+        Answer::Foreign => return Err(Event::SlotReused),
     }
     // SAFETY: helpers on the context of a running program; the verifier admits the stores.
     unsafe {

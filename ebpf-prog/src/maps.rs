@@ -28,9 +28,6 @@ pub(crate) static HAVE_JIT: Global<u32> = Global::new(1);
 /// [`perturb_common::abi::PACER_FQ`] or [`perturb_common::abi::PACER_USER`].
 #[unsafe(no_mangle)]
 pub(crate) static PACER: Global<u32> = Global::new(0);
-/// 1 if the user pacer's device cuts UDP super-packets, whose parts would share one ticket (a TAP before Linux 6.2).
-#[unsafe(no_mangle)]
-pub(crate) static TAP_CUTS_UDP: Global<u32> = Global::new(0);
 /// One less than the places of the flow cache, a power of two.
 #[unsafe(no_mangle)]
 pub(crate) static FLOW_MASK: Global<u32> = Global::new(262_143);

@@ -22,8 +22,8 @@ const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
 const QINQ: u16 = 0x88a8;
 
-const TCP: u8 = 6;
-pub(crate) const UDP: u8 = 17;
+pub(crate) const TCP: u8 = 6;
+const UDP: u8 = 17;
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;

@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("hop::loopback_in_one_direction", loopback_one_way),
     each("hop::loopback_is_put_back_after_a_kill", loopback_killed),
     once("hop::metadata_tunnels_are_refused", metadata_tunnels),
+    each("hop::super_packets_in_a_tunnel_arrive", tunneled),
     once("hop::vrf_is_refused", vrf),
     each("hop::perturb_comes_before_other_programs", comes_first),
     once("hop::who_is_ahead_is_said", says_who_is_ahead),
@@ -240,6 +241,67 @@ fn metadata_tunnels(setting: &Setting) -> Result<()> {
         .product
         .apply_to(host, "vx1", "latency: 5ms", setting.pacer, &[])?;
     applied.stop()
+}
+
+/// TCP through tunnels that run over the emulated interface: their super-packets reach it whole, and no hold device cuts all
+/// but the first part off.
+fn tunneled(setting: &Setting) -> Result<()> {
+    const BYTES: usize = 4 << 20;
+    let kinds = [
+        ("vx0", "vxlan id 7 dstport 4789 dev eth0"),
+        ("gn0", "geneve id 7"),
+        ("gt0", "gretap"),
+        ("ip0", "ipip"),
+    ];
+    let mut made = 0;
+    for (number, (name, kind)) in (100u8..).zip(kinds) {
+        let (bed, _) = setting.bed()?;
+        let ends = [(&bed.left, &bed.right, 1), (&bed.right, &bed.left, 2)];
+        let wire = |(host, other, end): (&Host, &Host, u8)| -> Result<()> {
+            let local = if name == "gn0" {
+                String::new()
+            } else {
+                format!("local {}", host.v4)
+            };
+            device(host, &format!("{name} type {kind} {local} remote {}", other.v4))?;
+            host.run(&format!("ip address add 10.{number}.0.{end}/24 dev {name}"))?;
+            host.run(&format!("ip link set {name} up"))?;
+            Ok(())
+        };
+        if let Err(error) = ends.into_iter().try_for_each(wire) {
+            figure!("no {kind} here: {error:#}");
+            continue;
+        }
+        made += 1;
+        let applied = setting.product.apply(&bed.left, "latency: 5ms", setting.pacer)?;
+        let far = Ipv4Addr::new(10, number, 0, 2);
+        let listener = bed.right.enter(|| TcpListener::bind((far, 0)))??;
+        let address = listener.local_addr()?;
+        let reader = thread::spawn(move || -> Result<usize> {
+            let (mut peer, _) = listener.accept()?;
+            peer.set_read_timeout(Some(PATIENCE))?;
+            let mut all = Vec::new();
+            peer.read_to_end(&mut all)?;
+            Ok(all.len())
+        });
+        let mut stream = bed
+            .left
+            .enter(|| TcpStream::connect_timeout(&address, PATIENCE))?
+            .with_context(|| format!("connecting through {name}"))?;
+        stream.write_all(&vec![7; BYTES])?;
+        drop(stream);
+        let read = reader
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let read = read.with_context(|| format!("receiving through {name}"))?;
+        ensure!(read == BYTES, "{name}: {read} of {BYTES} bytes arrived");
+        applied.nothing_unintended()?;
+        let balance = applied.counters()?["balance"].clone();
+        figure!("{name}: {balance}");
+        applied.stop()?;
+    }
+    ensure!(made > 0, "this kernel has no tunnel at all");
+    Ok(())
 }
 
 fn vrf(setting: &Setting) -> Result<()> {

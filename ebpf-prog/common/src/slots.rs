@@ -6,7 +6,8 @@
 //! its own departure: a slot that another packet has meanwhile answers no, and nobody gets what belongs to another.
 //!
 //! A packet that is dropped on its way (a full TAP) never asks. Its slot becomes free when its departure has passed by
-//! [`GRACE`]; a packet that leaves later than that may find its slot taken, and is dropped.
+//! [`GRACE`]; a packet that leaves later than that may find its slot taken, and is dropped. So does the slot of a super-packet
+//! that the kernel may cut on its way into the hold device ([`CUT`]), however many parts have asked.
 //!
 //! [`Slot`]: crate::abi::Slot
 
@@ -26,13 +27,16 @@ const TRIES: u32 = LONGEST_LEAP.trailing_zeros() + SLOTS / LONGEST_LEAP as u32;
 /// Two packets share a slot at most, and each gives it back once: of three attempts one succeeds.
 const RETRIES: u32 = 3;
 
-/// log2 of the most packets that share a slot, and one.
-const HOLDER_BITS: u32 = 2;
+/// log2 of the most packets that share a slot, of [`CUT`], and of one more.
+const HOLDER_BITS: u32 = 3;
+/// In the number of packets that share a slot: each may be cut into parts, and all of them will ask.
+pub const CUT: u64 = 1 << 2;
 
 /// The word of a slot; 0 if it is free.
 ///
 /// ```text
-/// bits 63..2  departure, ns of CLOCK_MONOTONIC (they last 146 years)
+/// bits 63..3  departure, ns of CLOCK_MONOTONIC (they last 73 years)
+/// bit  2      [`CUT`]
 /// bits 1..0   packets that will ask for it
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +47,7 @@ impl Owner {
     /// Nobody.
     pub const FREE: Self = Self(0);
 
-    /// So many packets of this departure, 1 to 3.
+    /// So many packets of this departure, 1 to 3; with [`CUT`] each may become many.
     #[inline(always)]
     #[must_use]
     pub const fn new(departure: MonoNanos, packets: u64) -> Self {
@@ -57,7 +61,7 @@ impl Owner {
         MonoNanos(self.0 >> HOLDER_BITS)
     }
 
-    /// Packets that will ask.
+    /// Packets that will ask, and [`CUT`].
     #[inline(always)]
     #[must_use]
     pub const fn packets(self) -> u64 {
@@ -101,14 +105,27 @@ pub fn claim<W: Word>(
     None
 }
 
-/// Gives a slot back, for one packet of this departure. `false` if the slot is not that packet's: what it kept was another's.
-/// So read what it keeps before.
+/// What a slot answers a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is another's, and so is what it keeps.
+    Foreign,
+    /// It is this packet's.
+    Own,
+    /// It is this packet's, which is one more part of a packet that was cut.
+    Part,
+}
+
+/// Gives a slot back, for one packet of this departure. Read what it keeps before: the answer says whose that was.
 #[inline(always)]
-pub fn give_back<W: Word>(word: &W, departure: MonoNanos) -> bool {
+pub fn give_back<W: Word>(word: &W, departure: MonoNanos) -> Answer {
     for _ in 0..RETRIES {
         let seen = Owner(word.load());
         if !seen.is(departure) {
-            return false;
+            return Answer::Foreign;
+        }
+        if seen.packets() == CUT {
+            return Answer::Part;
         }
         let left = if seen.packets() == 1 {
             Owner::FREE
@@ -116,10 +133,10 @@ pub fn give_back<W: Word>(word: &W, departure: MonoNanos) -> bool {
             Owner(seen.0 - 1)
         };
         if word.compare_exchange(seen.0, left.0) == seen.0 {
-            return true;
+            return Answer::Own;
         }
     }
-    false
+    Answer::Foreign
 }
 
 /// What a packet of the fq pacer that is not IP carries in place of its mark: the slot, and the low bits of the departure,
@@ -194,6 +211,10 @@ mod tests {
         }
 
         fn give_back(&self, index: u32, departure: u64) -> bool {
+            self.ask(index, departure) == Answer::Own
+        }
+
+        fn ask(&self, index: u32, departure: u64) -> Answer {
             give_back(&&self.words[index as usize], MonoNanos(departure))
         }
     }
@@ -245,6 +266,23 @@ mod tests {
         assert!(!table.give_back(index, 7));
     }
 
+    /// Of each packet that shares a slot the first part is the packet; the slot stays until its time has passed.
+    #[test]
+    fn all_parts_of_a_packet_share_a_slot() {
+        let table = Table::new();
+        let index = table.claim(7, 2 | CUT, 0).unwrap();
+        assert_eq!(table.ask(index, 8), Answer::Foreign);
+        let answers: Vec<Answer> = (0..5).map(|_| table.ask(index, 7)).collect();
+        assert_eq!(
+            answers,
+            [Answer::Own, Answer::Own, Answer::Part, Answer::Part, Answer::Part]
+        );
+        table.cursor.store(index.into(), SeqCst);
+        assert_ne!(table.claim(9, 1, 7 + GRACE.0), Some(index));
+        table.cursor.store(index.into(), SeqCst);
+        assert_eq!(table.claim(9, 1, 8 + GRACE.0), Some(index));
+    }
+
     /// A slot that was taken over answers its former owner no, and stays the new one's.
     #[test]
     fn a_late_packet_finds_its_slot_taken() {
@@ -262,7 +300,7 @@ mod tests {
         for (index, departure) in [
             (0, 0x1234_5678_9abc),
             (5, 77),
-            (SLOTS - 1, u64::MAX >> 2),
+            (SLOTS - 1, u64::MAX >> HOLDER_BITS),
             (0, 1 << 20),
         ] {
             let departure = MonoNanos(departure);

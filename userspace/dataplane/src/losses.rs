@@ -50,11 +50,11 @@ impl Ledger {
         })
     }
 
-    /// What they have dropped; the last known figures once they are gone.
+    /// What they have dropped; once they are gone the last known figures, and what waited is lost by the hold device.
     fn read(&mut self) -> Result<Losses, NetlinkError> {
         match self.look() {
             Ok(losses) => self.last = losses,
-            Err(error) if error.is(libc::ENODEV) => self.last.waiting = 0,
+            Err(error) if error.is(libc::ENODEV) => self.last.hold += std::mem::take(&mut self.last.waiting),
             Err(error) => return Err(error),
         }
         Ok(self.last)

@@ -112,7 +112,6 @@ impl Programs {
             Pacer::Fq => PACER_FQ,
             Pacer::User => PACER_USER,
         };
-        let cuts = u32::from(options.pacer == Pacer::User && !tap_takes_udp_whole());
         let room = options.room;
         let (flow_mask, instance_mask) = (room.flows - 1, room.instances - 1);
         // aya's levels: 0 is off, 3 is info.
@@ -125,7 +124,6 @@ impl Programs {
         loader
             .override_global("HAVE_JIT", &jit, true)
             .override_global("PACER", &pacer, true)
-            .override_global("TAP_CUTS_UDP", &cuts, true)
             .override_global("AYA_LOG_LEVEL", &level, false)
             .override_global("FLOW_MASK", &flow_mask, true)
             .override_global("INSTANCE_MASK", &instance_mask, true)
@@ -212,14 +210,6 @@ impl Programs {
     pub fn log_reader(&mut self, log: &'static dyn log::Log) -> Result<LogReader, aya_log::Error> {
         aya_log::EbpfLogger::init_with_logger(&mut self.ebpf, log)
     }
-}
-
-/// Whether a TAP takes UDP super-packets whole: since Linux 6.2 (`TUN_F_USO4`).
-fn tap_takes_udp_whole() -> bool {
-    let system = rustix::system::uname();
-    let mut numbers = system.release().to_bytes().split(|byte| !byte.is_ascii_digit());
-    let mut number = || std::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
-    (number(), number()) >= (Some(6), Some(2))
 }
 
 /// Loads a program into the kernel, unless it is there.

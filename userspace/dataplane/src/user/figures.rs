@@ -132,6 +132,11 @@ impl Figures {
         }
     }
 
+    /// How many threads there are.
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
     /// What a thread notes of itself.
     pub(super) fn of(&self, thread: usize) -> &Own {
         &self.threads[thread]

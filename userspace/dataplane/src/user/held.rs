@@ -14,7 +14,7 @@ const SMALL: usize = 2048;
 const MEDIUM: usize = 16 * 1024;
 /// The rest of the largest packet: IP's 64 KiB and headers.
 const LARGE: usize = 68 * 1024;
-/// Large buffers kept for reuse.
+/// Large buffers kept for reuse by all threads together.
 const SPARE_BUFFERS: usize = 1024;
 
 /// A packet that waits.
@@ -70,19 +70,20 @@ pub(super) struct Buffers {
     head: Box<[u8]>,
     tail: Vec<u8>,
     spare: Vec<Vec<u8>>,
+    most_spare: usize,
 }
 
-impl Default for Buffers {
-    fn default() -> Self {
+impl Buffers {
+    /// Those of one of so many threads.
+    pub(super) fn new(threads: usize) -> Self {
         Self {
             head: vec![0; SMALL].into(),
             tail: vec![0; LARGE],
             spare: Vec::new(),
+            most_spare: SPARE_BUFFERS / threads.max(1),
         }
     }
-}
 
-impl Buffers {
     /// Reads a packet, in the place of the last one; its length. `None` if there is none.
     pub(super) fn read(&mut self, queue: &Queue) -> io::Result<Option<usize>> {
         queue.receive(&mut self.head, &mut self.tail)
@@ -114,7 +115,7 @@ impl Buffers {
     /// Takes back what a packet waited in.
     pub(super) fn reuse(&mut self, held: Held) {
         if let Tail::Pooled(buffer, _) = held.tail
-            && self.spare.len() < SPARE_BUFFERS
+            && self.spare.len() < self.most_spare
         {
             self.spare.push(buffer);
         }

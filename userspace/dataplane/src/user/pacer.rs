@@ -23,8 +23,8 @@ use super::{
     worker::{Order, WAKE, Worker},
 };
 
-/// So many TAPs have a queue for each thread; those that come later have one queue, for they spread over the threads
-/// themselves, and a queue takes memory (private hosts are up to 1024).
+/// So many TAPs at once have a queue for each thread; those that come when there are so many have one queue, for they spread
+/// over the threads themselves, and a queue takes memory.
 const WIDE_TAPS: usize = 16;
 
 /// How long before a departure a thread stops sleeping and polls: processor time for accuracy.
@@ -40,8 +40,10 @@ pub struct UserPacerError(#[from] io::Error);
 pub struct UserPacer {
     threads: Vec<Thread>,
     figures: Arc<Figures>,
-    /// TAPs that it was given so far.
+    /// TAPs that it serves.
     taps: AtomicUsize,
+    /// TAPs that it was given so far.
+    given: AtomicUsize,
 }
 
 /// How many threads a pacer has that starts now: one for each processor that this process may use, within bounds.
@@ -67,6 +69,7 @@ impl UserPacer {
                 .collect::<io::Result<_>>()?,
             figures,
             taps: AtomicUsize::default(),
+            given: AtomicUsize::default(),
         })
     }
 
@@ -83,7 +86,8 @@ impl UserPacer {
     /// Serves one more TAP, each queue by a thread; its index.
     pub fn add(&self, tap: Tap) -> Result<u32, UserPacerError> {
         let index = tap.index();
-        let first = self.taps.fetch_add(1, Ordering::Relaxed);
+        self.taps.fetch_add(1, Ordering::Relaxed);
+        let first = self.given.fetch_add(1, Ordering::Relaxed);
         let threads = self.threads.iter().cycle().skip(first % self.threads.len());
         for (queue, thread) in tap.into_queues().into_iter().zip(threads) {
             if let Err(error) = thread.add(queue) {
@@ -94,8 +98,10 @@ impl UserPacer {
         Ok(index)
     }
 
-    /// Lets go of a TAP and of what is held for it; the device is gone when this returns.
+    /// Lets go of a TAP that was added and of what is held for it, which counts as dropped; the device is gone when this
+    /// returns.
     pub fn remove(&self, index: u32) {
+        self.taps.fetch_sub(1, Ordering::Relaxed);
         let (done, wait) = mpsc::channel();
         for thread in &self.threads {
             thread.order(Order::Remove(index, done.clone()));
@@ -146,7 +152,7 @@ impl Thread {
             Arc::clone(&ready),
             Arc::clone(figures),
             spin,
-        );
+        )?;
         let handle = Builder::new()
             .name("perturb-pacer".into())
             .spawn(move || worker.run())?;

@@ -13,12 +13,9 @@ use crate::netlink::{Netlink, NetlinkError};
 
 /// `tun_net_init`: the largest MTU of a TAP.
 const MTU: u32 = 65_521;
-/// Packets that wait for a thread in the kernel, at most: what a burst of a flow needs.
+/// Packets that wait for a thread in the kernel, at most, in each queue: a burst of a flow has no other one. Room for them
+/// takes 128 KiB.
 const QUEUE: u32 = 16_384;
-/// The same at least,
-const LEAST_QUEUE: u32 = 4_096;
-/// and in all queues of a TAP together, between those two.
-const PACKETS: u32 = 2 * QUEUE;
 /// `_IOR('T', 224, int)` of linux/if_tun.h (4.16); libc has it for some targets only.
 const TUNSETSTEERINGEBPF: u32 = 0x8004_54e0;
 
@@ -107,7 +104,7 @@ impl Tap {
         netlink.set_alias(name, alias)?;
         netlink.set_quiet(name)?;
         netlink.set_mtu(name, MTU)?;
-        netlink.set_queue_len(name, (PACKETS / files.len() as u32).clamp(LEAST_QUEUE, QUEUE))?;
+        netlink.set_queue_len(name, QUEUE)?;
         let link = netlink
             .link(name)?
             .ok_or_else(|| TapError::Vanished(name.into()))?;

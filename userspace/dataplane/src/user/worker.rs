@@ -3,8 +3,7 @@
 //! It sleeps until shortly before the next departure (absolute times, recomputed each round), then polls: by
 //! as much as sleeps on this machine usually end late ([`Oversleep`]), what it takes to have its code at hand again, and
 //! the spin budget. It reads packets as they come and writes those that are due; between any two packets it looks at the
-//! clock, so that neither side waits for a batch. Only queues that have something are read (`epoll`): the cost of a
-//! round does not grow with their number. It has real-time priority while it sleeps now and then ([`Turns`]).
+//! clock, so that neither side waits for a batch. Only queues that have something are read (`epoll`). It has real-time priority while it sleeps now and then ([`Turns`]).
 //!
 //! Who gets a packet is asleep, too, as a rule, and takes as long to wake up as this thread does at least: it tells the
 //! programs the floor of that, so that they move departures ahead by it ([`perturb_common::lead`]).
@@ -49,6 +48,12 @@ const WARM_PART: u64 = 16;
 /// Longest sleep: how soon the thread notices that it is to end.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
+/// The place of an event.
+const NOTHING: Event = Event {
+    flags: EventFlags::empty(),
+    data: EventData::new_u64(WAKE),
+};
+
 /// What others ask of a thread.
 pub(super) enum Order {
     /// Serve one more queue.
@@ -79,7 +84,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// The thread of this number.
+    /// The thread of this number. The error is that of a kernel, or a seccomp filter, that refuses to wait as it does.
     pub(super) fn new(
         number: usize,
         orders: mpsc::Receiver<Order>,
@@ -87,8 +92,10 @@ impl Worker {
         ready: Arc<OwnedFd>,
         figures: Arc<Figures>,
         spin: u64,
-    ) -> Self {
-        Self {
+    ) -> io::Result<Self> {
+        epoll::wait(&ready, &mut [NOTHING; READY], Some(&Timespec::default()))?;
+        let buffers = Buffers::new(figures.threads());
+        Ok(Self {
             number,
             orders,
             wake,
@@ -101,8 +108,8 @@ impl Worker {
             ran: 0,
             queues: Vec::new(),
             held: DepartureQueue::default(),
-            buffers: Buffers::default(),
-        }
+            buffers,
+        })
     }
 
     /// Serves its queues until it is told to end.
@@ -110,11 +117,7 @@ impl Worker {
         self.real_time = ask_for_priority();
         self.own().real_time.store(self.real_time, Ordering::Relaxed);
         self.turns = Turns::new(now());
-        let nothing = Event {
-            flags: EventFlags::empty(),
-            data: EventData::new_u64(WAKE),
-        };
-        let mut events = [nothing; READY];
+        let mut events = [NOTHING; READY];
         loop {
             let count = self.wait(&mut events);
             for event in &events[..count] {
@@ -209,13 +212,12 @@ impl Worker {
     fn bury(&mut self, queue: &Arc<Queue>) {
         // An error means that it is not waited for already.
         let _ = epoll::delete(&self.ready, queue.as_ref());
-        let lost = self.forget(queue.interface());
-        self.figures.dropped.fetch_add(lost, Ordering::Relaxed);
+        self.forget(queue.interface());
         self.figures.bury(queue.interface());
     }
 
-    /// Lets go of what is held for a TAP, and of its queue; how many packets were held.
-    fn forget(&mut self, interface: u32) -> u64 {
+    /// Drops what is held for a TAP, and lets go of its queue.
+    fn forget(&mut self, interface: u32) {
         let mut forgotten = 0;
         self.held.retain(|held| {
             let keep = held.interface() != interface;
@@ -225,8 +227,8 @@ impl Worker {
             }
             keep
         });
+        self.figures.dropped.fetch_add(forgotten, Ordering::Relaxed);
         self.queues.retain(|queue| queue.interface() != interface);
-        forgotten
     }
 
     /// Writes every packet whose time has come.
@@ -269,7 +271,7 @@ impl Worker {
             tv_sec: 0,
             tv_nsec: sleep.cast_signed(),
         };
-        // EINTR and the like: the next round looks again.
+        // It has been allowed before, so that EINTR is what is left: the next round looks again.
         let ended = epoll::wait(&self.ready, events.as_mut_slice(), Some(&time));
         if sleep > 0 {
             let end = now();
