@@ -31,6 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("confirm::or_go_back", go_back),
     each("confirm::or_undo", undo),
     each("confirm::by_enter", enter),
+    each("confirm::enter_keeps_no_change", change),
     each("confirm::in_the_background", background),
 ];
 
@@ -241,6 +242,33 @@ fn enter(setting: &Setting) -> Result<()> {
         Ok(report(setting, &bed)?["confirm_left_ms"].is_null())
     })?;
     ensure!(delay(&bed)? > 30.0, "nothing is emulated");
+    kill(Pid::from_raw(terminal.child.id().cast_signed()), Signal::SIGTERM)?;
+    let status = terminal.end()?;
+    ensure!(status.success(), "{status}");
+    before.must_be_that_of(&bed.left)
+}
+
+/// A change that somebody gives elsewhere is not kept by who presses Enter where the emulation began.
+fn change(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let mut terminal = Terminal::start(setting, &bed, "3000s", &[])?;
+    let waits = || Ok::<_, anyhow::Error>(report(setting, &bed)?["confirm_left_ms"].is_u64());
+    ensure!(waits()?, "it does not wait to be confirmed");
+    let confirm = || {
+        done(
+            &setting
+                .product
+                .call(&bed.left, &["confirm", "--iface", INTERFACE])?,
+        )
+    };
+    confirm()?;
+    ensure!(!waits()?, "it still waits");
+    done(&update(setting, &bed, "latency: 10ms", &["--confirm", "3000s"])?)?;
+    terminal.press_enter()?;
+    thread::sleep(Duration::from_secs(2));
+    ensure!(waits()?, "Enter has kept somebody else's change");
+    confirm()?;
+    ensure!(!waits()?, "`perturb confirm` has not kept it");
     kill(Pid::from_raw(terminal.child.id().cast_signed()), Signal::SIGTERM)?;
     let status = terminal.end()?;
     ensure!(status.success(), "{status}");

@@ -109,6 +109,7 @@ impl Course {
                     if enter.was_pressed() {
                         enter.confirm(running)?;
                     }
+                    enter.look(&running.record);
                     running.regain()?;
                     self.line.show(running)?;
                     silence.look(running)?;

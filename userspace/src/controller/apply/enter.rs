@@ -21,7 +21,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::{
     controller::running::Running,
-    registry::{Record, terms::Due},
+    registry::{
+        Record,
+        terms::{Due, Terms},
+    },
     voice,
 };
 
@@ -77,14 +80,34 @@ impl Enter {
     /// Keeps what waits to be confirmed. If another command changes the registry at this moment, it is to be tried again.
     pub(super) fn confirm(&mut self, running: &mut Running) -> anyhow::Result<()> {
         let mut waited = false;
-        self.pressed = !running.amend(|record| waited = record.terms.confirm.take().is_some())?;
+        self.pressed = !running.amend(|record| {
+            waited = is_for_enter(&record.terms);
+            if waited {
+                record.terms.confirm = None;
+            }
+        })?;
         if waited {
             voice::say("perturb: confirmed\n".into());
-            // Whatever is typed from now on is for others.
-            self.heard.close();
         }
+        self.look(&running.record);
         Ok(())
     }
+
+    /// Stops listening once nothing waits for Enter any more: whatever is typed from then on is for others.
+    pub(super) fn look(&mut self, record: &Record) {
+        if !is_for_enter(&record.terms) {
+            self.heard.close();
+        }
+    }
+}
+
+/// Whether Enter keeps what waits to be confirmed. A change of an emulation that runs already was given elsewhere: whoever
+/// presses Enter here may know nothing of it.
+fn is_for_enter(terms: &Terms) -> bool {
+    terms
+        .confirm
+        .as_ref()
+        .is_some_and(|confirm| confirm.before.is_none())
 }
 
 /// Says each line of the terminal, until nobody listens any more.
