@@ -2,7 +2,7 @@
 //! profile that is changed live.
 
 use std::{
-    io,
+    io, mem,
     net::{SocketAddr, TcpListener, UdpSocket},
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -38,10 +38,11 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it. Until it has ended, nobody else gets it.
-    fn end(&self) -> anyhow::Result<()> {
+    /// Ends it. As long as the guard is kept, nobody makes it again.
+    fn end(&self) -> (MutexGuard<'_, Option<Running>>, anyhow::Result<()>) {
         let mut running = self.lock();
-        running.take().map_or(Ok(()), Running::abandon)
+        let ended = running.take().map_or(Ok(()), Running::abandon);
+        (running, ended)
     }
 }
 
@@ -65,9 +66,12 @@ impl Hosts {
         let running = Shared::default();
         let interrupted = running.clone();
         when_interrupted(move || {
-            if let Err(error) = interrupted.end() {
+            let (running, ended) = interrupted.end();
+            if let Err(error) = ended {
                 eprintln!("perturb: {error:#}; the next command that needs root tries again");
             }
+            // The process ends now: whoever waits for the emulation must neither make it again nor end with another code.
+            mem::forget(running);
         })?;
         let lab = Lab::new(2, tcp)?;
         let [first, second] = lab.hosts.as_slice() else {
@@ -143,7 +147,7 @@ impl Hosts {
 
     /// Ends the emulation.
     pub fn clear(&mut self) -> anyhow::Result<()> {
-        self.running.end()
+        self.running.end().1
     }
 
     /// What the program at the interfaces' ingress, which burns the receiver's overhead, has cost so far. `None` where
@@ -212,7 +216,7 @@ impl Hosts {
 impl Drop for Hosts {
     /// Its devices are in the lab's namespaces: they go first.
     fn drop(&mut self) {
-        if let Err(error) = self.running.end() {
+        if let Err(error) = self.running.end().1 {
             eprintln!("perturb: {error:#}; the next command that needs root tries again");
         }
     }
