@@ -114,11 +114,11 @@ impl Interface {
         self.clsact.as_ref().is_some_and(Clsact::made)
     }
 
-    /// Packets that wait in its hold device.
-    pub fn held(&self) -> Result<u64> {
+    /// Packets that wait in its hold device's qdisc.
+    fn queued(&self) -> Result<u64> {
         let Some(hold) = &self.hold else { return Ok(0) };
         self.namespace
-            .enter(|| Ok(hold.held()?))
+            .enter(|| Ok(Netlink::open()?.root_qdisc(hold.entrance())?.backlog.into()))
             .map_err(EmulationError::Namespace)?
     }
 
@@ -151,14 +151,18 @@ impl Drop for Interface {
         if let Err(error) = self.detach() {
             let _ = writeln!(
                 std::io::stderr(),
-                "perturb: {error}; `perturb clear` will try again"
+                "perturb: {error}; delete the filters of perturb that `tc filter show dev {name}` still shows for ingress \
+                 or egress",
+                name = self.link.name
             );
         }
         let devices = (self.hold.take(), self.splitter.take(), self.relaxed.take());
         if let Err(error) = self.namespace.enter(move || drop(devices)) {
             let _ = writeln!(
                 std::io::stderr(),
-                "perturb: entering a network namespace: {error}; `perturb clear` will try again"
+                "perturb: entering a network namespace: {error}; delete the devices there that `ip link` shows with the \
+                 alias {:?}",
+                self.names.alias
             );
         }
     }
@@ -414,6 +418,14 @@ impl Emulation {
     /// The numbers of the maps, so that other processes can read counters and change the profile.
     pub fn map_ids(&self) -> Result<MapIds> {
         Ok(Maps::ids(&self.programs)?)
+    }
+
+    /// Packets that wait for their departure, of all interfaces: the user pacer has one store for them.
+    pub fn held(&self) -> Result<u64> {
+        match &self.pacer {
+            Some(pacer) => Ok(pacer.stats().held_packets),
+            None => self.interfaces.iter().map(Interface::queued).sum(),
+        }
     }
 
     /// Stops capturing on all interfaces; what is held still leaves at its time.

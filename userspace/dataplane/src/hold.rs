@@ -75,9 +75,6 @@ pub trait Hold: Send + Sync {
 
     /// Where they come out: the interface that carries `perturb_release`.
     fn exit(&self) -> u32;
-
-    /// How many packets it holds. Call it in its namespace.
-    fn held(&self) -> Result<u64, NetlinkError>;
 }
 
 /// Names and interface indices of the devices that one emulated interface gets.
@@ -152,10 +149,6 @@ impl Hold for Pair {
     fn exit(&self) -> u32 {
         self.far
     }
-
-    fn held(&self) -> Result<u64, NetlinkError> {
-        Ok(Netlink::open()?.root_qdisc(self.near)?.backlog.into())
-    }
 }
 
 /// A TAP that the user pacer serves.
@@ -172,10 +165,6 @@ impl Hold for TapHold {
 
     fn exit(&self) -> u32 {
         self.index
-    }
-
-    fn held(&self) -> Result<u64, NetlinkError> {
-        Ok(self.pacer.stats().held_packets)
     }
 }
 
@@ -221,7 +210,7 @@ impl Drop for Pair {
         if let Err(error) = Netlink::open().and_then(|mut netlink| netlink.delete_link(self.near)) {
             let _ = writeln!(
                 std::io::stderr(),
-                "perturb: {error}; `perturb clear` will try again"
+                "perturb: {error}; delete it with `ip link delete`, if it is still there"
             );
         }
     }

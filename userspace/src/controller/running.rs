@@ -274,10 +274,7 @@ impl Running {
         self.emulation.detach()?;
         let start = std::time::Instant::now();
         let lost = loop {
-            let mut held = 0;
-            for interface in self.emulation.interfaces() {
-                held += interface.held()?;
-            }
+            let held = self.emulation.held()?;
             if held == 0 || start.elapsed() > DRAIN {
                 break held;
             }
