@@ -25,11 +25,13 @@ pub fn raise(setting: &Setting) -> Result<()> {
 }
 
 /// Puts all settings back if no record is left, unless somebody else has changed them meanwhile. What cannot be put back
-/// stays noted for the next command.
+/// stays noted for the next command, and keeps none of the others from being put back.
 pub(super) fn restore() -> Result<()> {
+    // Each is tried before the first failure is told.
     machine::ALL
+        .map(|setting| Shared::of_this_machine(setting).restore())
         .into_iter()
-        .try_for_each(|setting| Shared::of_this_machine(setting).restore())
+        .collect()
 }
 
 /// A number that can be read and set.
