@@ -95,7 +95,7 @@ pub fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
 /// The emulations that are in force and know of flows.
 fn in_force(warn: bool) -> anyhow::Result<Vec<Record>> {
     let mut found = Vec::new();
-    for record in registry::records()? {
+    for record in registry::records()?.or_warn() {
         if !record.ready || !record.has_owner()? {
             continue;
         }

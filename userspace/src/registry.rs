@@ -18,6 +18,7 @@
 mod lock;
 mod process;
 pub mod raised;
+mod recorded;
 pub mod terms;
 
 use std::{
@@ -30,6 +31,7 @@ use std::{
 pub use lock::Lock;
 use perturb_dataplane::{loader::Slots, loopback::Setting, maps::MapIds, netlink::FqOptions};
 pub use process::{Handle, Presence, Process};
+pub use recorded::{Recorded, Unreadable, records};
 use serde::{Deserialize, Serialize};
 
 use self::terms::Terms;
@@ -314,10 +316,14 @@ impl Record {
 
     /// The record as it is now on disk.
     pub fn read(id: &str) -> Result<Option<Self>> {
-        let directory = Path::new(RECORDS).join(id);
+        Self::read_at(&Path::new(RECORDS).join(id))
+    }
+
+    /// The record of a directory, if it has one.
+    fn read_at(directory: &Path) -> Result<Option<Self>> {
         let path = directory.join(RECORD_FILE);
         match fs::read(&path) {
-            Ok(text) => Self::parse(&text, &directory).map(Some),
+            Ok(text) => Self::parse(&text, directory).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => file("reading", &path, Err(error)),
         }
@@ -418,32 +424,10 @@ impl Registry {
         })
     }
 
-    /// All records. A directory without a record is a command that was killed before it made anything:
-    /// it is removed.
-    pub fn records(&self) -> Result<Vec<Record>> {
+    /// All records.
+    pub fn records(&self) -> Result<Recorded> {
         records()
     }
-}
-
-/// All records, without the lock: for reports.
-pub fn records() -> Result<Vec<Record>> {
-    let directory = Path::new(RECORDS);
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return file("reading", directory, Err(error)),
-    };
-    let mut records = Vec::new();
-    for entry in entries {
-        let entry = file("reading", directory, entry)?;
-        if entry.path().is_dir()
-            && let Some(record) = Record::read(&entry.file_name().to_string_lossy())?
-        {
-            records.push(record);
-        }
-    }
-    records.sort_by(|a, b| a.id.cmp(&b.id));
-    Ok(records)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use perturb_dataplane::{programs::Pacer, user::SpinBudget};
 use perturb_sandbox::{Sandbox, Task};
 
@@ -105,7 +105,7 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
         None => clear::Scope::Applied,
     };
     let done = clear::clear(&scope)?;
-    if done.cleared.is_empty() {
+    if done.cleared.is_empty() && done.unreadable.is_empty() {
         eprintln!("nothing to clear");
     }
     for record in done.cleared {
@@ -118,6 +118,12 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
             record.process.pid
         );
     }
+    let rest: Vec<String> = done
+        .unreadable
+        .iter()
+        .map(|record| record.error.to_string())
+        .collect();
+    ensure!(rest.is_empty(), "{}", rest.join("\n"));
     Ok(DONE)
 }
 
@@ -166,7 +172,7 @@ pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
 /// What is applied; what is not in force is said on standard error.
 fn reports() -> anyhow::Result<Vec<Report>> {
     let mut reports = Vec::new();
-    for record in registry::records()? {
+    for record in registry::records()?.or_warn() {
         match Report::of(&record)? {
             Some(report) => reports.push(report),
             None if record.has_owner()? => eprintln!("{} is being set up", record.id),

@@ -25,7 +25,7 @@ use crate::{
         setup::{Conduct, PacerChoice, Pacing, Prepared, Target, set_up},
     },
     privileges,
-    registry::{Record, Registry},
+    registry::{Record, Recorded, Registry},
 };
 
 /// The lease, if none is asked for.
@@ -110,7 +110,12 @@ pub async fn apply(request: Request) -> anyhow::Result<Outcome> {
 fn applied(registry: &Registry, links: &[Link]) -> anyhow::Result<Vec<Record>> {
     let here = Namespace::current()?.inode()?;
     let mut applied = Vec::new();
-    for record in registry.records()? {
+    let Recorded { records, unreadable } = registry.records()?;
+    let ours = |name: &str, index| links.iter().any(|link| link.name == name || link.index == index);
+    if let Some(theirs) = unreadable.into_iter().find(|record| record.may_have(here, ours)) {
+        return Err(theirs.error.into());
+    }
+    for record in records {
         let interfaces = || {
             record
                 .interfaces
@@ -131,7 +136,7 @@ fn applied(registry: &Registry, links: &[Link]) -> anyhow::Result<Vec<Record>> {
                 index = old.index,
                 pid = record.process.pid,
                 does = if record.terms.follow {
-                    "will go on with the new one within a second, so try again then"
+                    "goes on with the new one within a second, so try again then, unless its messages say why it cannot"
                 } else {
                     "has not noticed it yet"
                 },

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::{
     controller::{enter, recover},
-    registry::{Presence, Record, Registry},
+    registry::{Presence, Record, Recorded, Registry, Unreadable},
 };
 
 /// Time for a controller to take its emulation down: held packets may need 2 s.
@@ -35,6 +35,8 @@ pub struct Cleared {
     pub cleared: Vec<Record>,
     /// Those of private hosts, which were left alone.
     pub spared: Vec<Record>,
+    /// Those that are to be undone and were not, since their records cannot be read.
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// Undoes.
@@ -42,7 +44,8 @@ pub fn clear(scope: &Scope) -> anyhow::Result<Cleared> {
     let registry = enter()?;
     let here = Namespace::current()?.inode()?;
     let mut done = Cleared::default();
-    for record in registry.records()? {
+    let Recorded { records, unreadable } = registry.records()?;
+    for record in records {
         let chosen = match scope {
             Scope::All => true,
             Scope::Applied => !record.has_private_hosts(),
@@ -58,6 +61,14 @@ pub fn clear(scope: &Scope) -> anyhow::Result<Cleared> {
             done.spared.push(record);
         }
     }
+    let is_left = |record: &Unreadable| match scope {
+        Scope::All => true,
+        Scope::Applied => !record.has_private_hosts(),
+        // An interface has one emulation.
+        Scope::Interface(name) => done.cleared.is_empty() && record.may_have(here, |other, _| other == name),
+    };
+    let left = unreadable.into_iter().filter(is_left).collect();
+    done.unreadable = left;
     Ok(done)
 }
 

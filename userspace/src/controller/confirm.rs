@@ -15,7 +15,7 @@ pub fn confirm(interface: Option<&str>) -> anyhow::Result<Vec<Record>> {
     let chosen =
         |other: &InterfaceRecord| interface.is_none_or(|name| other.name == name && other.namespace == here);
     let mut confirmed = Vec::new();
-    for mut record in registry.records()? {
+    for mut record in registry.records()?.or_warn() {
         if !record.interfaces.iter().any(chosen) || record.terms.confirm.is_none() {
             continue;
         }

@@ -9,11 +9,11 @@ use std::{
 use anyhow::Context as _;
 use perturb_dataplane::{attach, loopback, namespace::Namespace, netlink::Netlink};
 
-use crate::registry::{InterfaceRecord, RECORDS, Record, Registry, remove_directory};
+use crate::registry::{InterfaceRecord, RECORDS, Record, Recorded, Registry, remove_directory};
 
 /// Removes the remains of every emulation that has no owner any more.
 pub fn recover(registry: &Registry) -> anyhow::Result<()> {
-    for record in registry.records()? {
+    for record in registry.records()?.records {
         if !record.has_owner()? {
             eprintln!(
                 "perturb: removing what {} (process {}, which has ended) left behind",
@@ -27,7 +27,11 @@ pub fn recover(registry: &Registry) -> anyhow::Result<()> {
 
 /// Removes directories without a record: a command was killed while it made or removed one.
 fn sweep(registry: &Registry) -> anyhow::Result<()> {
-    let known: BTreeSet<String> = registry.records()?.into_iter().map(|record| record.id).collect();
+    let Recorded { records, unreadable } = registry.records()?;
+    let readable = records.into_iter().map(|record| record.id);
+    let known: BTreeSet<String> = readable
+        .chain(unreadable.into_iter().map(|record| record.id))
+        .collect();
     for entry in fs::read_dir(RECORDS).with_context(|| format!("reading {RECORDS}"))? {
         let entry = entry?;
         if entry.path().is_dir() && !known.contains(&*entry.file_name().to_string_lossy()) {

@@ -81,7 +81,7 @@ fn wait_until_ready(child: &mut Child, messages: &Path) -> anyhow::Result<Record
             bail!("the process that stays behind ended ({status}): {}", said.trim());
         }
         let ours = |record: &Record| record.process.pid == child.id() && record.ready;
-        if let Some(record) = records()?.into_iter().find(ours) {
+        if let Some(record) = records()?.records.into_iter().find(ours) {
             // What it warns of; from now on that goes to the journal.
             eprint!("{}", fs::read_to_string(messages).unwrap_or_default());
             return Ok(record);
