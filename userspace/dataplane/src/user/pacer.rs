@@ -4,6 +4,7 @@ use std::{
     io::{self, Write as _},
     num::NonZero,
     os::fd::OwnedFd,
+    process,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -13,7 +14,11 @@ use std::{
     time::Duration,
 };
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::{
+    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
+    sys::eventfd::{EfdFlags, EventFd},
+    unistd::Pid,
+};
 use perturb_common::abi::MAX_PACER_THREADS;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
@@ -153,9 +158,10 @@ impl Thread {
             Arc::clone(figures),
             spin,
         )?;
-        let handle = Builder::new()
-            .name("perturb-pacer".into())
-            .spawn(move || worker.run())?;
+        let builder = Builder::new().name("perturb-pacer".into());
+        // Emulations that run beside each other do not all begin with the same processor.
+        let chosen = number + process::id() as usize;
+        let handle = on_one_processor(chosen, || builder.spawn(move || worker.run()))?;
         Ok(Self {
             orders: Mutex::new(orders),
             wake,
@@ -191,4 +197,23 @@ impl Drop for Thread {
             let _ = writeln!(io::stderr(), "perturb: a thread of the pacer has panicked");
         }
     }
+}
+
+/// Starts a thread that stays on one of the processors that this one may use. What a thread writes to a TAP on one processor
+/// and then on another may change places: it waits in the backlog of each (`netif_rx`).
+fn on_one_processor<T>(number: usize, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let this = Pid::from_raw(0);
+    let usable = sched_getaffinity(this)?;
+    let processors: Vec<usize> = (0..CpuSet::count())
+        .filter(|&processor| usable.is_set(processor).unwrap_or(false))
+        .collect();
+    let mut one = CpuSet::new();
+    if let Some(&processor) = processors.get(number % processors.len().max(1)) {
+        one.set(processor)?;
+        // The new thread inherits it.
+        sched_setaffinity(this, &one)?;
+    }
+    let started = start();
+    sched_setaffinity(this, &usable)?;
+    started
 }
