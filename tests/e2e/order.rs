@@ -11,9 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use perturb_tests::{
     bed::{Bed, Host},
     emulation::{Emulation, Emulator, Link},
-    kernel::Kernel,
     order::{self, Arrivals, Carrier, Plan},
-    product::Pacer,
 };
 use serde_json::Value;
 
@@ -169,9 +167,7 @@ fn kept(setting: &Setting, side: Side, shape: Shape) -> Result<()> {
             Side::Ingress => &report["classes"][0]["ingress"],
         };
         let whole = sent["packets"].as_u64() < sent["wire_packets"].as_u64();
-        // A TAP passes those of UDP whole since Linux 6.2.
-        let cut_by_tap = setting.pacer == Pacer::User && !Kernel::is_since(6, 2);
-        let expected = shape.segmentation == "whole" && !cut_by_tap;
+        let expected = shape.segmentation == "whole";
         ensure!(
             whole == expected,
             "super-packets crossed the server whole: {whole}; {sent}"

@@ -41,15 +41,6 @@ impl Kernel {
         })
     }
 
-    /// Whether it is of this version or a later one.
-    #[must_use]
-    pub fn is_since(major: u32, minor: u32) -> bool {
-        let release = Self::release();
-        let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
-        let mut number = || numbers.next().and_then(|digits| digits.parse::<u32>().ok());
-        (number(), number()) >= (Some(major), Some(minor))
-    }
-
     /// Its release, as `uname -r` says.
     #[must_use]
     pub fn release() -> String {
