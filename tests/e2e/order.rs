@@ -84,15 +84,19 @@ const FRAMES: Shape = Shape {
     segmentation: "whole",
 };
 
-fn plan(senders: usize, carrier: Carrier) -> Result<Plan> {
-    let datagrams = match env::var(COUNT) {
+/// How many datagrams a test sends: what [`COUNT`] says, or else as many as usual.
+pub(crate) fn datagrams(usual: usize) -> Result<usize> {
+    match env::var(COUNT) {
         Ok(count) => count
             .parse()
-            .with_context(|| format!("{COUNT} is not a number: {count}"))?,
-        Err(_) => DATAGRAMS,
-    };
+            .with_context(|| format!("{COUNT} is not a number: {count}")),
+        Err(_) => Ok(usual),
+    }
+}
+
+fn plan(senders: usize, carrier: Carrier) -> Result<Plan> {
     Ok(Plan {
-        datagrams,
+        datagrams: datagrams(DATAGRAMS)?,
         flows: 4,
         senders,
         burst: 10,

@@ -198,7 +198,9 @@ fn receivers(setting: &Setting) -> Result<()> {
             keep_to(sends)?;
             let mut stream = stream;
             let mut byte = [0];
-            for _ in 0..MESSAGES {
+            for message in 0..MESSAGES {
+                // The kernel's ticks must fall on all parts of an exchange alike: the golden ratio's multiples spread evenly.
+                thread::sleep(TICK.mul_f64((f64::from(message) * 0.618_033_988_749_895).fract()));
                 stream.write_all(&byte)?;
                 stream.read_exact(&mut byte)?;
             }
@@ -238,9 +240,11 @@ fn keep_to(processor: usize) -> Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
-/// Time that each processor has spent in soft interrupts (/proc/stat, seventh column, ticks of 10 ms).
+/// In what /proc/stat counts (USER_HZ); the kernel's own ticks divide it.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Time that each processor has spent in soft interrupts (/proc/stat, seventh column).
 fn soft_interrupts() -> Result<Vec<Duration>> {
-    const TICK: Duration = Duration::from_millis(10);
     let stat = fs::read_to_string("/proc/stat")?;
     let mut all = Vec::new();
     for line in stat.lines() {

@@ -147,7 +147,9 @@ fn pacer_threads(applied: &Applied<'_>) -> Result<Vec<PathBuf>> {
     let mut threads = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{}/task", applied.pid()))? {
         let task = task?.path();
-        if std::fs::read_to_string(task.join("comm"))?.trim() == "perturb-pacer" {
+        // Others may end meanwhile.
+        let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+        if name.trim() == "perturb-pacer" {
             threads.push(task);
         }
     }
@@ -274,14 +276,17 @@ fn released(applied: &Applied<'_>) -> Result<(Value, Vec<u64>)> {
     }
 }
 
-/// As many threads as processors serve the flows, and each flow is served by one.
+/// Half as many threads as processors serve the flows, and each flow is served by one.
 fn order_on_threads(setting: &Setting) -> Result<()> {
     needed(setting)?;
     const FLOWS: usize = 32;
+    if order::processors() < 2 {
+        return Err(skip("one processor has one thread, whose order other tests show"));
+    }
     let senders = order::processors().min(4);
     // Nearly as fast as it goes, so that a thread that a flow does not share with another is ahead of it now and then.
     let plain = order::Plan {
-        datagrams: 100_000,
+        datagrams: crate::order::datagrams(100_000)?,
         flows: FLOWS,
         senders,
         burst: 8,
@@ -302,7 +307,7 @@ fn order_on_threads(setting: &Setting) -> Result<()> {
                            classes: [{ name: all, match: {}, egress: [wan], ingress: [wan] }]";
             let applied = setting
                 .product
-                .apply_with(host, profile, Pacer::User, &["--lease", "1s"])?;
+                .apply_with(host, profile, Pacer::User, &["--lease", "5s"])?;
             let arrivals = order::send(&bed, &plan)?;
             let threads = pacer_threads(&applied)?.len();
             let (report, released) = released(&applied)?;
@@ -314,7 +319,7 @@ fn order_on_threads(setting: &Setting) -> Result<()> {
                 arrivals.lost()
             );
             ensure!(
-                threads == order::processors().min(8) && released.len() == threads,
+                threads == (order::processors() / 2).clamp(1, 8) && released.len() == threads,
                 "{threads} threads on {} processors; status: {released:?}",
                 order::processors()
             );

@@ -4,7 +4,7 @@
 //! capture ──redirect──► TAP ──read──► departure queue ──write at its time──► TAP ──► perturb_release
 //! ```
 //!
-//! There is a thread for each processor, and each TAP has a queue for each thread, which `perturb_steer` chooses by the
+//! There is a thread for every two processors, and each TAP has a queue for each thread, which `perturb_steer` chooses by the
 //! hash of the flow: a flow has one thread, and keeps its order. The threads share nothing but the limit and the figures.
 //! Departure times are absolute: the programs compute them, they travel in the place of the MAC addresses
 //! ([`perturb_common::abi::Ticket`]), and oversleeping never adds up. Super-packets stay whole (`IFF_VNET_HDR`), so a packet

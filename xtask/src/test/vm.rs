@@ -33,6 +33,7 @@ const SELECTION: &[&str] = &[
     "accounting::losses_are_named",
     "hop::super_packets",
     "kept::",
+    "pacer::flows_keep",
 ];
 /// What runs on the newest kernel: load, apply and follow, order, the basics of life, and what older kernels cannot do.
 const SMOKE: &[&str] = &[

@@ -51,11 +51,12 @@ pub struct UserPacer {
     given: AtomicUsize,
 }
 
-/// How many threads a pacer has that starts now: one for each processor that this process may use, within bounds.
+/// How many threads a pacer has that starts now: one for every two processors that this process may use, within bounds. On two
+/// processors, whose programs send and receive as well, two threads let through less than one does.
 #[must_use]
 pub fn usual_threads() -> usize {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    processors.min(MAX_PACER_THREADS as usize)
+    (processors / 2).clamp(1, MAX_PACER_THREADS as usize)
 }
 
 impl UserPacer {
