@@ -208,7 +208,8 @@ pub(crate) static LIMITS: Section = Section {
             "held",
             Shape::Size(HELD),
             "from bandwidths and delays",
-            "Bytes held at once.",
+            "Bytes held at once. The fq pacer counts packets instead, one for each 768 bytes, and allows as many in each of its \
+             queues, one for each processor: a flow has one of them.",
         ),
     ],
 };
