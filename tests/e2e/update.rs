@@ -193,6 +193,23 @@ fn detached(setting: &Setting) -> Result<()> {
     before.must_be_that_of(&bed.left)
 }
 
+/// Applies 40 ms where /run/systemd shows `systemd`, in whose programs PATH begins: in a mount namespace of its own.
+fn apply_beside(systemd: &Path, bed: &Bed, setting: &Setting, options: &[&str]) -> Result<Output> {
+    let script =
+        "mkdir -p /run/systemd && mount --bind \"$1\" /run/systemd && PATH=$1:$PATH && shift && exec \"$@\"";
+    bed.left
+        .command("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(systemd)
+        .arg(&setting.product.path)
+        .arg("apply")
+        .arg(setting.product.profile("latency: 40ms")?)
+        .args(["--iface", INTERFACE, "--pacer", setting.pacer.name()])
+        .args(options)
+        .output()
+        .context("starting perturb apply")
+}
+
 /// Where systemd runs, the process that stays behind is a scope of its own: the end of the session in which it was called does
 /// not end it. A script stands for `systemd-run`, which needs systemd.
 fn leaves_session(setting: &Setting) -> Result<()> {
@@ -208,19 +225,7 @@ fn leaves_session(setting: &Setting) -> Result<()> {
     );
     fs::write(&runner, text)?;
     fs::set_permissions(&runner, fs::Permissions::from_mode(0o755))?;
-    let profile = setting.product.profile("latency: 40ms")?;
-    let script =
-        "mkdir -p /run/systemd && mount --bind \"$1\" /run/systemd && PATH=$1:$PATH && shift && exec \"$@\"";
-    let output = bed
-        .left
-        .command("unshare")
-        .args(["--mount", "sh", "-c", script, "sh"])
-        .arg(systemd.path())
-        .arg(&setting.product.path)
-        .arg("apply")
-        .arg(&profile)
-        .args(["--iface", INTERFACE, "--pacer", setting.pacer.name(), "--detach"])
-        .output()?;
+    let output = apply_beside(systemd.path(), &bed, setting, &["--detach"])?;
     ensure!(output.status.success(), "{output:?}");
     ensure!(delay(&bed)? > 30.0, "nothing is emulated");
     let asked = fs::read_to_string(&asked).context("systemd-run was not asked")?;
@@ -241,20 +246,7 @@ fn detach_says(setting: &Setting) -> Result<()> {
     let systemd = tempfile::TempDir::with_prefix("perturb-journal-")?;
     fs::create_dir(systemd.path().join("journal"))?;
     let journal = UnixListener::bind(systemd.path().join("journal/stdout"))?;
-    let profile = setting.product.profile("latency: 40ms")?;
-    // In a mount namespace of its own, which shows the test's journal.
-    let script = "mkdir -p /run/systemd && mount --bind \"$1\" /run/systemd && shift && exec \"$@\"";
-    let output = bed
-        .left
-        .command("unshare")
-        .args(["--mount", "sh", "-c", script, "sh"])
-        .arg(systemd.path())
-        .arg(&setting.product.path)
-        .arg("apply")
-        .arg(&profile)
-        .args(["--iface", INTERFACE, "--pacer", setting.pacer.name()])
-        .args(["--detach", "--follow"])
-        .output()?;
+    let output = apply_beside(systemd.path(), &bed, setting, &["--detach", "--follow"])?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success() && said.matches(", too: perturb comes first").count() == 2,

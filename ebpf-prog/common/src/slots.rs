@@ -6,8 +6,8 @@
 //! its own departure: a slot that another packet has meanwhile answers no, and nobody gets what belongs to another.
 //!
 //! A packet that is dropped on its way (a full TAP) never asks. Its slot becomes free when its departure has passed by
-//! [`GRACE`]; a packet that leaves later than that may find its slot taken, and is dropped. So does the slot of a super-packet
-//! that the kernel may cut on its way into the hold device ([`CUT`]), however many parts have asked.
+//! [`GRACE`]; a packet that leaves later than that may find its slot taken, and is dropped. The slot of a super-packet that the
+//! kernel may cut on its way into the hold device ([`CUT`]) becomes free then, too, however many parts have asked.
 //!
 //! [`Slot`]: crate::abi::Slot
 
