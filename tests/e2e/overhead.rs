@@ -1,7 +1,6 @@
 //! LogGP's overhead o: processor time of the hosts, not of the network.
 
 use std::{
-    fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     process::{Command, Stdio},
@@ -11,13 +10,14 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use nix::{
-    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
+    sched::{CpuSet, sched_getaffinity},
     unistd::Pid,
 };
 use perturb_dataplane::namespace::Namespace;
 use perturb_tests::{
     bed::Bed,
     datagrams::{self, Plan, Waiting},
+    processors::{TICK, awake, keep_to, soft_interrupts},
 };
 
 use crate::{
@@ -183,36 +183,39 @@ fn receivers(setting: &Setting) -> Result<()> {
     let (peer, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     let before = soft_interrupts()?;
-    thread::scope(|scope| -> Result<()> {
-        let receiver = scope.spawn(|| -> Result<()> {
-            keep_to(receives)?;
-            let mut peer = peer;
-            let mut byte = [0];
-            for _ in 0..MESSAGES {
-                peer.read_exact(&mut byte)?;
-                peer.write_all(&byte)?;
-            }
-            Ok(())
-        });
-        let sender = scope.spawn(|| -> Result<()> {
-            keep_to(sends)?;
-            let mut stream = stream;
-            let mut byte = [0];
-            for message in 0..MESSAGES {
-                // The kernel's ticks must fall on all parts of an exchange alike: the golden ratio's multiples spread evenly.
-                thread::sleep(TICK.mul_f64((f64::from(message) * 0.618_033_988_749_895).fract()));
-                stream.write_all(&byte)?;
-                stream.read_exact(&mut byte)?;
-            }
-            Ok(())
-        });
-        sender
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        receiver
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })?;
+    let exchange = || {
+        thread::scope(|scope| -> Result<()> {
+            let receiver = scope.spawn(|| -> Result<()> {
+                keep_to(receives)?;
+                let mut peer = peer;
+                let mut byte = [0];
+                for _ in 0..MESSAGES {
+                    peer.read_exact(&mut byte)?;
+                    peer.write_all(&byte)?;
+                }
+                Ok(())
+            });
+            let sender = scope.spawn(|| -> Result<()> {
+                keep_to(sends)?;
+                let mut stream = stream;
+                let mut byte = [0];
+                for message in 0..MESSAGES {
+                    // The kernel's ticks must fall on all parts of an exchange alike: the golden ratio's multiples spread evenly.
+                    thread::sleep(TICK.mul_f64((f64::from(message) * 0.618_033_988_749_895).fract()));
+                    stream.write_all(&byte)?;
+                    stream.read_exact(&mut byte)?;
+                }
+                Ok(())
+            });
+            sender
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            receiver
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    };
+    awake(&[sends, receives], exchange)?;
     let after = soft_interrupts()?;
     drop(run.stdin.take());
     run.wait()?;
@@ -232,33 +235,4 @@ fn receivers(setting: &Setting) -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn keep_to(processor: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(processor)?;
-    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
-}
-
-/// In what /proc/stat counts (USER_HZ); the kernel's own ticks divide it.
-const TICK: Duration = Duration::from_millis(10);
-
-/// Time that each processor has spent in soft interrupts (/proc/stat, seventh column).
-fn soft_interrupts() -> Result<Vec<Duration>> {
-    let stat = fs::read_to_string("/proc/stat")?;
-    let mut all = Vec::new();
-    for line in stat.lines() {
-        let mut words = line.split_whitespace();
-        let number = words
-            .next()
-            .and_then(|word| word.strip_prefix("cpu")?.parse::<usize>().ok());
-        let Some(number) = number else { continue };
-        let ticks: u32 = words
-            .nth(6)
-            .context("/proc/stat has no column of soft interrupts")?
-            .parse()?;
-        all.resize(all.len().max(number + 1), Duration::ZERO);
-        all[number] = TICK * ticks;
-    }
-    Ok(all)
 }

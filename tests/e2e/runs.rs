@@ -14,7 +14,10 @@ use nix::{
     unistd::Pid,
 };
 
-use perturb_tests::remains;
+use perturb_tests::{
+    processors::{awake, soft_interrupts},
+    remains,
+};
 
 use crate::harness::{Setting, Test, each, figure, once, skip, thrice};
 
@@ -223,41 +226,29 @@ fn pays(setting: &Setting) -> Result<()> {
     if thread::available_parallelism()?.get() < 2 {
         return Err(skip("there is one processor"));
     }
-    let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?.context("no ticks")?;
-    let asked = PACKETS * OVERHEAD_US * ticks.cast_unsigned() / 1_000_000;
+    let asked = Duration::from_micros(PACKETS * OVERHEAD_US);
     let sender = format!(
         "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
          for i in range({PACKETS}): s.sendto(b'x', ('10.77.0.2', 9)); time.sleep(0.0005)"
     );
-    for processor in [0, 1] {
+    let profile = format!("latency: 1ms\noverhead: {{ receive: {OVERHEAD_US}us }}");
+    for (pays, sends) in [(0, 1), (1, 0)] {
         let script = format!(
             "ip netns exec h2 sh -c 'echo {} > /sys/class/net/eth0/queues/rx-0/rps_cpus' && \
-             grep cpu[01] /proc/stat && taskset -c {} python3 -c \"{sender}\" && sleep 0.2 && grep cpu[01] /proc/stat",
-            1 << processor,
-            1 - processor
+             taskset -c {sends} python3 -c \"{sender}\" && sleep 0.2",
+            1 << pays
         );
-        let profile = format!("latency: 1ms\noverhead: {{ receive: {OVERHEAD_US}us }}");
-        let output = run(setting, &profile, 2, &["sh", "-c", &script])?.output()?;
+        let mut command = run(setting, &profile, 2, &["sh", "-c", &script])?;
+        let before = soft_interrupts()?;
+        let output = awake(&[pays, sends], || Ok(command.output()?))?;
+        let after = soft_interrupts()?;
         ensure!(output.status.success(), "{output:?}");
-        // cpu0 user nice system idle iowait irq softirq …
-        let spent: Vec<u64> = said(&output)
-            .lines()
-            .filter_map(|line| line.split_whitespace().nth(7)?.parse().ok())
-            .collect();
-        let [before @ .., _, _] = spent.as_slice() else {
-            anyhow::bail!("no times in {}", said(&output))
-        };
-        let after = spent.get(2..).context("no times afterwards")?;
-        let more: Vec<u64> = after
-            .iter()
-            .zip(before)
-            .map(|(after, before)| after - before)
-            .collect();
-        let on_it = more.get(processor).context("no such processor")?;
-        let elsewhere = more.iter().sum::<u64>() - on_it;
+        let spent = |processor: usize| after[processor].saturating_sub(before[processor]);
         ensure!(
-            2 * on_it > asked && 2 * elsewhere < asked,
-            "{asked} ticks are asked of processor {processor}: processors 0 and 1 spent {more:?}"
+            2 * spent(pays) > asked && 2 * spent(sends) < asked,
+            "{asked:?} are asked of processor {pays}; it spent {:?}, and processor {sends} {:?}",
+            spent(pays),
+            spent(sends)
         );
     }
     Ok(())

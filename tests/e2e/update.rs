@@ -11,7 +11,8 @@ use std::{
             net::{UnixDatagram, UnixListener},
         },
     },
-    process::Stdio,
+    path::Path,
+    process::{Output, Stdio},
     thread,
     time::{Duration, Instant},
 };

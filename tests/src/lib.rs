@@ -10,6 +10,7 @@
 //! streams     TCP and UDP: bytes that arrived in a window of time
 //! comparison  the same measurements with each emulator
 //! frames      raw Ethernet frames, for what sockets do not send
+//! processors  which processor does what
 //! slice       how long a processor's time slices are
 //! remains     what a finished emulation must not leave
 //! ```
@@ -31,6 +32,7 @@ pub mod emulation;
 pub mod kernel;
 pub mod measure;
 pub mod order;
+pub mod processors;
 pub mod product;
 pub mod remains;
 pub mod slice;

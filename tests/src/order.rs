@@ -23,17 +23,16 @@ use nix::{
     errno::Errno,
     net::if_::if_nametoindex,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sched::{CpuSet, sched_setaffinity},
     sys::socket::{
         AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike as _, bind as bind_to, recv,
         sendmsg, setsockopt, socket, sockopt,
     },
-    unistd::Pid,
 };
 
 use crate::{
     bed::{Bed, Host, INTERFACE},
     datagrams::{RECEIVE_BUFFER, bind, counted},
+    processors::keep_to,
 };
 
 /// Bytes of a datagram's number.
@@ -127,7 +126,7 @@ pub fn send(bed: &Bed, plan: &Plan) -> Result<Arrivals> {
             .map(|thread| {
                 let (senders, running) = (&senders, &running);
                 scope.spawn(move || {
-                    let done = pin(thread).and_then(|()| talk(senders, thread, plan, bursts));
+                    let done = keep_to(thread).and_then(|()| talk(senders, thread, plan, bursts));
                     running.fetch_sub(1, Ordering::Release);
                     done
                 })
@@ -228,13 +227,6 @@ fn packet_socket(host: &Host, kind: SockType, ethertype: u16) -> Result<OwnedFd>
         Ok(socket)
     };
     host.enter(make)?.context("making a packet socket")
-}
-
-/// Keeps this thread on a processor.
-fn pin(processor: usize) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(processor)?;
-    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
 /// Byte `index` of datagram `number`.

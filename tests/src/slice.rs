@@ -8,9 +8,11 @@ use std::{
 
 use anyhow::{Result, bail, ensure};
 use nix::{
-    sched::{CpuSet, sched_setaffinity},
+    sched::{sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
+
+use crate::processors::keep_to;
 
 /// How long two threads want the processor.
 const PROBE: Duration = Duration::from_secs(1);
@@ -57,11 +59,9 @@ fn turns(processor: usize, yields: Option<Duration>) -> Result<Vec<Duration>> {
 }
 
 fn spin(processor: usize, yields: Option<Duration>) -> Result<Vec<Duration>> {
-    let mut set = CpuSet::new();
-    set.set(processor)?;
     // Of this thread alone; it ends with the measurement, or has its processors back below.
-    let before = nix::sched::sched_getaffinity(Pid::from_raw(0))?;
-    sched_setaffinity(Pid::from_raw(0), &set)?;
+    let before = sched_getaffinity(Pid::from_raw(0))?;
+    keep_to(processor)?;
     let start = Instant::now();
     let (mut last, mut begin, mut turns) = (start, start, Vec::new());
     // The golden ratio's multiples spread evenly.
