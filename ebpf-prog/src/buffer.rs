@@ -20,7 +20,7 @@ use crate::{
 fn turns(config: &ServerConfig) -> Option<Shared> {
     let state = STATES.get_ptr_mut(config.slot)?;
     // SAFETY: an aligned word of a map value.
-    Some(unsafe { Shared::new(&raw mut (*state).admitted) })
+    Some(unsafe { Shared::new((&raw mut (*state).beside).cast()) })
 }
 
 /// A place of its buffer.

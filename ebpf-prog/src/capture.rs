@@ -57,8 +57,13 @@ impl Profile {
     /// `scratch` must be this CPU's.
     #[inline(always)]
     pub(crate) unsafe fn path(&self, scratch: *mut Scratch, direction: Direction) -> (u32, u32) {
+        // By way of memory: the verifier then knows the same of a class, wherever it comes from, and walks on once.
         // SAFETY: the caller's.
-        let class = unsafe { classify::class(scratch, self.generation) };
+        let class = unsafe {
+            let place = &raw mut (*scratch).job.class;
+            place.write_volatile(classify::class(scratch, self.generation));
+            place.read_volatile()
+        };
         if class >= MAX_CLASSES {
             return (NONE, NONE);
         }

@@ -5,13 +5,17 @@
 
 use aya_ebpf::helpers::bpf_get_prandom_u32;
 use perturb_common::{
-    abi::{DIMENSIONS, Dimension, Event, MAX_BOUND_BITS, NONE, RULE_WORDS, RuleVector, rule_place},
+    abi::{DIMENSIONS, Dimension, Event, MAX_BOUND_BITS, NONE, RULE_WORDS, RuleVector, Scope, rule_place},
     flow::{self, FlowEntry, WAYS},
+    instance as places,
 };
 
 use crate::{
-    account, flows,
-    maps::{BOUNDS, FLOW_MASK, FLOWS, RULES, SECRET, SETTINGS, SPANS, VECTORS},
+    account, flows, instance,
+    maps::{
+        BOUNDS, FLOW_HOME, FLOW_MASK, FLOWS, INSTANCE_MASK, INSTANCES, RULES, SECRET, SETTINGS, SPANS,
+        VECTORS,
+    },
     scratch::Scratch,
 };
 
@@ -21,32 +25,85 @@ use crate::{
 /// `scratch` must be this CPU's.
 #[inline(always)]
 pub(crate) unsafe fn class(scratch: *mut Scratch, generation: u64) -> u32 {
-    // SAFETY: one run at a time uses a CPU's scratch, and the references end here.
-    let hash = unsafe {
+    if FLOW_HOME.load() != NONE {
+        return class_at_home(generation);
+    }
+    // SAFETY: the caller's, and the references end here.
+    unsafe {
+        let hash = hash(scratch, generation);
+        look_up(
+            scratch,
+            hash,
+            hash as u32 & FLOW_MASK.load() & !(WAYS - 1),
+            generation,
+        )
+    }
+}
+
+/// [`class`] where the flow cache lies at instances. A global function, for the stack's sake.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn class_at_home(generation: u64) -> u32 {
+    let Some(scratch) = Scratch::here() else {
+        return NONE;
+    };
+    // SAFETY: this CPU's scratch, and the references end here.
+    unsafe {
+        let name = instance::named(&*scratch, Scope::Flow as u32, FLOW_HOME.load(), 0);
+        (*scratch).name = name;
+        let home = places::place(name, 0, INSTANCE_MASK.load());
+        let hash = hash(scratch, generation);
+        look_up(scratch, hash, home, generation)
+    }
+}
+
+/// Hashes the key.
+///
+/// # Safety
+/// `scratch` must be this CPU's.
+#[inline(always)]
+unsafe fn hash(scratch: *mut Scratch, generation: u64) -> u64 {
+    // SAFETY: the caller's: one run at a time uses a CPU's scratch, and the reference ends here.
+    unsafe {
         let hash = flow::hash(&(*scratch).key.words(), generation, |word| SECRET[word].load());
         (*scratch).hash = hash;
         hash
-    };
-    let bucket = bucket(hash);
+    }
+}
+
+/// What the flow cache says of the key with this hash; if it says nothing, the key is classified.
+///
+/// # Safety
+/// `scratch` must be this CPU's.
+#[inline(always)]
+unsafe fn look_up(scratch: *mut Scratch, hash: u64, bucket: u32, generation: u64) -> u32 {
     for way in 0..WAYS {
-        if let Some(class) = place_at(bucket + way).and_then(|entry| entry.open(hash, generation)) {
+        if let Some(class) = entry(bucket, way).and_then(|entry| entry.open(hash, generation)) {
             return class;
         }
     }
+    // SAFETY: the caller's.
+    unsafe { (*scratch).bucket = u64::from(bucket) };
     learn(generation)
 }
 
-/// What a place of the flow cache says. One load: other CPUs write places as a whole.
+/// A place of the flow cache.
 #[inline(always)]
-fn place_at(index: u32) -> Option<FlowEntry> {
-    // SAFETY: a map value.
-    FLOWS.get_ptr(index).map(|place| unsafe { place.read_volatile() })
+fn place(bucket: u32, way: u32) -> Option<*mut FlowEntry> {
+    if FLOW_HOME.load() == NONE {
+        return FLOWS.get_ptr_mut(bucket + way);
+    }
+    let (line, place) = flow::beside(bucket, way);
+    let state = INSTANCES.get_ptr_mut(line)?;
+    // SAFETY: a map value; an entry is one of its words.
+    Some(unsafe { (&raw mut (*state).beside).cast::<FlowEntry>().add(place) })
 }
 
-/// The first place of a flow's bucket.
+/// What it says. One load: other CPUs write places as a whole.
 #[inline(always)]
-fn bucket(hash: u64) -> u32 {
-    hash as u32 & FLOW_MASK.load() & !(WAYS - 1)
+fn entry(bucket: u32, way: u32) -> Option<FlowEntry> {
+    // SAFETY: a map value.
+    place(bucket, way).map(|place| unsafe { place.read_volatile() })
 }
 
 /// Classifies the key in this CPU's scratch and notes its class in place of one that is out of date,
@@ -59,17 +116,19 @@ extern "C" fn learn(generation: u64) -> u32 {
     };
     let class = search((generation & 1) as u32);
     // SAFETY: this CPU's.
-    let hash = unsafe { (*scratch).hash };
-    let bucket = bucket(hash);
-    // SAFETY: the helper has no preconditions.
-    let mut place = bucket + (unsafe { bpf_get_prandom_u32() } & (WAYS - 1));
+    let (hash, bucket) = unsafe { ((*scratch).hash, (*scratch).bucket as u32) };
+    let mut vacant = WAYS;
     for way in 0..WAYS {
-        if place_at(bucket + way).is_some_and(|entry| !entry.in_use(generation)) {
-            place = bucket + way;
+        if entry(bucket, way).is_some_and(|entry| !entry.in_use(generation)) {
+            vacant = way;
             break;
         }
     }
-    if let Some(place) = FLOWS.get_ptr_mut(place) {
+    if vacant == WAYS {
+        // SAFETY: the helper has no preconditions.
+        vacant = unsafe { bpf_get_prandom_u32() } & (WAYS - 1);
+    }
+    if let Some(place) = place(bucket, vacant) {
         let entry = FlowEntry::new(hash, generation, class);
         // SAFETY: a map value, written with one store.
         unsafe { place.write_volatile(entry) };

@@ -175,12 +175,12 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     if limited && buffer::reserve(index) == 0 {
         return Event::PacketLimit as u32;
     }
-    // SAFETY: this CPU's scratch; the caller holds no reference to it, and no call while this one lives comes to it.
-    let Some(scratch) = Scratch::here().map(|scratch| unsafe { &mut *scratch }) else {
+    let Some(state) = instance::state(config, interface) else {
+        account::count(Event::NoInstance);
         return PASSED;
     };
-    let Some(state) = instance::state(scratch, config, interface) else {
-        account::count(Event::NoInstance);
+    // SAFETY: this CPU's scratch; the caller holds no reference to it, and no call while this one lives comes to it.
+    let Some(scratch) = Scratch::here().map(|scratch| unsafe { &mut *scratch }) else {
         return PASSED;
     };
     let (walk, transmitted) = (&mut scratch.walk, &mut scratch.place.transmitted);

@@ -8,40 +8,73 @@ use perturb_common::{
 
 use crate::{
     atomic,
-    maps::{INSTANCE_MASK, INSTANCES, ORDINALS, SECRET, STATES},
+    maps::{FLOW_HOME, INSTANCE_MASK, INSTANCES, ORDINALS, SECRET, STATES},
     scratch::Scratch,
 };
 
 /// The state that this CPU's packet meets at a server; nothing if an instance would be needed and all that could make
 /// room are busy.
 #[inline(always)]
-pub(crate) fn state(scratch: &Scratch, config: &ServerConfig, interface: u32) -> Option<*mut ServerState> {
+pub(crate) fn state(config: &ServerConfig, interface: u32) -> Option<*mut ServerState> {
     if config.scope == Scope::Shared as u32 {
         return STATES.get_ptr_mut(config.slot);
     }
-    let words = told_apart(scratch, config, interface);
-    let name = instance::name(flow::hash(&words, 0, |word| SECRET[word].load()));
+    let mut place = find(config.scope, config.slot, interface);
+    if place == NONE {
+        place = make(config.slot);
+    }
+    INSTANCES.get_ptr_mut(place)
+}
+
+/// Names the instance of this CPU's packet at the server with this scope and slot, and looks for it: its place, or
+/// [`NONE`]. A global function, which takes numbers only: the verifier walks it once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find(scope: u32, slot: u32, interface: u32) -> u32 {
+    let Some(scratch) = Scratch::here() else {
+        return NONE;
+    };
+    // SAFETY: this CPU's scratch; the reference ends with the call.
+    let name = unsafe {
+        let name = if scope == Scope::Flow as u32 && slot == FLOW_HOME.load() {
+            (*scratch).name
+        } else {
+            named(&*scratch, scope, slot, interface)
+        };
+        (*scratch).instance = name;
+        name
+    };
     for turn in 0..PAGE_PLACES {
-        let state = INSTANCES.get_ptr_mut(instance::place(name, turn, INSTANCE_MASK.load()))?;
+        let place = instance::place(name, turn, INSTANCE_MASK.load());
+        let Some(state) = INSTANCES.get_ptr_mut(place) else {
+            return NONE;
+        };
         // SAFETY: an aligned word of a map value.
         let found = unsafe { atomic::load(&raw const (*state).name) };
         if found == name {
-            return Some(state);
+            return place;
         }
         if found == 0 {
             break;
         }
     }
-    INSTANCES.get_ptr_mut(make(name, scratch.walk.time.0, config.slot))
+    NONE
+}
+
+/// The name of the packet's instance at the server with this scope and slot.
+#[inline(always)]
+pub(crate) fn named(scratch: &Scratch, scope: u32, slot: u32, interface: u32) -> u64 {
+    let words = told_apart(scratch, scope, slot, interface);
+    instance::name(flow::hash(&words, 0, |word| SECRET[word].load()))
 }
 
 /// What tells the packet's instance from the server's others, as words that have nothing else in common.
 #[inline(always)]
-fn told_apart(scratch: &Scratch, config: &ServerConfig, interface: u32) -> KeyWords {
+fn told_apart(scratch: &Scratch, scope: u32, slot: u32, interface: u32) -> KeyWords {
     let [source, more_source, destination, more_destination, small, _] = scratch.key.words();
     let egress = scratch.key.direction == Direction::Egress as u32;
-    let slot = u64::from(config.slot);
-    if config.scope == Scope::Interface as u32 {
+    let slot = u64::from(slot);
+    if scope == Scope::Interface as u32 {
         return [0, 0, 0, 0, u64::from(interface) << 32, slot];
     }
     let (local, remote) = if egress {
@@ -49,7 +82,7 @@ fn told_apart(scratch: &Scratch, config: &ServerConfig, interface: u32) -> KeyWo
     } else {
         ([destination, more_destination], [source, more_source])
     };
-    if config.scope == Scope::Flow as u32 {
+    if scope == Scope::Flow as u32 {
         let (source_port, destination_port) = (small & 0xffff, small >> 16 & 0xffff);
         let ports = if egress {
             source_port | destination_port << 16
@@ -62,11 +95,16 @@ fn told_apart(scratch: &Scratch, config: &ServerConfig, interface: u32) -> KeyWo
     [0, 0, remote[0], remote[1], 0, slot]
 }
 
-/// Makes the instance with this name, of the server with this slot, at the time `now` (ticks): its place, or [`NONE`].
-/// Once per instance, and a global function, which takes numbers only: the verifier walks it once.
+/// Makes the instance that [`find`] has named, of the server with this slot: its place, or [`NONE`]. Once per instance,
+/// and a global function: see there.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn make(name: u64, now: u64, slot: u32) -> u32 {
+extern "C" fn make(slot: u32) -> u32 {
+    let Some(scratch) = Scratch::here() else {
+        return NONE;
+    };
+    // SAFETY: this CPU's scratch.
+    let (name, now) = unsafe { ((*scratch).instance, (*scratch).walk.time.0) };
     let mask = INSTANCE_MASK.load();
     let mut chosen = NONE;
     let mut seen = 0;

@@ -12,8 +12,8 @@ use perturb_common::{
         Attachment, Bound, CONTROL_LEN, Class, ClassCounters, EVENTS, FlowKey, FlowNote, FragmentKey,
         FragmentPorts, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES,
         MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS,
-        NEAR_INTERFACES, NOTED_FLOWS, NthKey, PACER_STATS_LEN, PAIR_PLACES, Path, REQUEST_BYTES, RuleVector,
-        SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings, Slot, Span,
+        NEAR_INTERFACES, NONE, NOTED_FLOWS, NthKey, PACER_STATS_LEN, PAIR_PLACES, Path, REQUEST_BYTES,
+        RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings, Slot, Span,
     },
     collisions::{CollisionTable, Contention},
     flow::{FlowEntry, SECRET_WORDS},
@@ -34,6 +34,10 @@ pub(crate) static FLOW_MASK: Global<u32> = Global::new(262_143);
 /// One less than the places of the table of instances, a power of two.
 #[unsafe(no_mangle)]
 pub(crate) static INSTANCE_MASK: Global<u32> = Global::new(PAGE_PLACES - 1);
+/// The slot of a server per flow at whose instances the flow cache lies ([`perturb_common::flow::beside`]), or
+/// [`NONE`]: in [`FLOWS`].
+#[unsafe(no_mangle)]
+pub(crate) static FLOW_HOME: Global<u32> = Global::new(NONE);
 /// What flows are hashed by ([`perturb_common::flow::Secret`]): the controller writes random words.
 #[unsafe(no_mangle)]
 pub(crate) static SECRET: [Global<u64>; SECRET_WORDS] = [const { Global::new(0) }; SECRET_WORDS];

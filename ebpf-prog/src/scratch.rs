@@ -20,6 +20,12 @@ pub(crate) struct Scratch {
     pub(crate) key: FlowKey,
     /// Of the key; [`crate::classify`] computes it.
     pub(crate) hash: u64,
+    /// The name of its flow's instance where the flow cache lies at instances; [`crate::classify`] notes it.
+    pub(crate) name: u64,
+    /// The name of its instance at the server at hand.
+    pub(crate) instance: u64,
+    /// The first place of its flow's bucket, or its flow's home.
+    pub(crate) bucket: u64,
     pub(crate) load: Load,
     pub(crate) job: Job,
     pub(crate) walk: Walk,

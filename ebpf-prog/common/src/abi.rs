@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 8;
+pub const ABI_VERSION: u64 = 9;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -238,17 +238,16 @@ pub struct ServerState {
     pub last: u64,
     /// Packets that arrived: the next one's index for the draws.
     pub arrivals: u64,
-    /// Packets admitted to a packet-limited buffer: the next ring slot.
-    pub admitted: u64,
     /// 1 while the Gilbert–Elliott chain is in the bad state.
     pub bad: u64,
     /// Which instance of its server this is, in order of creation; 0 for the only one.
     pub ordinal: u64,
     /// Which instance lies here ([`crate::instance`]); 0 for none, and for the only one.
     pub name: u64,
-    /// Zero. With it a state is as large as a cache line, of which the map that holds it begins one: two servers that two
-    /// CPUs update do not share a line, and no state lies in two.
-    pub reserved: u64,
+    /// Among instances: places of the flow cache ([`crate::flow`]), whichever instance lies here. Of a server's only state:
+    /// packets admitted to a packet-limited buffer, the next ring slot, and zero. With them a state is as large as a cache
+    /// line, of which the map that holds it begins one: no state lies in two, and two shared servers never share one.
+    pub beside: [u64; 2],
 }
 
 /// A list of servers: a path, or a part of those of a network ([`Network`]).

@@ -10,6 +10,9 @@
 //! bits 12..0   class
 //! ```
 //!
+//! Where a profile has a server per flow, a flow's places lie at the home of its instance ([`crate::instance`]), two in each
+//! line of a pair ([`beside`]): a packet of a known flow then finds class and state in one line.
+//!
 //! The fingerprint stands for the key: one in about 2^44 new flows is taken for another. Senders who choose their flows'
 //! headers cannot choose which: the hash is keyed ([`hash`]). What is lacking: an
 //! order of eviction. A full bucket gives up any of its places; the flow that lost it is classified
@@ -111,6 +114,14 @@ impl FlowEntry {
     }
 }
 
+/// Where a way of a flow's bucket is among the instances, of which the flow's lies at `home`: in which line, and which of its
+/// places.
+#[inline(always)]
+#[must_use]
+pub const fn beside(home: u32, way: u32) -> (u32, usize) {
+    (home ^ way >> 1, (way & 1) as usize)
+}
+
 /// Places for so many flows: twice as many, because buckets fill unevenly.
 #[must_use]
 pub const fn places(flows: u32) -> u32 {
@@ -127,7 +138,7 @@ pub(crate) mod tests {
 
     use proptest::prelude::*;
 
-    use super::{CLASS_MASK, FlowEntry, KeyWords, SECRET_WORDS, Secret, WAYS, hash, places};
+    use super::{CLASS_MASK, FlowEntry, KeyWords, SECRET_WORDS, Secret, WAYS, beside, hash, places};
     use crate::abi::{Direction, FlowKey, MAX_CLASSES, NONE};
 
     /// Words that look random: SplitMix64 of the seed.
@@ -279,6 +290,19 @@ pub(crate) mod tests {
                 hash(&key, 3, |word| other[word]),
                 "word {word} of the secret does not matter"
             );
+        }
+    }
+
+    /// All ways lie in a pair of lines that a processor fetches together, the first two at home.
+    #[test]
+    fn ways_beside_instances_are_distinct() {
+        for home in [0, 7, 4096] {
+            let ways: Vec<(u32, usize)> = (0..WAYS).map(|way| beside(home, way)).collect();
+            let mut distinct = ways.clone();
+            distinct.dedup();
+            assert_eq!(distinct, ways);
+            assert_eq!(ways[..2], [(home, 0), (home, 1)]);
+            assert!(ways.iter().all(|&(line, _)| line / 2 == home / 2));
         }
     }
 

@@ -127,6 +127,7 @@ impl Programs {
             .override_global("AYA_LOG_LEVEL", &level, false)
             .override_global("FLOW_MASK", &flow_mask, true)
             .override_global("INSTANCE_MASK", &instance_mask, true)
+            .override_global("FLOW_HOME", &room.home, true)
             .override_global("SECRET", secret.as_slice(), true);
         for (map, entries) in room.entries() {
             loader.map_max_entries(map, entries);

@@ -11,7 +11,7 @@ use aya::maps::{Map, MapData, MapType};
 use perturb_common::{
     abi::{
         MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS,
-        MAX_RULES, MAX_SERVERS, MAX_VECTORS, Scope,
+        MAX_RULES, MAX_SERVERS, MAX_VECTORS, NONE, Scope, ServerConfig,
     },
     flow, instance,
     tables::Tables,
@@ -44,6 +44,8 @@ pub struct Room {
     pub flows: u32,
     /// Places for instances, a power of two.
     pub instances: u32,
+    /// The slot of a server per flow at whose instances the flow cache lies, or [`NONE`]: the cache has a table of its own.
+    pub home: u32,
 }
 
 impl Room {
@@ -52,6 +54,11 @@ impl Room {
     pub fn of(tables: &Tables) -> Self {
         let count = Self::needed(tables);
         let twice = |count: u32, least: u32, most: u32| count.saturating_mul(2).max(least).min(most);
+        // The first profile's servers have their numbers as slots (`Slots::assign`).
+        let per_flow = |server: &ServerConfig| server.scope == Scope::Flow as u32;
+        let home = (0..count.servers)
+            .zip(&tables.servers)
+            .find(|(_, server)| per_flow(server));
         Self {
             servers: twice(count.servers, 64, MAX_SERVERS),
             classes: twice(count.classes, 64, MAX_CLASSES),
@@ -62,8 +69,9 @@ impl Room {
             jitter: twice(count.jitter, 4, MAX_JITTER_TABLES),
             collisions: twice(count.collisions, 1, MAX_COLLISION_TABLES),
             ring: twice(count.ring, 4096, MAX_RING_SLOTS),
-            flows: flow::places(tables.flows),
+            flows: flow::places(if home.is_some() { 0 } else { tables.flows }),
             instances: count.instances,
+            home: home.map_or(NONE, |(slot, _)| slot),
         }
     }
 
@@ -88,6 +96,7 @@ impl Room {
                 .iter()
                 .fold(0, |sum: u32, server| sum.saturating_add(server.ring_len)),
             flows: 0,
+            home: NONE,
             instances: instance::places(if tables.servers.iter().all(|server| shared(server.scope)) {
                 0
             } else {
@@ -110,6 +119,7 @@ impl Room {
             ring: maps.ring.len(),
             flows: maps.flows.len(),
             instances: maps.instances.len(),
+            home: NONE,
         }
     }
 

@@ -188,7 +188,7 @@ fn admissions_are_counted() {
     send(rig.capture(Direction::Egress), packets_per_thread());
     let counters = rig.counters(1);
     let class = counters.classes[0][0];
-    assert_eq!(rig.state("s").admitted, counters.servers[0].packets);
+    assert_eq!(rig.state("s").beside[0], counters.servers[0].packets);
     assert_eq!(
         class.packets,
         counters.servers[0].packets + counters.servers[0].tail_drops

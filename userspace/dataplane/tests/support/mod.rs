@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+pub(crate) mod batches;
 pub(crate) mod choices;
 pub(crate) mod headers;
 pub(crate) mod oracle;
@@ -22,6 +23,7 @@ use perturb_common::{
         Attachment, Direction, Event, MAX_BOUNDS, MAX_CLASSES, MAX_PATHS, MAX_RULES, MAX_SERVERS,
         MAX_VECTORS, ServerState, class_counter,
     },
+    flow::WAYS,
     instance,
     tables::Tables,
 };
@@ -128,7 +130,8 @@ impl Rig {
         Self::with_room(profile, pacer, flows, Room::of)
     }
 
-    /// The same, with room for any other profile that is put in force later.
+    /// The same, with room for any other profile that is put in force later; the flow cache lies at the instances of its
+    /// second server.
     pub(crate) fn spacious(profile: &str, pacer: Pacer) -> Option<Self> {
         Self::with_room(profile, pacer, 4096, |tables| Room {
             servers: MAX_SERVERS,
@@ -138,6 +141,8 @@ impl Rig {
             bounds: MAX_BOUNDS,
             vectors: MAX_VECTORS,
             instances: instance::places(tables.flows),
+            flows: WAYS,
+            home: 1,
             ..Room::of(tables)
         })
     }
