@@ -6,14 +6,13 @@
 use std::{
     io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::fd::AsFd as _,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::{
     bed::{Family, Host},
@@ -66,15 +65,32 @@ fn prepared(stream: TcpStream) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The streams that can be read, or none after a while.
-fn readable(streams: &[TcpStream]) -> Result<Vec<usize>> {
-    let mut polled: Vec<_> = streams
-        .iter()
-        .map(|stream| PollFd::new(stream.as_fd(), PollFlags::POLLIN))
-        .collect();
-    poll(&mut polled, PollTimeout::from(PATIENCE))?;
-    let ready = |at: &usize| polled[*at].any() == Some(true);
-    Ok((0..streams.len()).filter(ready).collect())
+/// Streams whose readiness is asked for in one call, as servers of many clients do it.
+struct Streams<'a> {
+    streams: &'a [TcpStream],
+    epoll: Epoll,
+    events: Vec<EpollEvent>,
+}
+
+impl<'a> Streams<'a> {
+    fn new(streams: &'a [TcpStream]) -> Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        for (at, stream) in streams.iter().enumerate() {
+            epoll.add(stream, EpollEvent::new(EpollFlags::EPOLLIN, at as u64))?;
+        }
+        Ok(Self {
+            streams,
+            epoll,
+            events: vec![EpollEvent::empty(); streams.len()],
+        })
+    }
+
+    /// Those that can be read, each with its place, or none after a while.
+    fn readable(&mut self) -> Result<impl Iterator<Item = (usize, &'a TcpStream)>> {
+        let (streams, count) = (self.streams, self.epoll.wait(&mut self.events, PATIENCE)?);
+        let ready = self.events[..count].iter().map(|event| event.data() as usize);
+        Ok(ready.map(|at| (at, &streams[at])))
+    }
 }
 
 /// Reads a message; messages are written at once, and so they come.
@@ -95,10 +111,11 @@ fn write(mut stream: &TcpStream) -> Result<()> {
 }
 
 fn answer(streams: &[TcpStream], over: &AtomicBool) -> Result<()> {
+    let mut streams = Streams::new(streams)?;
     while !over.load(Ordering::Relaxed) {
-        for at in readable(streams)? {
-            read(&streams[at])?;
-            write(&streams[at])?;
+        for (_, stream) in streams.readable()? {
+            read(stream)?;
+            write(stream)?;
         }
     }
     Ok(())
@@ -113,16 +130,17 @@ fn ask(streams: &[TcpStream], window: Duration) -> Result<Rate> {
     let counts_from = clock::now() + window.as_nanos() as u64 / 5;
     let end = counts_from + window.as_nanos() as u64;
     let mut times = Vec::new();
+    let mut streams = Streams::new(streams)?;
     loop {
-        for at in readable(streams)? {
-            read(&streams[at])?;
+        for (at, stream) in streams.readable()? {
+            read(stream)?;
             let now = clock::now();
             if now >= counts_from {
                 times.push(now - asked[at]);
             }
             asked[at] = now;
             // What is still under way when the time is over is answered, and read by nobody.
-            write(&streams[at])?;
+            write(stream)?;
         }
         let now = clock::now();
         if now >= end {
