@@ -269,21 +269,23 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
         // Out of the splitter: it has not been held, and a stamp that it has is its sender's.
         departure = MonoNanos(0);
     } else if skb.tstamp_type != STAMP_MONO as u8 {
-        // One that is not IP left its time in a slot.
-        departure = MonoNanos(0);
-        if skb.gso_size == 0 && !is_ip(ctx) {
-            let index = slots::labeled(skb.mark);
-            let slot = SLOT_TABLE.get_ptr_mut(index).ok_or(Event::Foreign)?;
-            let word = owner_of(index).ok_or(Event::Foreign)?;
-            departure = slots::departure_of(skb.mark, Owner(word.load())).ok_or(Event::SlotReused)?;
-            // SAFETY: the slot may be another packet's, which writes to it meanwhile: what is read counts only if it was not.
-            let mark = unsafe { (&raw const (*slot).mark).read_volatile() };
-            if slots::give_back(&word, departure) == Answer::Foreign {
-                return Err(Event::SlotReused);
+        // One that was not IP when it was held left its time in a slot. It may be IP by now: the far end has taken a VLAN tag
+        // out of its data (`skb_vlan_untag`).
+        let index = slots::labeled(skb.mark);
+        let slot = SLOT_TABLE.get_ptr_mut(index).ok_or(Event::Foreign)?;
+        let word = owner_of(index).ok_or(Event::Foreign)?;
+        departure = slots::departure_of(skb.mark, Owner(word.load())).ok_or(Event::SlotReused)?;
+        // SAFETY: the slot may be another packet's, which writes to it meanwhile: what is read counts only if it was not.
+        let mark = unsafe { (&raw const (*slot).mark).read_volatile() };
+        match slots::give_back(&word, departure) {
+            Answer::Own => {}
+            Answer::Part => {
+                account::count(Event::Captured);
             }
-            // SAFETY: the context of a running program; the verifier admits the store.
-            unsafe { (*ctx.skb.skb).mark = mark };
+            Answer::Foreign => return Err(Event::SlotReused),
         }
+        // SAFETY: the context of a running program; the verifier admits the store.
+        unsafe { (*ctx.skb.skb).mark = mark };
     } else {
         // Receivers would take it for the time of arrival.
         // SAFETY: the context of a running program.

@@ -28,7 +28,7 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// The controller tells what it reads of its devices when it renews its lease.
-const OFTEN: [&str; 2] = ["--lease", "1s"];
+const OFTEN: [&str; 2] = ["--lease", "8s"];
 
 /// The balance, once no packet is on its way; at most 10 s later.
 fn at_rest(applied: &Applied<'_>) -> Result<Value> {

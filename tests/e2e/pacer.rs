@@ -18,7 +18,10 @@ use perturb_tests::{
 };
 use serde_json::Value;
 
-use crate::harness::{Setting, Test, figure, once, skip, thrice};
+use crate::{
+    harness::{Setting, Test, figure, once, skip, thrice},
+    order::named_losses,
+};
 
 pub(crate) const TESTS: &[Test] = &[
     once("pacer::error_without_spinning", |setting| {
@@ -188,6 +191,11 @@ fn busy(setting: &Setting) -> Result<()> {
             "the sandbox has one processor, which the polling thread would not share",
         ));
     }
+    thrice(|| gives_up(setting))
+}
+
+/// What is wrong with how a thread that never sleeps takes turns. It is not busy where others have most of its processor.
+fn gives_up(setting: &Setting) -> Result<Option<String>> {
     let bed = Bed::new()?;
     let latency = Duration::from_millis(20);
     // It polls for longer than packets are apart.
@@ -208,20 +216,22 @@ fn busy(setting: &Setting) -> Result<()> {
     let sent = datagrams::send(&bed.left, &bed.right, &plan)?;
     ensure!(sent.lost().is_empty(), "{} lost", sent.lost().len());
     let held = applied.counters()?["held"].clone();
-    ensure!(held["busy"].as_u64() > Some(0), "it gave nothing up: {held}");
+    if held["busy"].as_u64() == Some(0) {
+        return Ok(Some(format!("it gave nothing up: {held}")));
+    }
     for key in ["stalls", "stalled_ms", "longest_stall_ms"] {
         ensure!(held[key].is_number(), "status has no held.{key}: {held}");
     }
     // Four calm windows later it is real-time again.
     let deadline = clock::now() + 3_000_000_000;
     while !policies(&applied)?.iter().all(real_time) {
-        ensure!(
-            clock::now() < deadline,
-            "it does not take real-time priority back"
-        );
+        if clock::now() > deadline {
+            return Ok(Some("it does not take real-time priority back".into()));
+        }
         thread::sleep(Duration::from_millis(50));
     }
-    applied.stop()
+    applied.stop()?;
+    Ok(None)
 }
 
 /// The emulation learns the floor of its lateness, and shows it.
@@ -327,8 +337,9 @@ fn order_on_threads(setting: &Setting) -> Result<()> {
                 arrivals.inversions == 0 && arrivals.copies == 0 && arrivals.broken == 0,
                 "{way}: {arrivals:?}"
             );
+            // A machine that is too slow for the senders loses packets, by name.
             ensure!(
-                arrivals.lost() == 0,
+                arrivals.lost() == named_losses(&report),
                 "{way}: {} were lost: {report}",
                 arrivals.lost()
             );
@@ -439,7 +450,10 @@ fn sustained(setting: &Setting) -> Result<f64> {
     let before = pacer_time(&applied)?;
     let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
     let each = (pacer_time(&applied)? - before) as f64 / COUNT as f64 / 1e3;
-    ensure!(trace.lost().is_empty(), "{} of {COUNT} lost", trace.lost().len());
+    if !trace.lost().is_empty() {
+        figure!("{} of {COUNT} lost", trace.lost().len());
+        return Ok(0.0);
+    }
     let sustained = measure::sustained_rate(&bed, 1, latency, Duration::from_secs(1))?;
     let spread = measure::sustained_rate(&bed, 16, latency, Duration::from_secs(1))?;
     applied.stop()?;

@@ -15,7 +15,10 @@ use perturb_tests::{
     remains::State,
 };
 
-use crate::harness::{Setting, Test, each, skip};
+use crate::{
+    harness::{Setting, Test, each, skip},
+    update::wait,
+};
 
 pub(crate) const TESTS: &[Test] = &[
     each("vanish::devices_of_perturb", devices),
@@ -267,8 +270,9 @@ fn flap(setting: &Setting) -> Result<()> {
         thread::sleep(Duration::from_millis(37 * moment % 700));
     }
     wait_until_emulated(&bed)?;
-    let lost = &applied.counters()?["lost"];
-    ensure!(lost.is_null(), "status says that {lost} is lost");
+    wait("status loses nothing", || {
+        Ok(applied.counters()?["lost"].is_null())
+    })?;
     applied.stop()?;
     ensure!(own_devices(&bed)?.is_empty(), "devices are left");
     must_flow(&bed)
@@ -286,7 +290,10 @@ fn unfit(setting: &Setting) -> Result<()> {
     {
         return Err(skip("this machine has no /dev/net/tun"));
     }
-    // Twice as long as perturb needs to notice it.
+    wait("the interface is lost", || {
+        Ok(applied.counters()?["lost"][0] == INTERFACE)
+    })?;
+    // Twice as long as perturb needs to look at what has come.
     thread::sleep(Duration::from_secs(2));
     ensure!(
         applied.counters()?["lost"][0] == INTERFACE,

@@ -204,7 +204,10 @@ fn frames(bed: &Bed, flow: usize) -> Result<(Sender, OwnedFd)> {
 }
 
 /// A packet socket on a host's interface, which does not wait for what is received.
-fn packet_socket(host: &Host, kind: SockType, ethertype: u16) -> Result<OwnedFd> {
+///
+/// # Errors
+/// Those of the system calls that make it.
+pub fn packet_socket(host: &Host, kind: SockType, ethertype: u16) -> Result<OwnedFd> {
     let make = || -> nix::Result<OwnedFd> {
         let flags = match kind {
             SockType::Raw => SockFlag::empty(),

@@ -9,12 +9,23 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use nix::{
-    sched::{CpuSet, sched_setaffinity},
+    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
 
 /// In what /proc/stat counts (USER_HZ); the kernel's own ticks divide it.
 pub const TICK: Duration = Duration::from_millis(10);
+
+/// The processors that this process may use, by number.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn usable() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count())
+        .filter(|&number| set.is_set(number).unwrap_or(false))
+        .collect())
+}
 
 /// Keeps the calling thread on a processor.
 ///

@@ -76,7 +76,10 @@ pub fn in_order<const ATTEMPTS: u32, W: Word>(word: &W, time: Instant, contended
         attempt += 1;
         if attempt >= ATTEMPTS {
             contended();
-            let added = time.0 - last;
+            if seen >= time.0 {
+                return Instant(seen);
+            }
+            let added = time.0 - seen;
             return Instant(word.fetch_add(added)).after(Ticks(added));
         }
         last = seen;
