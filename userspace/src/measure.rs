@@ -31,6 +31,7 @@ use crate::{
         endpoint::{Endpoint, Receipt, Sent, Train},
         message::{WIRE_V4, WIRE_V6},
     },
+    report::{self, Bystander, Checked},
     table::number,
 };
 use control::Peer;
@@ -41,6 +42,8 @@ use path::{Direction, Effort, PAYLOADS};
 const PORT: u16 = 4798;
 /// Done.
 const DONE: u8 = 0;
+/// Measured, but not to be trusted.
+const FAILED: u8 = 1;
 /// Round trips for the latency.
 const TRIPS: u32 = 40;
 /// What a path may take one way.
@@ -128,16 +131,17 @@ pub fn run(args: &Measure) -> anyhow::Result<u8> {
                     .map(|name| connect(name))
                     .collect::<anyhow::Result<Vec<_>>>()
             };
-            let between = groups::measure(&mut connect(left)?, &mut connect(right)?)?;
+            let checked = checked(|| Ok(groups::measure(&mut connect(left)?, &mut connect(right)?)?))?;
             if args.json {
-                println!("{}", serde_json::to_string_pretty(&between)?);
+                println!("{}", serde_json::to_string_pretty(&checked)?);
             } else {
-                print_groups(&between);
+                print_groups(&checked.result);
             }
-            Ok(DONE)
+            Ok(conclude(&checked))
         }
         (None, None, Some(peer)) => {
-            let measured = measure(peer, if args.quick { &QUICK } else { &THOROUGH })?;
+            let checked = checked(|| measure(peer, if args.quick { &QUICK } else { &THOROUGH }))?;
+            let measured = &checked.result;
             for (file, text) in [
                 (&args.profile, measured.profile()),
                 (&args.network, measured.network()),
@@ -147,16 +151,37 @@ pub fn run(args: &Measure) -> anyhow::Result<u8> {
                 }
             }
             if args.json {
-                println!("{}", serde_json::to_string_pretty(&measured)?);
+                println!("{}", serde_json::to_string_pretty(&checked)?);
             } else {
                 print!("{measured}");
                 if args.profile.is_none() {
                     print!("{}", measured.profile());
                 }
             }
-            Ok(DONE)
+            Ok(conclude(&checked))
         }
         (None, None, None) => anyhow::bail!("name a --peer, or two --groups"),
+    }
+}
+
+/// Measures, and finds out whether an emulation of this machine did to packets meanwhile what no profile asks for.
+fn checked<T>(measure: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Checked<T>> {
+    let bystander = Bystander::begin()?;
+    let result = measure()?;
+    Ok(Checked {
+        result,
+        faults: bystander.end()?,
+    })
+}
+
+/// Says what speaks against a result; the exit code.
+fn conclude<T>(checked: &Checked<T>) -> u8 {
+    match checked.faults.as_deref() {
+        None | Some([]) => DONE,
+        Some(faults) => {
+            report::warn(faults);
+            FAILED
+        }
     }
 }
 

@@ -1,11 +1,17 @@
 //! What an emulation has done so far: counters by class and server, drops by reason, lateness.
 
+mod bystander;
+mod counts;
+mod faults;
 mod live;
 mod read;
 mod table;
 pub mod watch;
 
-pub use live::{LiveLine, warn_of_unintended_drops};
+pub use bystander::Bystander;
+pub(crate) use bystander::merge;
+pub use faults::{Checked, Fault, Place, warn};
+pub use live::LiveLine;
 use serde::Serialize;
 
 /// An emulation as `perturb status --json` prints it. What does not apply is absent.
@@ -54,6 +60,9 @@ pub struct Report {
     pub unintended: Unintended,
     /// Where all packets are.
     pub balance: Balance,
+    /// Why what was measured is not to be trusted, once traffic rests: see [`Report::settled`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults: Option<Vec<Fault>>,
     /// Everything else that was counted.
     pub events: Events,
     /// The user pacer's store.
@@ -130,7 +139,23 @@ pub struct Drops {
     pub collided: u64,
 }
 
-/// Unintended drops.
+impl Drops {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self {
+            tail_drop,
+            packet_limit,
+            loss,
+            burst_loss,
+            nth_loss,
+            collided,
+        } = *self;
+        tail_drop + packet_limit + loss + burst_loss + nth_loss + collided
+    }
+}
+
+/// What no profile asks for, by place.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
 pub struct Unintended {
@@ -144,19 +169,25 @@ pub struct Unintended {
     pub hold_device: u64,
     /// By the devices that split super-packets.
     pub splitter: u64,
+    /// Not dropped: they passed a server as if it were not there, because more instances were busy than there is room for.
+    pub no_instance: u64,
 }
 
 impl Unintended {
-    /// Whether there was none.
+    /// Those that were dropped.
     #[must_use]
-    pub fn is_none(&self) -> bool {
-        self.horizon == 0 && self.not_held() == 0
-    }
-
-    /// Those that could not be held.
-    #[must_use]
-    pub fn not_held(&self) -> u64 {
-        self.hold_full + self.no_slot + self.slot_reused + self.pacer + self.hold_device + self.splitter
+    pub fn dropped(&self) -> u64 {
+        let Self {
+            horizon,
+            hold_full,
+            no_slot,
+            slot_reused,
+            pacer,
+            hold_device,
+            splitter,
+            no_instance: _,
+        } = *self;
+        horizon + hold_full + no_slot + slot_reused + pacer + hold_device + splitter
     }
 }
 
@@ -180,35 +211,6 @@ pub struct Balance {
     pub unaccounted: i64,
     /// Dropped by the emulated interfaces and their qdiscs, whosesoever they were: after release, or without perturb.
     pub interface_drops: u64,
-}
-
-impl Balance {
-    fn new(report: &Report, captured: u64, held: u64, interface_drops: u64) -> Self {
-        let Drops {
-            tail_drop,
-            packet_limit,
-            loss,
-            burst_loss,
-            nth_loss,
-            collided,
-        } = report.drops;
-        let unintended = report.unintended.horizon + report.unintended.not_held();
-        let dropped = tail_drop + packet_limit + loss + burst_loss + nth_loss + collided;
-        let mut balance = Self {
-            captured: captured + report.unintended.splitter,
-            duplicated: report.events.duplicated,
-            released: report.events.released,
-            held,
-            dropped,
-            unintended,
-            unaccounted: 0,
-            interface_drops,
-        };
-        let entered = balance.captured + balance.duplicated;
-        let left = balance.released + held + dropped + unintended;
-        balance.unaccounted = entered.cast_signed().wrapping_sub(left.cast_signed());
-        balance
-    }
 }
 
 /// What the user pacer holds.

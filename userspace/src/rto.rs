@@ -33,6 +33,7 @@ use crate::{
     cli::time::{self, within},
     controller::setup::Prepared,
     lab::{self, Lab, MAX_HOSTS},
+    report::{self, Checked, Fault, Report},
     signals::{INTERRUPTED, Interrupts},
 };
 use results::Series;
@@ -143,17 +144,17 @@ pub fn run(args: &RtoArgs) -> anyhow::Result<u8> {
         .build()
         .context("starting the runtime")?;
     match runtime.block_on(measure(args, &prepared, written))? {
-        Some(series) => conclude(args, &series).map(|()| 0),
+        Some((series, faults)) => conclude(args, &series, &faults).map(|()| 0),
         None => Ok(INTERRUPTED),
     }
 }
 
-/// Measures every size; nothing if it was interrupted.
+/// Measures every size, and finds what speaks against it; nothing if it was interrupted.
 async fn measure(
     args: &RtoArgs,
     prepared: &Prepared,
     written: Profile,
-) -> anyhow::Result<Option<Vec<Series>>> {
+) -> anyhow::Result<Option<(Vec<Series>, Vec<Fault>)>> {
     let mut interrupts = Interrupts::listen()?;
     let lab = Lab::new(args.hosts, &prepared.profile.tcp)?;
     let mut running = lab::run::emulate(&lab, prepared, args.pacing.into(), false)?;
@@ -173,13 +174,15 @@ async fn measure(
         () = interrupts.received() => None,
         trouble = running.keeper.trouble() => return Err(trouble.into()),
     };
-    crate::report::warn_of_unintended_drops(&mut running)?;
+    let report = Report::settled(&mut running)?.context("the emulation has ended before the rounds")?;
+    let faults = report.faults();
+    report::warn(&faults);
     running.abandon()?;
-    outcome.transpose()
+    Ok(outcome.transpose()?.map(|series| (series, faults)))
 }
 
 /// Prints and writes what was asked for.
-fn conclude(args: &RtoArgs, series: &[Series]) -> anyhow::Result<()> {
+fn conclude(args: &RtoArgs, series: &[Series], faults: &[Fault]) -> anyhow::Result<()> {
     if let Some(path) = &args.csv {
         write(path, &output::csv(series))?;
     }
@@ -188,10 +191,16 @@ fn conclude(args: &RtoArgs, series: &[Series]) -> anyhow::Result<()> {
         write(path, &output::svg(series, &title)?)?;
     }
     let mut out = std::io::stdout().lock();
-    match series {
+    // The rounds of all sizes cross one emulation.
+    let checked = series.iter().map(|series| Checked {
+        result: series,
+        faults: Some(faults.to_vec()),
+    });
+    let checked: Vec<_> = checked.collect();
+    match checked.as_slice() {
         [one] if args.json => serde_json::to_writer(&mut out, one)?,
         all if args.json => serde_json::to_writer(&mut out, all)?,
-        all => output::print(all, &mut out)?,
+        _ => output::print(series, &mut out)?,
     }
     if args.json {
         writeln!(out)?;

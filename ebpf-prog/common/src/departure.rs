@@ -10,7 +10,10 @@
 //! `free` is the only state. A path is the fold of [`departure`] over its servers; jitter and loss
 //! are in [`crate::fate`]. The packet in service counts towards the backlog with what is left of it.
 
-use crate::units::{GapPerByte, Instant, Ticks, saturating_mul};
+use super::{
+    ticks::{GapPerByte, Instant, Ticks, saturating_mul},
+    word::Word,
+};
 
 /// What a server does to each packet: the knobs g, G, L and its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +48,9 @@ impl Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Bytes on the wire, headers of every segment included.
-    pub bytes: u64,
+    pub bytes: Word,
     /// Wire packets: 1, or `gso_segs` of a super-packet.
-    pub segments: u64,
+    pub segments: Word,
 }
 
 /// What becomes of a packet at a server.

@@ -20,7 +20,11 @@ pub mod slots;
 pub mod steps;
 #[cfg(feature = "alloc")]
 pub mod tables;
+pub mod ticks;
 pub mod units;
+pub mod word;
 
+#[cfg(test)]
+mod exhaustive;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,6 @@
 //! One emulation: programs, tables, and the interfaces they are attached to.
 
-use std::{
-    io::Write as _,
-    sync::{Arc, PoisonError},
-};
+use std::{io::Write as _, sync::Arc};
 
 use perturb_common::{
     abi::{Attachment, LEAD_WAKE_UP},
@@ -16,7 +13,7 @@ use crate::{
     hold::{self, DeviceNames, Hold, HoldError, Pair},
     loader::{Loader, LoaderError},
     loopback::{Relaxed, SettingError},
-    losses::{Ledger, Ledgers},
+    losses::{self, Ledger, SharedLedgers},
     maps::{MapIds, Maps, MapsError},
     namespace::Namespace,
     netlink::{FqOptions, Link, Netlink, NetlinkError},
@@ -174,7 +171,7 @@ pub struct Emulation {
     loader: Loader,
     programs: Programs,
     pacer: Option<Arc<UserPacer>>,
-    ledgers: Ledgers,
+    ledgers: SharedLedgers,
     fq: Option<FqOptions>,
     horizon: Ticks,
 }
@@ -230,7 +227,7 @@ impl Emulation {
             loader,
             programs,
             pacer,
-            ledgers: Ledgers::default(),
+            ledgers: SharedLedgers::default(),
             fq: match *timekeeper {
                 Timekeeper::Fq(options) => Some(options),
                 Timekeeper::User { .. } => None,
@@ -303,10 +300,7 @@ impl Emulation {
             })
             .map_err(EmulationError::Namespace)?;
         let (captures, clsact, hold, splitter, relaxed, ledger, told) = interface?;
-        self.ledgers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(ledger);
+        losses::lock(&self.ledgers).open(ledger);
         self.interfaces.push(Interface {
             namespace,
             link,
@@ -366,6 +360,7 @@ impl Emulation {
             }
         }
         self.interfaces.retain(|interface| !gone(interface));
+        losses::lock(&self.ledgers).close(index)?;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What the devices of an emulation drop, as the kernel counts it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::netlink::{Netlink, NetlinkError};
 
@@ -29,8 +29,60 @@ pub(crate) struct Ledger {
     last: Losses,
 }
 
-/// Those of all interfaces, for whoever tells them.
-pub(crate) type Ledgers = Arc<Mutex<Vec<Ledger>>>;
+/// Those of all interfaces.
+#[derive(Default)]
+pub(crate) struct Ledgers {
+    open: Vec<Ledger>,
+    /// What the devices of interfaces that have gone had dropped.
+    closed: Losses,
+}
+
+/// For whoever tells them.
+pub(crate) type SharedLedgers = Arc<Mutex<Ledgers>>;
+
+/// The ledgers, even if a thread has panicked over them: they are figures.
+pub(crate) fn lock(ledgers: &SharedLedgers) -> MutexGuard<'_, Ledgers> {
+    ledgers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::ops::AddAssign for Losses {
+    fn add_assign(&mut self, more: Self) {
+        self.hold += more.hold;
+        self.splitter += more.splitter;
+        self.interface += more.interface;
+        self.waiting += more.waiting;
+    }
+}
+
+impl Ledgers {
+    /// Reads one with the others from now on.
+    pub(crate) fn open(&mut self, ledger: Ledger) {
+        self.open.push(ledger);
+    }
+
+    /// Closes that of an interface whose devices have gone, with its socket; its figures stay in the sum.
+    pub(crate) fn close(&mut self, interface: u32) -> Result<(), NetlinkError> {
+        let of_it = |ledger: &Ledger| ledger.interface == interface;
+        while let Some(place) = self.open.iter().position(of_it) {
+            let last = self.open.swap_remove(place).read()?;
+            self.closed += Losses {
+                hold: last.hold + last.waiting,
+                waiting: 0,
+                ..last
+            };
+        }
+        Ok(())
+    }
+
+    /// The sum over all interfaces.
+    pub(crate) fn total(&mut self) -> Result<Losses, NetlinkError> {
+        let mut sum = self.closed;
+        for ledger in &mut self.open {
+            sum += ledger.read()?;
+        }
+        Ok(sum)
+    }
+}
 
 impl Ledger {
     /// From now on, of the devices with these indices in the namespace of `netlink`.
@@ -72,20 +124,6 @@ impl Ledger {
             waiting: qdisc.backlog.into(),
         })
     }
-}
-
-/// The sum over all interfaces.
-pub(crate) fn total(ledgers: &Ledgers) -> Result<Losses, NetlinkError> {
-    let mut sum = Losses::default();
-    let mut ledgers = ledgers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    for ledger in ledgers.iter_mut() {
-        let more = ledger.read()?;
-        sum.hold += more.hold;
-        sum.splitter += more.splitter;
-        sum.interface += more.interface;
-        sum.waiting += more.waiting;
-    }
-    Ok(sum)
 }
 
 /// What an interface and its root qdisc have dropped.

@@ -8,7 +8,7 @@ use perturb_common::abi::{PacerStat, ThreadStat, thread_stat};
 use crate::{
     emulation::EmulationError,
     loader::LoaderError,
-    losses::{self, Ledgers},
+    losses::{self, SharedLedgers},
     maps::Maps,
     netlink::{NetlinkError, Notices},
     user::UserPacer,
@@ -19,7 +19,7 @@ use crate::{
 pub struct Vitals {
     pub(crate) maps: Maps,
     pub(crate) pacer: Option<Arc<UserPacer>>,
-    pub(crate) ledgers: Ledgers,
+    pub(crate) ledgers: SharedLedgers,
     pub(crate) watched: Vec<Watched>,
 }
 
@@ -65,10 +65,10 @@ impl Vitals {
 
 pub(crate) fn publish(
     pacer: Option<&UserPacer>,
-    ledgers: &Ledgers,
+    ledgers: &SharedLedgers,
     maps: &mut Maps,
 ) -> Result<(), EmulationError> {
-    let losses = losses::total(ledgers)?;
+    let losses = losses::lock(ledgers).total()?;
     let stats = pacer.map(UserPacer::stats).unwrap_or_default();
     let all = stats.sum();
     let figures = [

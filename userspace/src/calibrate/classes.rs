@@ -33,6 +33,7 @@ use crate::{
     },
     lab,
     probe::{clock, endpoint::Train, message::WIRE_V4},
+    report::Fault,
     table::Table,
 };
 
@@ -79,6 +80,8 @@ pub struct Classes {
     pub classes: Vec<Line>,
     /// Classes that let packets pass untouched, which have nothing to be measured.
     pub untouched: Vec<String>,
+    /// What was done to packets that the profile does not ask for: any makes the calibration fail.
+    pub faults: Vec<Fault>,
 }
 
 /// Measures the classes of a profile.
@@ -115,13 +118,14 @@ pub fn run(path: &Path, pacing: Pacing, say: &mut dyn FnMut(&str)) -> anyhow::Re
         let to = hosts.listen(part.port)?;
         classes.extend(part.measure(&hosts, to, &original, &control, clock_ns)?);
     }
-    let drops = hosts.unintended_drops()?;
+    let faults = hosts.faults()?;
     hosts.clear()?;
-    let passes = drops == 0 && classes.iter().all(|line| line.verdict == Verdict::Right);
+    let passes = faults.is_empty() && classes.iter().all(|line| line.verdict == Verdict::Right);
     Ok(Classes {
         verdict: if passes { Outcome::Pass } else { Outcome::Fail },
         classes,
         untouched,
+        faults,
     })
 }
 
@@ -354,6 +358,9 @@ impl fmt::Display for Classes {
         write!(f, "{table}")?;
         if !self.untouched.is_empty() {
             writeln!(f, "untouched: {}", self.untouched.join(", "))?;
+        }
+        for fault in &self.faults {
+            writeln!(f, "{fault}")?;
         }
         writeln!(
             f,

@@ -25,7 +25,7 @@ use crate::{
         endpoint::{Endpoint, Receipt},
         stream::{self, Transfer},
     },
-    report::Balance,
+    report::{Fault, Report},
     signals::when_interrupted,
 };
 
@@ -160,19 +160,14 @@ impl Hosts {
         (time.total.subsec_nanos() % FINEST_TICK_NS != 0).then_some(time)
     }
 
-    /// Packets lost that no profile asked to lose.
-    pub fn unintended_drops(&mut self) -> anyhow::Result<u64> {
+    /// What the emulation did that no profile asked for, once its traffic rests.
+    pub fn faults(&mut self) -> anyhow::Result<Vec<Fault>> {
         let mut shared = self.running.lock();
         let Some(running) = &mut *shared else {
-            return Ok(0);
+            return Ok(Vec::new());
         };
-        let report = crate::report::Report::settled(running)?.context("the emulation is gone")?;
-        let Balance {
-            unintended,
-            unaccounted,
-            ..
-        } = report.balance;
-        Ok(unintended + unaccounted.unsigned_abs())
+        let report = Report::settled(running)?.context("the emulation is gone")?;
+        Ok(report.faults())
     }
 
     /// What TCP makes of it: round trips, and a transfer of `bytes`.

@@ -11,7 +11,7 @@ use super::{
     provenance::Provenance,
     signature::Signature,
 };
-use crate::{estimate::Observed, table::Table};
+use crate::{estimate::Observed, report::Fault, table::Table};
 
 /// One setting, judged.
 #[derive(Clone, Debug, Serialize)]
@@ -74,8 +74,10 @@ pub struct Calibration {
     /// The signature of a known network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<Signature>,
-    /// Packets lost that no profile asked to lose: any makes the calibration fail.
+    /// Packets to which something was done that no profile asked for: any makes the calibration fail.
     pub unintended_drops: u64,
+    /// Where, and how many.
+    pub faults: Vec<Fault>,
     /// Set if the emulator was made wrong on purpose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sabotage: Option<Sabotage>,
@@ -92,14 +94,13 @@ impl Calibration {
         settings: Vec<Measured>,
         (control, off): (Summary, Summary),
         signature: Option<Signature>,
-        unintended_drops: u64,
+        faults: Vec<Fault>,
         sabotage: Option<Sabotage>,
         elapsed_s: f64,
         provenance: Provenance,
     ) -> Self {
-        let passes = settings.iter().all(|setting| setting.ok)
-            && hidden(&settings).is_empty()
-            && unintended_drops == 0;
+        let passes =
+            settings.iter().all(|setting| setting.ok) && hidden(&settings).is_empty() && faults.is_empty();
         Self {
             verdict: if passes { Outcome::Pass } else { Outcome::Fail },
             settings,
@@ -108,7 +109,8 @@ impl Calibration {
             off: off.observed,
             off_measured: off,
             signature,
-            unintended_drops,
+            unintended_drops: faults.iter().map(|fault| fault.packets).sum(),
+            faults,
             sabotage,
             elapsed_s,
             provenance,
@@ -147,12 +149,7 @@ impl Calibration {
                 ));
             }
         }
-        if self.unintended_drops > 0 {
-            warnings.push(format!(
-                "{} packets were lost that no profile asked to lose",
-                self.unintended_drops
-            ));
-        }
+        warnings.extend(self.faults.iter().map(ToString::to_string));
         warnings
     }
 }

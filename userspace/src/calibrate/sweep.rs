@@ -145,7 +145,7 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
     say("signature");
     hosts.set(&prepared(signature::NETWORK)?, pacing)?;
     let signature = signature::measure(&hosts, &effort)?;
-    let unintended_drops = hosts.unintended_drops()?;
+    let faults = hosts.faults()?;
     let offloads = hosts.offloads()?;
     hosts.clear()?;
 
@@ -163,7 +163,7 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
         settings,
         (control_summary, off_summary),
         signature,
-        unintended_drops,
+        faults,
         request.sabotage,
         start.elapsed().as_secs_f64(),
         provenance,

@@ -31,7 +31,8 @@ Examples:
   perturb measure --groups a1,a2,a3/b1,b2,b3         what is between two groups of hosts that serve: b(h), d(h)
 
 Exit codes:
-  0 measured   1 the peer does not answer, or too little arrives   2 usage";
+  0 measured   2 usage
+  1 the peer does not answer, too little arrives, or an emulation on this machine lost packets unasked";
 
 #[derive(Args, Debug)]
 pub(super) struct Calibrate {

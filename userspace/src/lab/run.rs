@@ -29,6 +29,7 @@ use crate::{
     },
     privileges::{self, Owner},
     registry::{self, Record},
+    report::{self, Report},
     signals::Hangup,
     voice,
 };
@@ -94,7 +95,10 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
         }
     };
     drop(logs);
-    crate::report::warn_of_unintended_drops(&mut running)?;
+    // Without its maps there is nothing to be said; whoever ended it has said that.
+    if let Some(report) = Report::settled(&mut running)? {
+        report::warn(&report.faults());
+    }
     // The hosts' processes are gone: nobody waits for what is still held.
     running.abandon()?;
     if let Some(trouble) = trouble {

@@ -18,7 +18,7 @@ use perturb_workloads::nfs::{
 };
 
 use super::{
-    DONE, InvalidInput,
+    DONE, FAILED, InvalidInput,
     emulated::{self, Emulation},
     interrupt::stop_on_signal,
     measure::{self, Added, Levels, Series, Where},
@@ -175,6 +175,7 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
                 network.added,
                 file.levels().to_vec(),
                 model.as_ref(),
+                series.faults()?,
             ));
         }
         // Written anew after each curve, so an interrupted measurement has a report too.
@@ -189,6 +190,9 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
     } else {
         print!("{report}");
         eprintln!("results in {}", out.display());
+    }
+    if measured.iter().any(Measured::is_faulty) {
+        code = code.max(FAILED);
     }
     Ok(code)
 }

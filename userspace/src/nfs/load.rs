@@ -16,6 +16,7 @@ use super::{
     options::{LoadOptions, PortOptions, rate},
     table::{Table, number},
 };
+use crate::report::{self, Bystander, Checked};
 
 /// The generator's own lateness is worth a warning from this share of the response time on.
 const LATE_SHARE: f64 = 0.5;
@@ -59,6 +60,7 @@ pub(super) fn run(args: Load) -> anyhow::Result<u8> {
     plan.histogram = args.histogram;
     let stop = Stop::default();
     stop_on_signal(stop.clone())?;
+    let bystander = Bystander::begin()?;
     let line = Line::new(args.quiet, String::new());
     let outcome = load::run(&plan, &stop, &|progress| line.show(progress));
     line.clear();
@@ -66,12 +68,22 @@ pub(super) fn run(args: Load) -> anyhow::Result<u8> {
         LoadError::Setting { .. } => InvalidInput::Load(error).into(),
         other => anyhow::Error::new(other),
     })?;
+    let checked = Checked {
+        result: &outcome.record,
+        faults: bystander.end()?,
+    };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&outcome.record)?);
+        println!("{}", serde_json::to_string_pretty(&checked)?);
     } else {
         print!("{}", describe(&outcome.record));
     }
-    Ok(warn(&outcome))
+    let faults = checked.faults.unwrap_or_default();
+    report::warn(&faults);
+    Ok(if faults.is_empty() {
+        warn(&outcome)
+    } else {
+        FAILED.max(warn(&outcome))
+    })
 }
 
 /// Says on stderr what the figures do not; the exit code.

@@ -1,7 +1,8 @@
 //! One curve: levels of load one after the other, each written as soon as it is measured.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    fs,
+    io::{self, BufRead as _, BufReader},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -23,6 +24,7 @@ use super::{
     load::{Line, warn},
     table::number,
 };
+use crate::report::{self, Bystander, Fault};
 
 /// A search for saturation begins at this rate.
 const FIRST_RATE: f64 = 200.0;
@@ -111,6 +113,33 @@ impl Series {
         self.out.join(format!("{}.jsonl", self.name))
     }
 
+    /// Where it is written what the emulation did meanwhile that no profile asks for.
+    fn faults_file(&self) -> PathBuf {
+        self.out.join(format!("{}.faults.json", self.name))
+    }
+
+    /// What speaks against the levels that were measured so far; `None` if nobody could tell.
+    pub(super) fn faults(&self) -> anyhow::Result<Option<Vec<Fault>>> {
+        let path = self.faults_file();
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.with_context(|| format!("reading {}", path.display()))?,
+        };
+        serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))
+    }
+
+    /// Adds what has come since to what earlier measurements of this curve have found.
+    fn note(&self, found: Option<Vec<Fault>>) -> anyhow::Result<()> {
+        let mut all = if self.resume { self.faults()? } else { None };
+        match (&mut all, found) {
+            (Some(all), Some(found)) => report::merge(all, found),
+            (None, found) => all = found,
+            (Some(_), None) => {}
+        }
+        let path = self.faults_file();
+        fs::write(&path, serde_json::to_string(&all)?).with_context(|| format!("writing {}", path.display()))
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             mix: self.plan.mix.name().to_owned(),
@@ -121,9 +150,17 @@ impl Series {
     }
 }
 
-/// Measures the levels that the file lacks. `host` is the file with these settings, for a server on
-/// another private host. Returns the exit code.
+/// Measures the levels that the file lacks, and notes what speaks against them. `host` is the file with these settings,
+/// for a server on another private host. Returns the exit code.
 pub(super) fn measure(series: &Series, host: Option<&Path>, stop: &Stop) -> anyhow::Result<u8> {
+    let bystander = Bystander::begin()?;
+    let measured = measure_levels(series, host, stop);
+    // Also of those before an error.
+    series.note(bystander.end()?)?;
+    measured
+}
+
+fn measure_levels(series: &Series, host: Option<&Path>, stop: &Stop) -> anyhow::Result<u8> {
     let mut file = CurveFile::open(&series.file(), series.resume)?;
     file.check(&series.settings())?;
     let mut plan = series.plan.clone();

@@ -18,7 +18,7 @@ use super::{
     reference::Reference,
     table::{Table, number},
 };
-use crate::page::Page;
+use crate::{page::Page, report::Fault};
 
 /// Points of a modeled curve in a chart.
 const MODEL_POINTS: u32 = 100;
@@ -33,6 +33,9 @@ pub(super) struct Measured {
     levels: Vec<Record>,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<Overlay>,
+    /// Empty: nothing speaks against it. Absent: nobody could tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    faults: Option<Vec<Fault>>,
 }
 
 /// All curves, and what they say together.
@@ -64,6 +67,7 @@ impl Measured {
         network: Added,
         mut levels: Vec<Record>,
         model: Option<&NfsServer>,
+        faults: Option<Vec<Fault>>,
     ) -> Self {
         levels.sort_by(|left, right| left.requested_op_s.total_cmp(&right.requested_op_s));
         Self {
@@ -72,7 +76,13 @@ impl Measured {
             name,
             network,
             levels,
+            faults,
         }
+    }
+
+    /// Whether an emulation did something meanwhile that no profile asks for.
+    pub(super) fn is_faulty(&self) -> bool {
+        self.faults.as_ref().is_some_and(|faults| !faults.is_empty())
     }
 
     fn point(&self) -> Option<effect::Point> {
@@ -272,6 +282,9 @@ impl std::fmt::Display for Report<'_> {
                 table.row(row);
             }
             writeln!(formatter, "{table}")?;
+            for fault in curve.faults.iter().flatten() {
+                writeln!(formatter, "do not trust {}: {fault}", curve.name)?;
+            }
         }
         writeln!(formatter, "{}", self.signatures())?;
         for fit in &self.fits {

@@ -45,12 +45,9 @@ impl LiveLine {
         if let Some(lateness) = &report.lateness {
             line += &format!(", 99 % at most {:.0} µs late", lateness.p99_us);
         }
-        if !report.unintended.is_none() {
-            line += &format!(
-                ", UNINTENDED: {} beyond the horizon, {} not held",
-                report.unintended.horizon,
-                report.unintended.not_held()
-            );
+        let unasked = report.unintended.dropped();
+        if unasked > 0 {
+            line += &format!(", UNINTENDED: {unasked} dropped unasked; `perturb status` says where");
         }
         voice::say(format!("\r\x1b[K{line}"));
         Ok(())
@@ -63,27 +60,4 @@ impl LiveLine {
         }
         voice::settle();
     }
-}
-
-/// Says on standard error if packets were dropped that the profile does not drop.
-pub fn warn_of_unintended_drops(running: &mut Running) -> anyhow::Result<()> {
-    let Some(report) = Report::settled(running)? else {
-        return Ok(());
-    };
-    if report.balance.unaccounted != 0 {
-        eprintln!(
-            "perturb: warning: {} packets were captured and came out nowhere, and no counter says why: do not trust the \
-             result; look for drops on the devices whose names begin with `pt` (`ip -s -s link`)",
-            report.balance.unaccounted
-        );
-    }
-    if !report.unintended.is_none() {
-        eprintln!(
-            "perturb: warning: {} packets were beyond the horizon and {} could not be held: the profile does not ask \
-             for these drops, so do not trust the result; raise `horizon` or `limits.held`, or give servers a `buffer`",
-            report.unintended.horizon,
-            report.unintended.not_held()
-        );
-    }
-    Ok(())
 }

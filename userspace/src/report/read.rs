@@ -5,17 +5,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use perturb_clock::now;
 use perturb_common::{
-    abi::{
-        CONTROL_LEASE, ClassCounters, Event, LATENESS_BUCKETS, PacerStat, ServerCounters, ThreadStat,
-        lateness_bound, thread_stat,
-    },
+    abi::{CONTROL_LEASE, ClassCounters, LATENESS_BUCKETS, PACER_STATS_LEN, ServerCounters, lateness_bound},
     units::{Instant, MonoNanos, Nanos, Ticks},
 };
 use perturb_dataplane::{counters::Counters, maps::Maps, namespace::Namespace, programs::Pacer};
 
-use super::{
-    Balance, ClassReport, Drops, Events, Flow, Held, Lateness, PacerThread, Report, ServerReport, Unintended,
-};
+use super::{ClassReport, Flow, Lateness, Report, ServerReport, counts::Counts};
 use crate::{
     controller::{running::Running, setup::pacer_name},
     registry::Record,
@@ -39,13 +34,15 @@ impl Report {
             .collect();
         let counters =
             Counters::read(&maps, record.classes.len() as u32, &slots).context("reading counters")?;
-        let count = |event: Event| counters.events[event as usize];
-        let figure = |place: u32| {
-            maps.pacer_stats
-                .get(&place, 0)
-                .context("reading the pacer's figures")
+        let mut figures = [0; PACER_STATS_LEN as usize];
+        for (figure, place) in figures.iter_mut().zip(0..) {
+            let read = maps.pacer_stats.get(&place, 0);
+            *figure = read.context("reading the pacer's figures")?;
+        }
+        let counts = Counts {
+            events: counters.events,
+            figures,
         };
-        let stat = |stat: PacerStat| figure(stat as u32);
         let classes = record.classes.iter().zip(&counters.classes);
         let servers = record.servers.iter().zip(&slots).zip(&counters.servers);
         let age = SystemTime::UNIX_EPOCH
@@ -56,7 +53,7 @@ impl Report {
             .interfaces
             .iter()
             .find(|interface| interface.namespace == here);
-        let mut report = Self {
+        Ok(Some(Self {
             id: record.id.clone(),
             place: record.place(),
             hosts: record
@@ -96,88 +93,28 @@ impl Report {
                     Ok(server_report(name, server, Instant(state.0.free), age))
                 })
                 .collect::<anyhow::Result<_>>()?,
-            drops: Drops {
-                tail_drop: count(Event::TailDrop),
-                packet_limit: count(Event::PacketLimit),
-                loss: count(Event::Loss),
-                burst_loss: count(Event::BurstLoss),
-                nth_loss: count(Event::NthLoss),
-                collided: count(Event::Collided),
-            },
-            unintended: Unintended {
-                horizon: count(Event::Horizon),
-                hold_full: count(Event::HoldFull),
-                no_slot: count(Event::NoSlot),
-                slot_reused: count(Event::SlotReused),
-                pacer: stat(PacerStat::Dropped)?,
-                hold_device: stat(PacerStat::HoldDrops)?,
-                splitter: stat(PacerStat::SplitterDrops)?,
-            },
-            balance: Balance::default(),
-            events: Events {
-                unmatched: count(Event::Unmatched),
-                lease_expired: count(Event::LeaseExpired),
-                malformed: count(Event::Malformed),
-                fragment_unknown: count(Event::FragmentUnknown),
-                contention: count(Event::Contention),
-                marked: count(Event::Marked),
-                not_ecn_capable: count(Event::NotEcnCapable),
-                duplicated: count(Event::Duplicated),
-                corrupted: count(Event::Corrupted),
-                split: count(Event::Split),
-                released: count(Event::Released),
-                foreign: count(Event::Foreign),
-                no_instance: count(Event::NoInstance),
-                inconsistent: count(Event::Inconsistent),
-                unlogged: count(Event::Unlogged),
-            },
-            held: if record.pacer == pacer_name(Pacer::User) {
-                Some(Held {
-                    packets: stat(PacerStat::HeldPackets)?,
-                    bytes: stat(PacerStat::HeldBytes)?,
-                    real_time: stat(PacerStat::RealTime)? != 0,
-                    busy: stat(PacerStat::Busy)?,
-                    stalls: stat(PacerStat::Stalls)?,
-                    stalled_ms: stat(PacerStat::StalledNanos)? as f64 / 1e6,
-                    longest_stall_ms: stat(PacerStat::LongestStall)? as f64 / 1e6,
-                    threads: (0..stat(PacerStat::Threads)? as u32)
-                        .map(|number| {
-                            let stat = |stat| figure(thread_stat(number, stat));
-                            Ok(PacerThread {
-                                released: stat(ThreadStat::Released)?,
-                                busy: stat(ThreadStat::Busy)?,
-                                stalls: stat(ThreadStat::Stalls)?,
-                                stalled_ms: stat(ThreadStat::StalledNanos)? as f64 / 1e6,
-                                longest_stall_ms: stat(ThreadStat::LongestStall)? as f64 / 1e6,
-                            })
-                        })
-                        .collect::<anyhow::Result<_>>()?,
-                })
-            } else {
-                None
-            },
+            drops: counts.drops(),
+            unintended: counts.unintended(),
+            balance: counts.balance(),
+            faults: None,
+            events: counts.events(),
+            held: (record.pacer == pacer_name(Pacer::User)).then(|| counts.held()),
             lateness: lateness(&counters.lateness, counters.lead.at(MonoNanos(now()))),
-        };
-        report.balance = Balance::new(
-            &report,
-            count(Event::Captured),
-            stat(PacerStat::HeldPackets)?,
-            stat(PacerStat::InterfaceDrops)?,
-        );
-        Ok(Some(report))
+        }))
     }
 
     /// What an emulation of this process has done, once no packet is between its devices; after half a second at the latest.
+    /// Whoever measures is to look at its [`Report::faults`].
     pub fn settled(running: &mut Running) -> anyhow::Result<Option<Self>> {
         let start = std::time::Instant::now();
         loop {
             running.publish()?;
-            let report = Self::of(&running.record)?;
-            let at_rest = report
-                .as_ref()
-                .is_none_or(|report| report.balance.unaccounted == 0);
-            if at_rest || start.elapsed() > SETTLING {
-                return Ok(report);
+            let Some(mut report) = Self::of(&running.record)? else {
+                return Ok(None);
+            };
+            if report.balance.unaccounted == 0 || start.elapsed() > SETTLING {
+                report.faults = Some(report.faults());
+                return Ok(Some(report));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -248,4 +185,37 @@ fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize], lead: Nanos) -> Option
         max_us: bound(1.0),
         lead_us: lead.0 as f64 / 1e3,
     })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::{Counts, Report};
+
+    /// The report of an emulation that has counted this, and nothing else.
+    pub(in crate::report) fn report(counts: &Counts) -> Report {
+        Report {
+            id: "1-1".into(),
+            place: "eth0".into(),
+            interfaces: vec!["eth0".into()],
+            hosts: Vec::new(),
+            host: None,
+            pacer: "fq".into(),
+            pid: 1,
+            since: 0,
+            updates: 0,
+            lease_left_ms: None,
+            lost: Vec::new(),
+            ends_in_ms: None,
+            confirm_left_ms: None,
+            classes: Vec::new(),
+            servers: Vec::new(),
+            drops: counts.drops(),
+            unintended: counts.unintended(),
+            balance: counts.balance(),
+            faults: None,
+            events: counts.events(),
+            held: None,
+            lateness: None,
+        }
+    }
 }

@@ -66,7 +66,7 @@ impl fmt::Display for Report {
         let drops = &self.drops;
         writeln!(
             f,
-            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}; unintended: horizon {}, hold full {}, no slot {}, slot reused {}, pacer {}, hold device {}, splitter {}",
+            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}; unintended: horizon {}, hold full {}, no slot {}, slot reused {}, pacer {}, hold device {}, splitter {}, past a server {}",
             drops.tail_drop,
             drops.packet_limit,
             drops.loss,
@@ -79,7 +79,8 @@ impl fmt::Display for Report {
             self.unintended.slot_reused,
             self.unintended.pacer,
             self.unintended.hold_device,
-            self.unintended.splitter
+            self.unintended.splitter,
+            self.unintended.no_instance
         )?;
         let balance = &self.balance;
         writeln!(
@@ -98,13 +99,16 @@ impl fmt::Display for Report {
         let events = &self.events;
         writeln!(
             f,
-            "  passed: unmatched {}, malformed {}, lease expired {}; marked {}, duplicated {}, corrupted {}",
+            "  passed: unmatched {}, malformed {}, lease expired {}; marked {}, duplicated {}, corrupted {}; contention {}, \
+             others' packets on perturb's devices {}",
             events.unmatched,
             events.malformed,
             events.lease_expired,
             events.marked,
             events.duplicated,
-            events.corrupted
+            events.corrupted,
+            events.contention,
+            events.foreign
         )?;
         if let Some(held) = &self.held {
             let priority = if held.real_time { "real-time" } else { "ordinary" };

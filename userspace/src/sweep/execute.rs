@@ -310,33 +310,7 @@ fn judge(experiment: &Experiment, workload: &Workload, measured: &Measured, outp
 
 /// What the emulation did unasked.
 fn invalid(experiment: &Experiment, report: &Report) -> Vec<String> {
-    let mut reasons = Vec::new();
-    let unintended = &report.unintended;
-    if !unintended.is_none() {
-        reasons.push(format!(
-            "dropped unasked: {} packets beyond the horizon, {} that could not be held",
-            unintended.horizon,
-            unintended.not_held()
-        ));
-    }
-    if report.balance.unaccounted != 0 {
-        reasons.push(format!(
-            "{} packets were captured and came out nowhere",
-            report.balance.unaccounted
-        ));
-    }
-    if report.events.lease_expired > 0 {
-        reasons.push(format!(
-            "{} packets passed while the lease had run out",
-            report.events.lease_expired
-        ));
-    }
-    if report.events.inconsistent > 0 {
-        reasons.push(format!(
-            "{} packets met tables that do not fit together",
-            report.events.inconsistent
-        ));
-    }
+    let mut reasons: Vec<String> = report.faults().iter().map(ToString::to_string).collect();
     let tolerated = experiment.lateness.as_secs_f64() * 1e6;
     if let Some(lateness) = report.lateness.as_ref().filter(|late| late.p99_us > tolerated) {
         reasons.push(format!(

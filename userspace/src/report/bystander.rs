@@ -1,0 +1,207 @@
+//! Emulations of other processes that a measurement may cross: those of this network namespace's interfaces. A command
+//! that measures a path which it does not emulate itself looks at them before and after.
+
+use std::{
+    collections::BTreeMap,
+    io, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use perturb_dataplane::namespace::Namespace;
+
+use super::{Fault, Place, Report};
+use crate::registry::{self, RegistryError};
+
+/// How often a controller tells what its devices have dropped, and some time for it: see [`crate::controller::Lease::period`].
+const TOLD: Duration = Duration::from_millis(1_200);
+/// How long traffic may take to rest.
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// What they had done before.
+pub struct Bystander {
+    /// `None` if this user may not see them.
+    before: Option<Look>,
+}
+
+/// The emulations here, at one time.
+#[derive(Default)]
+struct Look {
+    /// By their names in the registry.
+    reports: BTreeMap<String, Report>,
+    /// Whether no packet was between two devices.
+    at_rest: bool,
+}
+
+impl Bystander {
+    /// From now on.
+    pub fn begin() -> anyhow::Result<Self> {
+        let before = settled()?;
+        if before.is_none() {
+            eprintln!(
+                "perturb: note: this user may not read {}, so nobody checks whether an emulation on this machine loses \
+                 packets unasked meanwhile; root may",
+                registry::RECORDS
+            );
+        }
+        Ok(Self { before })
+    }
+
+    /// What has gone wrong since, of all of them; `None` if this user may not see them. What is unaccounted for counts if
+    /// traffic rested before and rests now: otherwise packets are on their way, and nobody can tell.
+    pub fn end(self) -> anyhow::Result<Option<Vec<Fault>>> {
+        let Some(before) = self.before else {
+            return Ok(None);
+        };
+        if before.reports.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        // What devices have dropped by now is known then.
+        thread::sleep(TOLD);
+        Ok(Some(judge(&before, &settled()?.unwrap_or_default())))
+    }
+}
+
+/// The emulations here, once traffic rests, or after five seconds.
+fn settled() -> anyhow::Result<Option<Look>> {
+    let start = Instant::now();
+    let Some(mut reports) = here()? else {
+        return Ok(None);
+    };
+    loop {
+        let open = |report: &Report| report.balance.unaccounted != 0;
+        if !reports.values().any(open) {
+            return Ok(Some(Look {
+                reports,
+                at_rest: true,
+            }));
+        }
+        thread::sleep(TOLD);
+        let later = here()?.unwrap_or_default();
+        // Nothing has moved, and what the controller knows of its devices was told in between.
+        let rests = |report: &Report| {
+            let earlier = reports.get(&report.id);
+            earlier.is_some_and(|earlier| earlier.balance == report.balance)
+        };
+        let at_rest = later.values().all(rests);
+        if at_rest || start.elapsed() > SETTLING {
+            return Ok(Some(Look {
+                reports: later,
+                at_rest,
+            }));
+        }
+        reports = later;
+    }
+}
+
+/// What is wrong with each emulation that was there before, summed by place.
+fn judge(before: &Look, now: &Look) -> Vec<Fault> {
+    let mut all = Vec::new();
+    for (id, earlier) in &before.reports {
+        let Some(report) = now.reports.get(id) else {
+            merge(
+                &mut all,
+                vec![Fault {
+                    place: Place::Ended,
+                    packets: 0,
+                }],
+            );
+            continue;
+        };
+        merge(&mut all, report.faults_since(earlier));
+        let missing = report.balance.unaccounted - earlier.balance.unaccounted;
+        if before.at_rest && now.at_rest && missing != 0 {
+            merge(
+                &mut all,
+                vec![Fault {
+                    place: Place::Unaccounted,
+                    packets: missing.unsigned_abs(),
+                }],
+            );
+        }
+    }
+    all
+}
+
+/// Adds faults to others, place by place.
+pub(crate) fn merge(all: &mut Vec<Fault>, more: Vec<Fault>) {
+    for fault in more {
+        match all.iter_mut().find(|other| other.place == fault.place) {
+            Some(other) => other.packets += fault.packets,
+            None => all.push(fault),
+        }
+    }
+}
+
+/// Reports of the emulations in force on interfaces of this namespace; `None` if this user may not see them.
+fn here() -> anyhow::Result<Option<BTreeMap<String, Report>>> {
+    let records = match registry::records() {
+        Ok(recorded) => recorded.or_warn(),
+        Err(RegistryError::File { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let namespace = Namespace::current()
+        .and_then(|namespace| namespace.inode())
+        .context("asking for this network namespace")?;
+    let mut reports = BTreeMap::new();
+    for record in records {
+        let is_here = |interface: &registry::InterfaceRecord| interface.namespace == namespace;
+        if record.interfaces.iter().any(is_here)
+            && let Some(report) = Report::of(&record)?
+        {
+            reports.insert(record.id, report);
+        }
+    }
+    Ok(Some(reports))
+}
+
+#[cfg(test)]
+mod tests {
+    use perturb_common::abi::Event;
+
+    use super::{Fault, Look, Place, judge, merge};
+    use crate::report::{
+        counts::tests::{none, only},
+        read::tests::report,
+    };
+
+    fn look(event: Option<Event>, at_rest: bool) -> Look {
+        let report = report(&event.map_or_else(none, only));
+        Look {
+            reports: [(report.id.clone(), report)].into(),
+            at_rest,
+        }
+    }
+
+    fn fault(place: Place, packets: u64) -> Fault {
+        Fault { place, packets }
+    }
+
+    #[test]
+    fn what_is_unaccounted_for_counts_at_rest() {
+        let before = look(None, true);
+        let lost = look(Some(Event::Captured), true);
+        assert_eq!(judge(&before, &lost), [fault(Place::Unaccounted, 100)]);
+        assert_eq!(judge(&lost, &lost), []);
+        assert_eq!(judge(&before, &look(Some(Event::Captured), false)), []);
+        assert_eq!(judge(&look(None, false), &lost), []);
+    }
+
+    #[test]
+    fn what_ends_meanwhile_is_a_fault() {
+        assert_eq!(
+            judge(&look(None, true), &Look::default()),
+            [fault(Place::Ended, 0)]
+        );
+        assert_eq!(judge(&Look::default(), &look(Some(Event::Horizon), true)), []);
+    }
+
+    #[test]
+    fn faults_of_one_place_are_one() {
+        let mut all = vec![fault(Place::Pacer, 1)];
+        merge(&mut all, vec![fault(Place::Pacer, 2), fault(Place::Horizon, 3)]);
+        assert_eq!(all, [fault(Place::Pacer, 3), fault(Place::Horizon, 3)]);
+    }
+}
