@@ -52,7 +52,7 @@ impl Width {
             return self.fit(u128::MAX);
         }
         let per_byte = u128::from(per_byte).min(self.most() >> self.split);
-        self.fit(per_byte * u128::from(bytes) >> (self.split - self.tick_shift))
+        self.fit((per_byte * u128::from(bytes)) >> (self.split - self.tick_shift))
     }
 
     /// The recursion as the module's head writes it, in exact numbers.

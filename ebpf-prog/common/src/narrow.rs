@@ -1,6 +1,11 @@
 //! The recursion's source at eight bits.
 
-#![allow(dead_code, unreachable_pub, reason = "written for the other width")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::duplicate_mod,
+    reason = "the other width is another module"
+)]
 
 /// In the place of [`crate::word`].
 pub(super) mod word {
