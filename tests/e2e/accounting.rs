@@ -31,7 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
 const OFTEN: [&str; 2] = ["--lease", "8s"];
 
 /// The balance, once no packet is on its way; at most 10 s later.
-fn at_rest(applied: &Applied<'_>) -> Result<Value> {
+pub(crate) fn at_rest(applied: &Applied<'_>) -> Result<Value> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let start = Instant::now();
     loop {
@@ -143,19 +143,33 @@ classes: [{ name: all, match: {}, egress: [slow] }]
 const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 99);
 
 /// Small datagrams to nobody, as fast as they go.
-struct Flood {
-    sent: AtomicU64,
+pub(crate) struct Flood {
+    pub(crate) sent: AtomicU64,
     enough: AtomicBool,
 }
 
 impl Flood {
-    fn new(bed: &Bed) -> Result<Self> {
+    pub(crate) fn new(bed: &Bed) -> Result<Self> {
         bed.left.run(&format!(
             "ip neighbor replace {NOBODY} lladdr 02:74:65:00:00:63 dev {INTERFACE}"
         ))?;
         Ok(Self {
             sent: AtomicU64::new(0),
             enough: AtomicBool::new(false),
+        })
+    }
+
+    /// So many, from a host.
+    pub(crate) fn pass(&self, from: &Host, packets: u64) -> Result<()> {
+        thread::scope(|scope| {
+            let flooding = scope.spawn(|| self.run(from));
+            while self.sent.load(Ordering::Relaxed) < packets && !flooding.is_finished() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            self.enough.store(true, Ordering::Relaxed);
+            flooding
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 

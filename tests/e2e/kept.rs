@@ -146,7 +146,7 @@ fn tagged(setting: &Setting) -> Result<()> {
     let to = Ipv4Addr::new(10, 99, 5, 2);
     let receiver = bed.right.enter(|| UdpSocket::bind((to, PORT)))??;
     receiver.set_read_timeout(Some(PATIENCE))?;
-    let sender = packet_socket(&bed.left, SockType::Raw, 0)?;
+    let sender = packet_socket(&bed.left, INTERFACE, SockType::Raw, 0)?;
     set(&sender, libc::SO_MARK, &[42])?;
     let ip = PacketBuilder::ethernet2(bed.left.hardware, bed.right.hardware)
         .single_vlan(VlanId::try_new(5)?)

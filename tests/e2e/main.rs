@@ -16,6 +16,7 @@ mod harness;
 mod hop;
 mod kept;
 mod life;
+mod losses;
 mod neighbors;
 mod order;
 mod overhead;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         privileges::TESTS,
         sigkill::TESTS,
         accounting::TESTS,
+        losses::TESTS,
         order::TESTS,
     ];
     let mut tests = tests.concat();

@@ -188,9 +188,9 @@ fn datagrams(bed: &Bed, plan: &Plan) -> Result<(Sender, OwnedFd)> {
 fn frames(bed: &Bed, flow: usize) -> Result<(Sender, OwnedFd)> {
     let ethertype = ETHERTYPE + u16::try_from(flow)?;
     // The receiver gets what follows the header; the sender, bound to no EtherType, receives nothing.
-    let receiver = packet_socket(&bed.right, SockType::Datagram, ethertype)?;
+    let receiver = packet_socket(&bed.right, INTERFACE, SockType::Datagram, ethertype)?;
     setsockopt(&receiver, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
-    let sender = packet_socket(&bed.left, SockType::Raw, 0)?;
+    let sender = packet_socket(&bed.left, INTERFACE, SockType::Raw, 0)?;
     setsockopt(&sender, sockopt::SndBufForce, &RECEIVE_BUFFER)?;
     let addresses = [bed.right.hardware, bed.left.hardware].concat();
     let header = [&addresses[..], &ethertype.to_be_bytes()].concat();
@@ -207,7 +207,7 @@ fn frames(bed: &Bed, flow: usize) -> Result<(Sender, OwnedFd)> {
 ///
 /// # Errors
 /// Those of the system calls that make it.
-pub fn packet_socket(host: &Host, kind: SockType, ethertype: u16) -> Result<OwnedFd> {
+pub fn packet_socket(host: &Host, interface: &str, kind: SockType, ethertype: u16) -> Result<OwnedFd> {
     let make = || -> nix::Result<OwnedFd> {
         let flags = match kind {
             SockType::Raw => SockFlag::empty(),
@@ -218,7 +218,7 @@ pub fn packet_socket(host: &Host, kind: SockType, ethertype: u16) -> Result<Owne
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = ethertype.to_be();
-        address.sll_ifindex = if_nametoindex(INTERFACE)?.cast_signed();
+        address.sll_ifindex = if_nametoindex(interface)?.cast_signed();
         // SAFETY: it points to an address of that length.
         let address = unsafe {
             LinkAddr::from_raw(
