@@ -1,13 +1,17 @@
 //! Beginning, changing and ending an emulation; what happens when its process dies or hangs.
 
 use std::{
+    fs,
     process::Stdio,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
-use nix::sys::signal::Signal;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use perturb_tests::{
     bed::{Bed, INTERFACE},
     datagrams::{self, Plan, Trace},
@@ -23,6 +27,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("life::clear_ends_it", clear),
     each("life::clear_meets_an_end", clear_meets_an_end),
     each("life::detach_lives_on", detach),
+    each("life::an_interrupted_detach_leaves_nothing", detach_interrupted),
     each("life::held_packets_are_released_at_the_end", drain),
     each("life::a_thousand_hosts_by_address", thousand),
     each("life::live_update_loses_nothing", update),
@@ -93,6 +98,46 @@ fn clear(setting: &Setting) -> Result<()> {
         status.success(),
         "the process that was cleared ended with {status}: {said}"
     );
+    Ok(())
+}
+
+/// Whoever gives up waiting for `apply --detach`, at some moment of that, leaves nothing behind.
+fn detach_interrupted(setting: &Setting) -> Result<()> {
+    const MOMENTS: u64 = 10;
+    let (bed, before) = setting.bed()?;
+    let profile = setting.product.profile("latency: 1ms")?;
+    let mut interrupted = 0;
+    for moment in 0..MOMENTS {
+        let mut child = bed
+            .left
+            .command(&setting.product.path)
+            .arg("apply")
+            .arg(&profile)
+            .args(["--iface", INTERFACE, "--pacer", setting.pacer.name(), "--detach"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let messages = format!("/run/perturb/starting-{}", child.id());
+        let start = Instant::now();
+        while !fs::exists(&messages)? && child.try_wait()?.is_none() {
+            ensure!(start.elapsed() < Duration::from_secs(60), "it does not begin");
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(15 * moment));
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT)?;
+        let status = child.wait()?;
+        ensure!(!fs::exists(&messages)?, "{messages} is left");
+        if status.success() {
+            // It was there before the signal.
+            setting.product.clear(&bed.left)?;
+        } else {
+            interrupted += 1;
+        }
+        before
+            .must_be_that_of(&bed.left)
+            .with_context(|| format!("interrupted after {} ms: {status}", 15 * moment))?;
+    }
+    ensure!(interrupted > 0, "no moment was early enough");
     Ok(())
 }
 

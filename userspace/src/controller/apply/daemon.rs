@@ -8,15 +8,25 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
-use nix::unistd::setsid;
+use nix::{
+    sys::{
+        signal::{Signal, kill},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::{Pid, setsid},
+};
 
 use super::{Request, service};
-use crate::registry::{RECORDS, Record, records};
+use crate::{
+    registry::{RECORDS, Record, records},
+    signals::when_interrupted,
+};
 
 /// Time for the process to set everything up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,12 +35,29 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
     // Its messages until then: inherited streams would keep a caller's pipe open for ever.
     let messages = PathBuf::from(RECORDS).join(format!("starting-{}", std::process::id()));
-    let result = File::create(&messages)
-        .with_context(|| format!("making {}", messages.display()))
-        .and_then(|file| spawn(request, file))
-        .and_then(|mut child| wait_until_ready(&mut child, &messages));
-    fs::remove_file(&messages).with_context(|| format!("removing {}", messages.display()))?;
-    result
+    let started: Arc<Mutex<Option<Pid>>> = Arc::default();
+    // In its own session it does not get the terminal's signals: whoever gives up waiting would leave it behind, unsaid.
+    when_interrupted({
+        let (started, messages) = (Arc::clone(&started), messages.clone());
+        move || {
+            if let Some(process) = *started.lock().unwrap_or_else(PoisonError::into_inner) {
+                end(process);
+            }
+            // It may not be there yet.
+            let _ = fs::remove_file(messages);
+        }
+    })?;
+    let spawn = || {
+        let mut started = started.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = File::create(&messages).with_context(|| format!("making {}", messages.display()))?;
+        let child = spawn(request, file)?;
+        *started = Some(Pid::from_raw(child.id().cast_signed()));
+        anyhow::Ok(child)
+    };
+    let result = spawn().and_then(|mut child| wait_until_ready(&mut child, &messages));
+    let removed = fs::remove_file(&messages).with_context(|| format!("removing {}", messages.display()));
+    let record = result?;
+    removed.map(|()| record)
 }
 
 fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
@@ -73,6 +100,25 @@ fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
     command.spawn().context("starting the process that stays behind")
 }
 
+/// Asks a process to end, which takes down what it has set up, and kills one that does not.
+fn end(process: Pid) {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let start = Instant::now();
+    let mut signal = Some(Signal::SIGTERM);
+    // An error means that it has ended, and that its end was noticed.
+    while kill(process, signal).is_ok() {
+        if matches!(
+            waitpid(process, Some(WaitPidFlag::WNOHANG)),
+            Err(_) | Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..))
+        ) || signal == Some(Signal::SIGKILL)
+        {
+            return;
+        }
+        signal = (start.elapsed() > PATIENCE).then_some(Signal::SIGKILL);
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn wait_until_ready(child: &mut Child, messages: &Path) -> anyhow::Result<Record> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -88,7 +134,7 @@ fn wait_until_ready(child: &mut Child, messages: &Path) -> anyhow::Result<Record
         }
         thread::sleep(Duration::from_millis(10));
     }
-    child.kill()?;
+    end(Pid::from_raw(child.id().cast_signed()));
     bail!(
         "the process that stays behind was not ready after {} s",
         PATIENCE.as_secs()
