@@ -68,14 +68,14 @@ pub fn needed() -> Result<Vec<Setting>, SettingError> {
     Ok(settings)
 }
 
-/// Puts settings back, unless somebody has changed them since.
+/// Puts settings back, unless somebody has changed them since. Each is tried; the first failure is told.
 pub fn restore(settings: &[Setting]) -> Result<(), SettingError> {
-    for Setting { key, before } in settings {
-        if value(key)? == ON {
-            set(key, before)?;
-        }
-    }
-    Ok(())
+    let put_back = |Setting { key, before }: &Setting| match value(key)?.as_str() {
+        ON => set(key, before),
+        _ => Ok(()),
+    };
+    let tried: Vec<_> = settings.iter().map(put_back).collect();
+    tried.into_iter().collect()
 }
 
 /// The settings, changed; dropping it in the same namespace puts them back. Whoever records them does so before.
@@ -98,5 +98,30 @@ impl Drop for Relaxed {
         if let Err(error) = restore(&self.0) {
             eprintln!("perturb: {error}; set it back with `sysctl`");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{Setting, restore};
+
+    /// One that is gone, as with a kernel that was replaced, keeps none of the others raised.
+    #[test]
+    fn each_setting_is_tried() -> Result<(), Box<dyn std::error::Error>> {
+        let place = tempfile::tempdir()?;
+        let setting = |name: &str| Setting {
+            key: format!("../..{}", place.path().join(name).display()),
+            before: "0".into(),
+        };
+        for (name, value) in [("raised", "1\n"), ("changed", "2\n")] {
+            fs::write(place.path().join(name), value)?;
+        }
+        let told = restore(&[setting("gone"), setting("raised"), setting("changed")]);
+        assert!(told.is_err_and(|error| error.to_string().contains("gone")));
+        assert_eq!(fs::read_to_string(place.path().join("raised"))?, "0");
+        assert_eq!(fs::read_to_string(place.path().join("changed"))?, "2\n");
+        Ok(())
     }
 }
