@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
     once("shell::nohup_holds_for_the_command_of_a_run", nohup_run),
     once("shell::a_closed_pipe_is_a_quiet_end", closed_pipe),
     each("shell::a_controller_outlives_its_messages", closed_messages),
+    once("shell::a_watch_says_a_thing_once", watch),
     once("shell::times_have_ranges", times),
     once("shell::perturb_is_on_the_path_of_a_run", path),
 ];
@@ -169,6 +170,28 @@ fn closed_messages(setting: &Setting) -> Result<()> {
     let status = child.wait()?;
     ensure!(status.success(), "{status}");
     before.must_be_that_of(&bed.left)
+}
+
+/// A record that cannot be read: whoever looks again and again is told of it once. In a registry of its own.
+fn watch(setting: &Setting) -> Result<()> {
+    const SCRIPT: &str = r#"
+        mkdir -p /run/perturb && mount -t tmpfs -o mode=700 none /run/perturb && mkdir -m 700 /run/perturb/7-7 || exit
+        echo '{ "format": 99 }' > /run/perturb/7-7/record.json
+        "$P" status --json --watch 20ms | head -n 5
+    "#;
+    let (bed, _) = setting.bed()?;
+    let output = bed
+        .left
+        .command("unshare")
+        .args(["--mount", "sh", "-c", SCRIPT])
+        .env("P", &setting.product.path)
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.stdout == "[]\n".repeat(5).as_bytes() && said.matches("another version").count() == 1,
+        "{output:?}"
+    );
+    Ok(())
 }
 
 fn times(setting: &Setting) -> Result<()> {

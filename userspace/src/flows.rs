@@ -26,6 +26,7 @@ pub use watch::watch;
 use crate::{
     registry::{self, Record},
     table::Table,
+    told::Told,
 };
 
 /// A flow's packets in one direction.
@@ -59,7 +60,7 @@ struct Listed {
 pub fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let offset = realtime_offset();
     let mut flows = Vec::new();
-    for record in in_force(true)? {
+    for record in in_force(&mut Told::default())? {
         let names = Names::of(&record);
         let maps = Maps::by_id(&record.maps)?;
         let emulated = Emulated::of(&record, &maps)?;
@@ -92,20 +93,20 @@ pub fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The emulations that are in force and know of flows.
-fn in_force(warn: bool) -> anyhow::Result<Vec<Record>> {
+/// The emulations that are in force and know of flows; the others are told on standard error, unless they were before.
+fn in_force(told: &mut Told) -> anyhow::Result<Vec<Record>> {
     let mut found = Vec::new();
-    for record in registry::records()?.or_warn() {
+    for record in registry::records()?.or_tell(told) {
         if !record.ready || !record.has_owner()? {
             continue;
         }
         if record.maps.has_flows() {
             found.push(record);
-        } else if warn {
-            eprintln!(
+        } else {
+            told.tell(format!(
                 "perturb: warning: {} does not tell its flows: another version of perturb made it",
                 record.id
-            );
+            ));
         }
     }
     Ok(found)

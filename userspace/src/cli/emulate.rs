@@ -22,6 +22,7 @@ use crate::{
     privileges::Owner,
     registry::{self, terms::Due},
     report::Report,
+    told::Told,
 };
 
 /// A runtime on this thread: children die with the thread that made them (PR_SET_PDEATHSIG), so it
@@ -155,7 +156,7 @@ pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
         watch(args, period)?;
         return Ok(DONE);
     }
-    let reports = reports()?;
+    let reports = reports(&mut Told::default())?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&reports)?);
         return Ok(DONE);
@@ -169,17 +170,17 @@ pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// What is applied; what is not in force is said on standard error.
-fn reports() -> anyhow::Result<Vec<Report>> {
+/// What is applied; what is not in force is told on standard error.
+fn reports(told: &mut Told) -> anyhow::Result<Vec<Report>> {
     let mut reports = Vec::new();
-    for record in registry::records()?.or_warn() {
+    for record in registry::records()?.or_tell(told) {
         match Report::of(&record)? {
             Some(report) => reports.push(report),
-            None if record.has_owner()? => eprintln!("{} is being set up", record.id),
-            None => eprintln!(
+            None if record.has_owner()? => told.tell(format!("{} is being set up", record.id)),
+            None => told.tell(format!(
                 "{} was left behind by process {}, which is gone; `perturb clear` removes what is left",
                 record.id, record.process.pid
-            ),
+            )),
         }
     }
     Ok(reports)
@@ -187,7 +188,8 @@ fn reports() -> anyhow::Result<Vec<Report>> {
 
 /// Shows what the servers do, period by period, until this process is ended.
 fn watch(args: &Status, period: Duration) -> anyhow::Result<()> {
-    let (mut before, mut seen) = (reports()?, Instant::now());
+    let mut told = Told::default();
+    let (mut before, mut seen) = (reports(&mut told)?, Instant::now());
     let clear = if std::io::stdout().is_terminal() {
         "\x1b[H\x1b[2J"
     } else {
@@ -195,7 +197,8 @@ fn watch(args: &Status, period: Duration) -> anyhow::Result<()> {
     };
     loop {
         std::thread::sleep(period);
-        let (mut now, time) = (reports()?, seen.elapsed());
+        told.look_again();
+        let (mut now, time) = (reports(&mut told)?, seen.elapsed());
         seen = Instant::now();
         let mut text = String::new();
         for report in &mut now {

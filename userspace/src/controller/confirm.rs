@@ -6,6 +6,7 @@ use perturb_dataplane::namespace::Namespace;
 use crate::{
     controller::enter,
     registry::{InterfaceRecord, Record, terms::Due},
+    told::Told,
 };
 
 /// Confirms what waits for it, on an interface or everywhere; says what there was. Nothing is no error.
@@ -15,7 +16,7 @@ pub fn confirm(interface: Option<&str>) -> anyhow::Result<Vec<Record>> {
     let chosen =
         |other: &InterfaceRecord| interface.is_none_or(|name| other.name == name && other.namespace == here);
     let mut confirmed = Vec::new();
-    for mut record in registry.records()?.or_warn() {
+    for mut record in registry.records()?.or_tell(&mut Told::default()) {
         if !record.interfaces.iter().any(chosen) || record.terms.confirm.is_none() {
             continue;
         }

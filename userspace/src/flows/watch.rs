@@ -16,6 +16,7 @@ use super::{Flow, Names, in_force, micros, realtime_offset};
 use crate::{
     registry::{self, Record},
     table::Table,
+    told::Told,
 };
 
 /// How often the log is read: 26,214 requests fit, so that 5 million a second are not too many.
@@ -76,6 +77,7 @@ struct Watcher {
     json: bool,
     logs: Vec<Log>,
     searched: Option<Instant>,
+    told: Told,
     printed: Instant,
     active: BTreeMap<Flow, Activity>,
 }
@@ -95,6 +97,7 @@ impl Watcher {
             json,
             logs: Vec::new(),
             searched: None,
+            told: Told::default(),
             printed: Instant::now(),
             active: BTreeMap::new(),
         }
@@ -133,7 +136,8 @@ impl Watcher {
 
     /// Opens the logs of emulations that began, drops those that ended, and puts off the others' end.
     fn search(&mut self, end: bool) -> anyhow::Result<()> {
-        let records = in_force(self.searched.is_none())?;
+        self.told.look_again();
+        let records = in_force(&mut self.told)?;
         self.logs
             .retain(|log| records.iter().any(|record| record.id == log.names.emulation));
         let mut opened = Vec::new();

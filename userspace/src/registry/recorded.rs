@@ -6,6 +6,7 @@ use std::{fs, io, path::Path};
 use serde::Deserialize;
 
 use super::{PRIVATE, RECORD_FILE, RECORDS, Record, RegistryError, Result, file};
+use crate::told::Told;
 
 /// All records.
 #[derive(Debug, Default)]
@@ -17,11 +18,11 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Those that can be read; the others are told on standard error.
+    /// Those that can be read; the others are told on standard error, unless they were before.
     #[must_use]
-    pub fn or_warn(self) -> Vec<Record> {
+    pub fn or_tell(self, told: &mut Told) -> Vec<Record> {
         for Unreadable { error, .. } in &self.unreadable {
-            eprintln!("perturb: warning: {error}");
+            told.tell(format!("perturb: warning: {error}"));
         }
         self.records
     }

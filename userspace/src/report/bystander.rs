@@ -136,7 +136,7 @@ pub(crate) fn merge(all: &mut Vec<Fault>, more: Vec<Fault>) {
 /// Reports of the emulations in force on interfaces of this namespace; `None` if this user may not see them.
 fn here() -> anyhow::Result<Option<BTreeMap<String, Report>>> {
     let records = match registry::records() {
-        Ok(recorded) => recorded.or_warn(),
+        Ok(recorded) => recorded.or_tell(&mut crate::told::Told::default()),
         Err(RegistryError::File { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
             return Ok(None);
         }

@@ -1,0 +1,49 @@
+//! What a command has said on standard error that looks again and again: it says each thing once, for as long as it is so.
+
+use std::{collections::BTreeSet, mem};
+
+/// What was said.
+#[derive(Debug, Default)]
+pub struct Told {
+    before: BTreeSet<String>,
+    now: BTreeSet<String>,
+}
+
+impl Told {
+    /// Another look begins: what was so in the last one is not news.
+    pub fn look_again(&mut self) {
+        self.before = mem::take(&mut self.now);
+    }
+
+    /// Says it, if it is news.
+    pub fn tell(&mut self, message: String) {
+        if self.is_news(&message) {
+            eprintln!("{message}");
+        }
+        self.now.insert(message);
+    }
+
+    fn is_news(&self, message: &str) -> bool {
+        !self.before.contains(message) && !self.now.contains(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Told;
+
+    #[test]
+    fn what_is_over_and_comes_again_is_news() {
+        let mut told = Told::default();
+        for (message, news) in [("damaged", true), ("damaged", false), ("gone", true)] {
+            assert_eq!(told.is_news(message), news);
+            told.tell(message.into());
+        }
+        told.look_again();
+        assert!(!told.is_news("damaged"));
+        told.tell("damaged".into());
+        told.look_again();
+        assert!(!told.is_news("damaged"));
+        assert!(told.is_news("gone"));
+    }
+}
