@@ -26,6 +26,7 @@ mod privileges;
 mod rates;
 mod runs;
 mod scopes;
+mod service;
 mod shell;
 mod sigkill;
 mod tcp;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         neighbors::TESTS,
         vanish::TESTS,
         update::TESTS,
+        service::TESTS,
         confirm::TESTS,
         runs::TESTS,
         shell::TESTS,

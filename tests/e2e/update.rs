@@ -1,18 +1,10 @@
-//! Options of `apply` on an interface that is under emulation: each is heeded or refused. The ssh session, and
-//! what a service manager and a terminal are told.
+//! Options of `apply` on an interface that is under emulation: each is heeded or refused. The ssh session, and a terminal
+//! that is blocked.
 
 use std::{
     fs::{self, File},
-    io::{BufRead as _, BufReader},
-    os::{
-        fd::AsFd as _,
-        unix::{
-            fs::PermissionsExt as _,
-            net::{UnixDatagram, UnixListener},
-        },
-    },
-    path::Path,
-    process::{Output, Stdio},
+    os::fd::AsFd as _,
+    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
@@ -28,7 +20,6 @@ use nix::{
 };
 use perturb_tests::{
     bed::{Bed, INTERFACE},
-    bystander::{self, Bystander},
     datagrams::{self, Plan},
     product::{Called, Pacer},
 };
@@ -41,10 +32,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("update::follow_is_heeded", follow),
     each("update::detach_of_a_detached_one", detached),
     each("update::horizon_follows_the_tables", horizon),
-    each("update::detach_says_what_it_sees", detach_says),
-    each("update::detach_leaves_the_session", leaves_session),
     each("update::ssh_session_is_warned", ssh),
-    each("update::service_manager_is_told", service),
     each("update::blocked_terminal", blocked),
     each("update::held_packets_stay_out_of_the_stack", stack),
 ];
@@ -196,81 +184,6 @@ fn detached(setting: &Setting) -> Result<()> {
     before.must_be_that_of(&bed.left)
 }
 
-/// Applies 40 ms where /run/systemd shows `systemd`, in whose programs PATH begins: in a mount namespace of its own.
-fn apply_beside(systemd: &Path, bed: &Bed, setting: &Setting, options: &[&str]) -> Result<Output> {
-    let script =
-        "mkdir -p /run/systemd && mount --bind \"$1\" /run/systemd && PATH=$1:$PATH && shift && exec \"$@\"";
-    bed.left
-        .command("unshare")
-        .args(["--mount", "sh", "-c", script, "sh"])
-        .arg(systemd)
-        .arg(&setting.product.path)
-        .arg("apply")
-        .arg(setting.product.profile("latency: 40ms")?)
-        .args(["--iface", INTERFACE, "--pacer", setting.pacer.name()])
-        .args(options)
-        .output()
-        .context("starting perturb apply")
-}
-
-/// Where systemd runs, the process that stays behind is a scope of its own: the end of the session in which it was called does
-/// not end it. A script stands for `systemd-run`, which needs systemd.
-fn leaves_session(setting: &Setting) -> Result<()> {
-    let (bed, before) = setting.bed()?;
-    let systemd = tempfile::TempDir::with_prefix("perturb-systemd-")?;
-    fs::create_dir(systemd.path().join("system"))?;
-    let runner = systemd.path().join("systemd-run");
-    let asked = systemd.path().join("asked");
-    let text = format!(
-        "#!/bin/sh\n[ \"$1\" = --version ] && exit\nwhile [ \"$1\" != -- ]; do echo \"$1\" >> {}; shift; done\nshift\n\
-         exec \"$@\"\n",
-        asked.display()
-    );
-    fs::write(&runner, text)?;
-    fs::set_permissions(&runner, fs::Permissions::from_mode(0o755))?;
-    let output = apply_beside(systemd.path(), &bed, setting, &["--detach"])?;
-    ensure!(output.status.success(), "{output:?}");
-    ensure!(delay(&bed)? > 30.0, "nothing is emulated");
-    let asked = fs::read_to_string(&asked).context("systemd-run was not asked")?;
-    for word in ["--scope", "--collect", "--slice=system.slice"] {
-        ensure!(
-            asked.lines().any(|line| line == word),
-            "{word} is not among {asked}"
-        );
-    }
-    setting.product.clear(&bed.left)?;
-    before.must_be_that_of(&bed.left)
-}
-
-/// What `apply --detach` finds at the interface is said to whoever gave it, once; what happens later, to the journal.
-fn detach_says(setting: &Setting) -> Result<()> {
-    let (bed, _) = setting.bed()?;
-    let _bystander = Bystander::at(&bed.left, bystander::PREF)?;
-    let systemd = tempfile::TempDir::with_prefix("perturb-journal-")?;
-    fs::create_dir(systemd.path().join("journal"))?;
-    let journal = UnixListener::bind(systemd.path().join("journal/stdout"))?;
-    let output = apply_beside(systemd.path(), &bed, setting, &["--detach", "--follow"])?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success() && said.matches(", too: perturb comes first").count() == 2,
-        "egress and ingress have another program each: {output:?}"
-    );
-    bed.left.run(&format!("ip link del {INTERFACE}"))?;
-    let (stream, _) = journal.accept()?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(stream).lines();
-    let waits = |line: &std::io::Result<String>| match line {
-        Ok(line) => line.contains("waiting until there is an interface"),
-        Err(_) => true,
-    };
-    lines
-        .find(waits)
-        .context("the stream to the journal has ended")?
-        .context("the journal does not hear that the interface is gone")?;
-    setting.product.clear(&bed.left)?;
-    Ok(())
-}
-
 fn horizon(setting: &Setting) -> Result<()> {
     let (bed, before) = setting.bed()?;
     let applied = setting.product.apply(&bed.left, "latency: 1ms", setting.pacer)?;
@@ -324,32 +237,6 @@ fn ssh(setting: &Setting) -> Result<()> {
         ensure!(!warned.contains("ssh session"), "warned for nothing: {warned}");
     }
     Ok(())
-}
-
-fn service(setting: &Setting) -> Result<()> {
-    let (bed, before) = setting.bed()?;
-    let place = tempfile::TempDir::with_prefix("perturb-notify-")?;
-    let path = place.path().join("notify");
-    let socket = UnixDatagram::bind(&path)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    let profile = setting.product.profile("latency: 40ms")?;
-    let mut child = setting
-        .product
-        .on(&bed.left)
-        .env("NOTIFY_SOCKET", &path)
-        .arg("apply")
-        .arg(&profile)
-        .args(["--iface", INTERFACE, "--quiet", "--pacer", setting.pacer.name()])
-        .spawn()?;
-    let mut told = [0; 64];
-    let length = socket
-        .recv(&mut told)
-        .context("it is not said that it is ready")?;
-    ensure!(told.get(..length) == Some(b"READY=1"), "{told:?}");
-    ensure!(delay(&bed)? > 30.0, "ready, but nothing is emulated");
-    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM)?;
-    ensure!(child.wait()?.success(), "it did not end well");
-    before.must_be_that_of(&bed.left)
 }
 
 /// A terminal that takes nothing more (Ctrl-S) while the live line is to be shown.

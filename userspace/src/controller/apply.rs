@@ -94,7 +94,10 @@ pub async fn apply(request: Request) -> anyhow::Result<Outcome> {
     let links = links(&request.interfaces)?;
     match applied(&registry, &links)?.as_slice() {
         [] => start(registry, request, &links).await,
-        [record] => update::update(&registry, record, &request).map(Outcome::Updated),
+        [record] => {
+            service::refuse_to_end(record, &request)?;
+            update::update(&registry, record, &request).map(Outcome::Updated)
+        }
         several => {
             let ids: Vec<&str> = several.iter().map(|record| record.id.as_str()).collect();
             bail!(

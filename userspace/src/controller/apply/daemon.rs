@@ -91,6 +91,8 @@ fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
             command.arg(option);
         }
     }
+    // It is no part of a service that calls this.
+    command.env_remove(service::NOTIFY);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())

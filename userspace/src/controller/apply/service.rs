@@ -16,8 +16,14 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use nix::unistd::dup2_stderr;
+
+use super::Request;
+use crate::registry::Record;
+
+/// Where a service manager listens for its service's word (`sd_notify`).
+pub(super) const NOTIFY: &str = "NOTIFY_SOCKET";
 
 /// The journal takes streams here (`sd_journal_stream_fd`).
 const JOURNAL: &str = "/run/systemd/journal/stdout";
@@ -28,7 +34,7 @@ const BOOTED: &str = "/run/systemd/system";
 
 /// Tells the service manager, if there is one, that the emulation has begun (`sd_notify`).
 pub(super) fn ready() -> anyhow::Result<()> {
-    let Some(name) = env::var_os("NOTIFY_SOCKET") else {
+    let Some(name) = env::var_os(NOTIFY) else {
         return Ok(());
     };
     let address = match name.as_bytes().strip_prefix(b"@") {
@@ -44,6 +50,20 @@ pub(super) fn ready() -> anyhow::Result<()> {
                 name.display()
             )
         })
+}
+
+/// A service manager that listens for this process's word takes its end for the service's, and starts it again: it must not
+/// change what another process emulates, and end.
+pub(super) fn refuse_to_end(record: &Record, request: &Request) -> anyhow::Result<()> {
+    ensure!(
+        request.detach || env::var_os(NOTIFY).is_none(),
+        "process {} emulates on {} already, and this service can only keep up what it has begun itself; end that with \
+         `perturb clear --iface {}`",
+        record.process.pid,
+        record.place(),
+        request.interfaces.first().map_or("", String::as_str)
+    );
+    Ok(())
 }
 
 /// Sends what this process says on standard error from now on to the journal, else to syslog, else nowhere.
