@@ -14,9 +14,11 @@ use crate::{command, compile, setup::Mode, workspace};
 const COMPLETIONS: [(&str, &str); 3] = [("bash", "perturb"), ("zsh", "_perturb"), ("fish", "perturb.fish")];
 
 /// Files for the system's services, and where a package installs them, below /usr.
-const PACKAGING: [(&str, &str); 3] = [
+const PACKAGING: [(&str, &str); 5] = [
     ("perturb@.service", "lib/systemd/system"),
-    ("10-perturb.network", "lib/systemd/network"),
+    ("perturb@lo.service", "lib/systemd/system"),
+    ("00-perturb.network", "lib/systemd/network"),
+    ("00-perturb.link", "lib/systemd/network"),
     ("perturb-networkmanager.conf", "lib/NetworkManager/conf.d"),
 ];
 

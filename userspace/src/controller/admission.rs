@@ -53,14 +53,15 @@ mod tests {
     use super::DEVICES;
     use crate::controller::setup::device_names;
 
-    /// systemd-networkd and NetworkManager are told to leave each of the devices alone that a set-up makes.
+    /// systemd-networkd, udev and NetworkManager are told to leave each of the devices alone that a set-up makes.
     #[test]
     fn those_who_configure_interfaces_leave_ours_alone() -> io::Result<()> {
         let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
         let made: Vec<String> = device_names("1-7", 7, [0; 4]).iter().map(Into::into).collect();
         assert_eq!(made, DEVICES.map(|prefix| format!("{prefix}7")));
         for (file, rule) in [
-            ("10-perturb.network", "Unmanaged=yes"),
+            ("00-perturb.network", "Unmanaged=yes"),
+            ("00-perturb.link", "MACAddressPolicy=none"),
             ("perturb-networkmanager.conf", "unmanaged"),
         ] {
             let text = fs::read_to_string(packaging.join(file))?;
@@ -69,6 +70,20 @@ mod tests {
                 assert!(text.contains(&format!("{prefix}*")), "{file} lacks {prefix}");
             }
         }
+        Ok(())
+    }
+
+    /// The unit for lo, which systemd knows no device of, is the others' without that device.
+    #[test]
+    fn unit_of_lo_is_that_of_all() -> io::Result<()> {
+        let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+        let lines = |file: &str| -> io::Result<Vec<String>> {
+            let text = fs::read_to_string(packaging.join(file))?;
+            let text = text.replace(" sys-subsystem-net-devices-%i.device", "");
+            let is_said = |line: &&str| !line.starts_with('#') && !line.starts_with("BindsTo=");
+            Ok(text.lines().filter(is_said).map(Into::into).collect())
+        };
+        assert_eq!(lines("perturb@lo.service")?, lines("perturb@.service")?);
         Ok(())
     }
 }
