@@ -187,6 +187,9 @@ pub(crate) fn run(tests: &[Test]) -> ExitCode {
         // SAFETY: this process has one thread.
         unsafe { env::remove_var(variable) };
     }
+    // Under `nohup` perturb would not end by it, as it must not then; the tests look at that themselves.
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
     let trials = tests.iter().flat_map(trials).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

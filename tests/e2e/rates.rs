@@ -12,25 +12,18 @@ use perturb_tests::{
 use crate::harness::{Setting, Test, each, figure};
 
 pub(crate) const TESTS: &[Test] = &[
-    each("rates::bandwidth_10_mbit", |setting| {
-        bandwidth(setting, 10, TOLERANCE)
-    }),
-    each("rates::bandwidth_100_mbit", |setting| {
-        bandwidth(setting, 100, TOLERANCE)
-    }),
-    each("rates::bandwidth_1000_mbit", |setting| {
-        bandwidth(setting, 1_000, TIGHT)
-    }),
+    each("rates::bandwidth_10_mbit", |setting| bandwidth(setting, 10)),
+    each("rates::bandwidth_100_mbit", |setting| bandwidth(setting, 100)),
+    each("rates::bandwidth_1000_mbit", |setting| bandwidth(setting, 1_000)),
     each("rates::gap_spaces_bursts", gap),
     each("rates::catches_a_broken_emulator", |setting| {
         setting.fairly(|| broken(setting))
     }),
 ];
 
-/// How far goodput and spacing may be from the arithmetic value.
+/// How far goodput and spacing may be from the arithmetic value. A pacer that the kernel throttles (`sched_rt_runtime_us`) is at
+/// 95.7 to 96.8 % of 1 Gbit/s; one that is not, at 98 to 99.9 % of it, by what else the processors do.
 const TOLERANCE: f64 = 0.02;
-/// The same where a pacer that does not get its processor all the time would show: 5 of 943 Mbit/s.
-const TIGHT: f64 = 0.0055;
 const GAP: Duration = Duration::from_micros(500);
 const BURST: usize = 20;
 
@@ -46,11 +39,11 @@ fn share(setting: &Setting, bed: &Bed, profile: &str, asked: f64) -> Result<f64>
     Ok(goodput / streams::goodput_of(asked))
 }
 
-fn bandwidth(setting: &Setting, megabits: u32, tolerance: f64) -> Result<()> {
-    setting.fairly(|| bandwidth_is_right(setting, megabits, tolerance))
+fn bandwidth(setting: &Setting, megabits: u32) -> Result<()> {
+    setting.fairly(|| bandwidth_is_right(setting, megabits))
 }
 
-fn bandwidth_is_right(setting: &Setting, megabits: u32, tolerance: f64) -> Result<()> {
+fn bandwidth_is_right(setting: &Setting, megabits: u32) -> Result<()> {
     let (bed, before) = setting.bed()?;
     let profile = format!("bandwidth: {megabits}Mbit/s\nbuffer: 20ms");
     let share = share(setting, &bed, &profile, f64::from(megabits) * 1e6)?;
@@ -61,7 +54,7 @@ fn bandwidth_is_right(setting: &Setting, megabits: u32, tolerance: f64) -> Resul
         share * streams::goodput_of(f64::from(megabits))
     );
     ensure!(
-        (share - 1.0).abs() <= tolerance,
+        (share - 1.0).abs() <= TOLERANCE,
         "goodput is {:.2} % of what it should be",
         share * 100.0
     );
