@@ -9,7 +9,7 @@ use perturb_tests::{
     streams::{self, Transfer},
 };
 
-use crate::harness::{Setting, Test, each, figure};
+use crate::harness::{Setting, Test, each, figure, skip};
 
 pub(crate) const TESTS: &[Test] = &[
     each("rates::bandwidth_10_mbit", |setting| bandwidth(setting, 10)),
@@ -40,6 +40,11 @@ fn share(setting: &Setting, bed: &Bed, profile: &str, asked: f64) -> Result<f64>
 }
 
 fn bandwidth(setting: &Setting, megabits: u32) -> Result<()> {
+    if megabits > 100 && !setting.kernel.jit {
+        return Err(skip(
+            "the sandbox's one processor, which interprets programs, is too slow",
+        ));
+    }
     setting.fairly(|| bandwidth_is_right(setting, megabits))
 }
 
