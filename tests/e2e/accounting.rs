@@ -52,7 +52,7 @@ fn fates_balance(setting: &Setting) -> Result<()> {
 servers:
   first: { latency: 2ms, loss: { random: 10% }, duplicate: 10%, corrupt: 5% }
   side: { latency: 1ms }
-  second: { bandwidth: 20Mbit/s, buffer: 3000B, duplicate: 5% }
+  second: { bandwidth: 2Mbit/s, buffer: 3000B, duplicate: 5% }
 classes:
   - { name: side, match: { port: 9 }, egress: [side, second] }
   - { name: all, match: {}, egress: [first, second] }
