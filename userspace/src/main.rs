@@ -8,5 +8,8 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     perturb_sandbox::init_hook();
+    // One that has begun itself again (`/proc/self/exe`) is called `exe` otherwise: neither `pgrep perturb` would find it, nor
+    // the other emulations of this machine. It fails on no kernel.
+    let _ = nix::sys::prctl::set_name(c"perturb");
     perturb::cli::main()
 }

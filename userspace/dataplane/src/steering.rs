@@ -155,7 +155,7 @@ fn open(sysfs: &OwnedFd, path: &str, how: OFlags) -> io::Result<File> {
 }
 
 /// The numbers in a list such as `0-3,8` (`cpumask_list`); `None` if it is none.
-fn processors(list: &str) -> Option<Vec<u32>> {
+pub(crate) fn processors(list: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for range in list.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

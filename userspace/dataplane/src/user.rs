@@ -14,6 +14,7 @@ mod figures;
 mod held;
 mod oversleep;
 mod pacer;
+mod processors;
 mod queue;
 mod tap;
 mod turns;

@@ -4,7 +4,6 @@ use std::{
     io::{self, Write as _},
     num::NonZero,
     os::fd::OwnedFd,
-    process,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -14,16 +13,13 @@ use std::{
     time::Duration,
 };
 
-use nix::{
-    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
-    sys::eventfd::{EfdFlags, EventFd},
-    unistd::Pid,
-};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use perturb_common::abi::MAX_PACER_THREADS;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::{
     figures::{Figures, TellWakeUp, UserPacerStats},
+    processors,
     tap::{Queue, Tap},
     worker::{Order, WAKE, Worker},
 };
@@ -69,9 +65,10 @@ impl UserPacer {
     ) -> Result<Self, UserPacerError> {
         let threads = threads.clamp(1, MAX_PACER_THREADS as usize);
         let figures = Arc::new(Figures::new(threads, limit, tell));
+        let chosen = processors::choose(threads);
         Ok(Self {
             threads: (0..threads)
-                .map(|number| Thread::start(number, spin, &figures))
+                .map(|number| Thread::start(number, chosen.get(number).copied(), spin, &figures))
                 .collect::<io::Result<_>>()?,
             figures,
             taps: AtomicUsize::default(),
@@ -143,7 +140,13 @@ struct Thread {
 }
 
 impl Thread {
-    fn start(number: usize, spin: SpinBudget, figures: &Arc<Figures>) -> io::Result<Self> {
+    /// Starts the thread of this number, on a processor or wherever the scheduler wants it.
+    fn start(
+        number: usize,
+        processor: Option<u32>,
+        spin: SpinBudget,
+        figures: &Arc<Figures>,
+    ) -> io::Result<Self> {
         let (orders, receiver) = mpsc::channel();
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC,
@@ -159,10 +162,14 @@ impl Thread {
             Arc::clone(figures),
             spin,
         )?;
-        let builder = Builder::new().name("perturb-pacer".into());
-        // Emulations that run beside each other do not all begin with the same processor.
-        let chosen = number + process::id() as usize;
-        let handle = on_one_processor(chosen, || builder.spawn(move || worker.run()))?;
+        let builder = Builder::new().name(processors::THREAD.into());
+        let handle = builder.spawn(move || {
+            if let Some(processor) = processor {
+                // It may have gone since it was chosen: the scheduler then finds another one.
+                let _ = processors::stay_on(processor);
+            }
+            worker.run();
+        })?;
         Ok(Self {
             orders: Mutex::new(orders),
             wake,
@@ -198,23 +205,4 @@ impl Drop for Thread {
             let _ = writeln!(io::stderr(), "perturb: a thread of the pacer has panicked");
         }
     }
-}
-
-/// Starts a thread that stays on one of the processors that this one may use. What a thread writes to a TAP on one processor
-/// and then on another may change places: it waits in the backlog of each (`netif_rx`).
-fn on_one_processor<T>(number: usize, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let this = Pid::from_raw(0);
-    let usable = sched_getaffinity(this)?;
-    let processors: Vec<usize> = (0..CpuSet::count())
-        .filter(|&processor| usable.is_set(processor).unwrap_or(false))
-        .collect();
-    let mut one = CpuSet::new();
-    if let Some(&processor) = processors.get(number % processors.len().max(1)) {
-        one.set(processor)?;
-        // The new thread inherits it.
-        sched_setaffinity(this, &one)?;
-    }
-    let started = start();
-    sched_setaffinity(this, &usable)?;
-    started
 }
