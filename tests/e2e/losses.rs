@@ -95,6 +95,13 @@ fn quiet(applied: &Applied<'_>) -> Result<Value> {
     }
 }
 
+/// Emulates on the left host under a lease that outlasts what these tests do to its controller.
+fn apply<'a>(setting: &'a Setting, bed: &'a Bed, profile: &str) -> Result<Applied<'a>> {
+    setting
+        .product
+        .apply_with(&bed.left, profile, setting.pacer, &LONG)
+}
+
 /// The hold device of the left host.
 fn hold_device(bed: &Bed) -> Result<String> {
     let links = bed.left.run("ip -brief link show")?;
@@ -110,9 +117,7 @@ fn horizon(setting: &Setting) -> Result<()> {
     let (bed, before) = setting.bed()?;
     let profile = "horizon: 1s\nservers: { slow: { gap: 200ms } }\n\
                    classes: [{ name: all, match: {}, egress: [slow] }]";
-    let applied = setting
-        .product
-        .apply_with(&bed.left, profile, setting.pacer, &LONG)?;
+    let applied = apply(setting, &bed, profile)?;
     let plan = Plan {
         patience: Duration::from_secs(3),
         ..Plan::default()
@@ -134,9 +139,7 @@ fn limit(setting: &Setting) -> Result<()> {
         Pacer::User => (5, 2_000, "/unintended/pacer"),
     };
     let profile = format!("latency: {latency}s\nlimits: {{ held: 1MiB }}");
-    let applied = setting
-        .product
-        .apply_with(&bed.left, &profile, setting.pacer, &LONG)?;
+    let applied = apply(setting, &bed, &profile)?;
     let plan = Plan {
         size: 1400,
         patience: Duration::from_secs(latency + 1),
@@ -159,9 +162,7 @@ fn no_instance(setting: &Setting) -> Result<()> {
     let profile = "horizon: 60s\nlimits: { flows: 1024, held: 64MiB }\n\
                    servers: { own: { bandwidth: 1kbit/s, scope: host } }\n\
                    classes: [{ name: all, match: { protocol: udp }, egress: [own] }]";
-    let applied = setting
-        .product
-        .apply_with(&bed.left, profile, setting.pacer, &LONG)?;
+    let applied = apply(setting, &bed, profile)?;
     bed.left
         .run(&format!("ip route add 10.99.0.0/16 via {}", bed.right.v4))?;
     let socket = bed.left.enter(|| UdpSocket::bind("0.0.0.0:0"))??;
@@ -188,9 +189,7 @@ fn no_instance(setting: &Setting) -> Result<()> {
 fn hold_full(setting: &Setting) -> Result<()> {
     const COUNT: usize = 20;
     let (bed, before) = setting.bed()?;
-    let applied = setting
-        .product
-        .apply_with(&bed.left, "latency: 1ms", setting.pacer, &LONG)?;
+    let applied = apply(setting, &bed, "latency: 1ms")?;
     applied.signal(Signal::SIGSTOP)?;
     bed.left.run(&format!("ip link del {}", hold_device(&bed)?))?;
     let trace = burst(&bed, COUNT, &Plan::default())?;
@@ -207,9 +206,7 @@ fn hold_full(setting: &Setting) -> Result<()> {
 fn foreign(setting: &Setting) -> Result<()> {
     const COUNT: usize = 30;
     let (bed, before) = setting.bed()?;
-    let applied = setting
-        .product
-        .apply_with(&bed.left, "latency: 1ms", setting.pacer, &LONG)?;
+    let applied = apply(setting, &bed, "latency: 1ms")?;
     let socket = packet_socket(&bed.left, &hold_device(&bed)?, SockType::Raw, 0)?;
     let addresses = [bed.right.hardware, bed.left.hardware].concat();
     let frame = [&addresses[..], &[0x88, 0xb5], &[7; 46]].concat();
@@ -245,9 +242,7 @@ fn ring(setting: &Setting) -> Result<()> {
     const RING: u64 = 16_384;
     needs_tap(setting)?;
     let (bed, before) = setting.bed()?;
-    let applied = setting
-        .product
-        .apply_with(&bed.left, "latency: 1ms", setting.pacer, &LONG)?;
+    let applied = apply(setting, &bed, "latency: 1ms")?;
     let flood = Flood::new(&bed)?;
     applied.signal(Signal::SIGSTOP)?;
     flood.pass(&bed.left, 2 * RING)?;
@@ -274,9 +269,7 @@ fn no_slot(setting: &Setting) -> Result<()> {
     needs_tap(setting)?;
     let (bed, before) = setting.bed()?;
     let profile = "latency: 50s\nlimits: { held: 1MiB }";
-    let applied = setting
-        .product
-        .apply_with(&bed.left, profile, setting.pacer, &LONG)?;
+    let applied = apply(setting, &bed, profile)?;
     let flood = Flood::new(&bed)?;
     flood.pass(&bed.left, u64::from(SLOTS) + u64::from(SLOTS) / 8)?;
     let report = quiet(&applied)?;
@@ -299,9 +292,7 @@ fn slot_reused(setting: &Setting) -> Result<()> {
     const GRACE: Duration = Duration::from_millis(2_200);
     needs_tap(setting)?;
     let (bed, before) = setting.bed()?;
-    let applied = setting
-        .product
-        .apply_with(&bed.left, "latency: 1ms", setting.pacer, &LONG)?;
+    let applied = apply(setting, &bed, "latency: 1ms")?;
     let flood = Flood::new(&bed)?;
     applied.signal(Signal::SIGSTOP)?;
     let trace = burst(&bed, COUNT, &Plan::default())?;
@@ -332,9 +323,7 @@ fn measuring(setting: &Setting) -> Result<()> {
          classes:\n  - {{ name: bad, match: {{ port: {PORT} }}, egress: [slow] }}\n  \
          - {{ name: all, match: {{}}, egress: [good] }}\n"
     );
-    let applied: Applied<'_> = setting
-        .product
-        .apply_with(&bed.left, &profile, setting.pacer, &LONG)?;
+    let applied: Applied<'_> = apply(setting, &bed, &profile)?;
     let mut server = setting.product.on(&bed.right);
     server
         .args(["nfs", "serve", "--listen", "10.78.0.2:2049"])

@@ -31,8 +31,49 @@ const WIDE: Width = Width {
     split: crate::word::SPLIT,
 };
 
-/// All that a step depends on, in this order: gap, G, latency, buffer, horizon, free, arrival, bytes, segments.
-type Step = [u64; 9];
+/// All that a step depends on.
+#[derive(Clone, Copy, Debug)]
+struct Step<T = u64> {
+    gap: T,
+    per_byte: T,
+    latency: T,
+    buffer: T,
+    horizon: T,
+    free: T,
+    arrival: T,
+    bytes: T,
+    segments: T,
+}
+
+/// Which of a step's numbers is its arrival.
+const ARRIVAL: usize = 6;
+
+impl<T> From<[T; 9]> for Step<T> {
+    fn from(numbers: [T; 9]) -> Self {
+        let [
+            gap,
+            per_byte,
+            latency,
+            buffer,
+            horizon,
+            free,
+            arrival,
+            bytes,
+            segments,
+        ] = numbers;
+        Self {
+            gap,
+            per_byte,
+            latency,
+            buffer,
+            horizon,
+            free,
+            arrival,
+            bytes,
+            segments,
+        }
+    }
+}
 
 /// A served packet's backlog, the new `free`, and `next`; or why it is dropped.
 type Came = Result<[u64; 3], &'static str>;
@@ -57,27 +98,19 @@ impl Width {
 
     /// The recursion as the module's head writes it, in exact numbers.
     fn departure(self, step: Step) -> Came {
-        let [
-            gap,
-            per_byte,
-            latency,
-            buffer,
-            horizon,
-            free,
-            arrival,
-            bytes,
-            segments,
-        ] = step.map(u128::from);
-        let transmit = u128::from(self.transmit(per_byte as u64, bytes as u64));
-        let backlog = free.saturating_sub(arrival);
-        if buffer != self.most() && backlog + transmit > buffer {
+        let backlog = step.free.saturating_sub(step.arrival);
+        let transmit = u128::from(self.transmit(step.per_byte, step.bytes));
+        let buffer = u128::from(step.buffer);
+        if buffer != self.most() && u128::from(backlog) + transmit > buffer {
             return Err("tail drop");
         }
-        if backlog > horizon {
+        if backlog > step.horizon {
             return Err("beyond the horizon");
         }
-        let free = arrival.max(free) + gap * segments + transmit;
-        Ok([backlog, free, free + latency].map(|number| self.fit(number)))
+        let gaps = u128::from(step.gap) * u128::from(step.segments);
+        let free = u128::from(step.arrival.max(step.free)) + gaps + transmit;
+        let next = free + u128::from(step.latency);
+        Ok([u128::from(backlog), free, next].map(|number| self.fit(number)))
     }
 }
 
@@ -85,25 +118,20 @@ impl Width {
 macro_rules! at {
     ($step:expr, $word:ty, $path:ident) => {{
         use $path::{departure::*, ticks::*};
-        let [
-            gap,
-            per_byte,
-            latency,
-            buffer,
-            horizon,
-            free,
-            arrival,
-            bytes,
-            segments,
-        ] = $step.map(|number| number as $word);
+        let step: Step = $step;
         let server = Server {
-            gap: Ticks(gap),
-            per_byte: GapPerByte(per_byte),
-            latency: Ticks(latency),
-            buffer: Ticks(buffer),
-            horizon: Ticks(horizon),
+            gap: Ticks(step.gap as $word),
+            per_byte: GapPerByte(step.per_byte as $word),
+            latency: Ticks(step.latency as $word),
+            buffer: Ticks(step.buffer as $word),
+            horizon: Ticks(step.horizon as $word),
         };
-        match departure(&server, Instant(free), Instant(arrival), Load { bytes, segments }) {
+        let load = Load {
+            bytes: step.bytes as $word,
+            segments: step.segments as $word,
+        };
+        let (free, arrival) = (Instant(step.free as $word), Instant(step.arrival as $word));
+        match departure(&server, free, arrival, load) {
             Outcome::Served(service) => {
                 Ok([service.backlog.0, service.free.0, service.next.0].map(u64::from))
             }
@@ -126,18 +154,17 @@ const ALL: RangeInclusive<u8> = 0..=u8::MAX;
 
 /// A step without limits.
 fn unlimited(free: u8, arrival: u8, gap: u8, latency: u8) -> Step {
-    let most = u64::from(u8::MAX);
-    [
-        gap.into(),
-        0,
-        latency.into(),
-        most,
-        most,
-        free.into(),
-        arrival.into(),
-        0,
-        1,
-    ]
+    Step {
+        gap: gap.into(),
+        per_byte: 0,
+        latency: latency.into(),
+        buffer: u8::MAX.into(),
+        horizon: u8::MAX.into(),
+        free: free.into(),
+        arrival: arrival.into(),
+        bytes: 0,
+        segments: 1,
+    }
 }
 
 #[test]
@@ -233,8 +260,12 @@ fn a_buffer_admits_what_fits_for_all_numbers() {
         for free in ALL {
             let mut admitted = false;
             for buffer in ALL {
-                let mut step = unlimited(free, 0, 0, 0);
-                (step[1], step[3], step[7]) = (per_byte.into(), buffer.into(), bytes.into());
+                let step = Step {
+                    per_byte: per_byte.into(),
+                    buffer: buffer.into(),
+                    bytes: bytes.into(),
+                    ..unlimited(free, 0, 0, 0)
+                };
                 let came = narrow(step);
                 assert_eq!(came, NARROW.departure(step), "{step:?}");
                 assert!(came.is_ok() || !admitted, "a larger buffer admits less: {step:?}");
@@ -250,8 +281,10 @@ fn a_buffer_admits_what_fits_for_all_numbers() {
 fn a_horizon_bounds_the_wait_for_all_numbers() {
     for free in ALL {
         for horizon in ALL {
-            let mut step = unlimited(free, 0, 0, 0);
-            step[4] = horizon.into();
+            let step = Step {
+                horizon: horizon.into(),
+                ..unlimited(free, 0, 0, 0)
+            };
             assert_eq!(narrow(step), NARROW.departure(step), "{step:?}");
         }
     }
@@ -261,13 +294,14 @@ fn a_horizon_bounds_the_wait_for_all_numbers() {
 #[test]
 fn nothing_depends_on_the_rest() {
     const TURNS: [u64; 5] = [0, 1, 31, 128, 255];
-    let mut step = [0; 9];
+    let mut numbers = [0; 9];
     for number in 0..TURNS.len().pow(9) {
         let mut rest = number;
-        for input in &mut step {
+        for input in &mut numbers {
             *input = TURNS[rest % TURNS.len()];
             rest /= TURNS.len();
         }
+        let step = Step::from(numbers);
         assert_eq!(narrow(step), NARROW.departure(step), "{step:?}");
     }
 }
@@ -282,14 +316,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn at_64_bits_a_step_is_exact_and_monotone(step in prop::array::uniform9(edge()), more in 0..9usize, by in edge()) {
+    fn at_64_bits_a_step_is_exact_and_monotone(numbers in prop::array::uniform9(edge()), more in 0..9usize, by in edge()) {
+        let step = Step::from(numbers);
         let came = wide(step);
         prop_assert_eq!(came, WIDE.departure(step));
-        let mut later = step;
+        let mut later = numbers;
         later[more] = later[more].saturating_add(by);
+        let later = Step::from(later);
         let (Ok(before), Ok(after)) = (came, wide(later)) else { return Ok(()) };
         // The backlog falls as arrivals come later; nothing else does.
         prop_assert!(after[1] >= before[1] && after[2] >= before[2], "{:?} {:?}", step, later);
-        prop_assert!(more == 6 || after[0] >= before[0], "{:?} {:?}", step, later);
+        prop_assert!(more == ARRIVAL || after[0] >= before[0], "{:?} {:?}", step, later);
     }
 }
