@@ -112,11 +112,11 @@ fn hold_device(bed: &Bed) -> Result<String> {
         .with_context(|| format!("no hold device among:\n{links}"))
 }
 
-/// A server whose queue is longer than a packet may be held.
+/// A server whose queue is longer than a packet may be held. If somebody then ends the emulation, its last words count that, too.
 fn horizon(setting: &Setting) -> Result<()> {
     let (bed, before) = setting.bed()?;
     let profile = "horizon: 1s\nservers: { slow: { gap: 200ms } }\n\
-                   classes: [{ name: all, match: {}, egress: [slow] }]";
+                   classes: [{ name: all, match: { protocol: udp }, egress: [slow] }]";
     let applied = apply(setting, &bed, profile)?;
     let plan = Plan {
         patience: Duration::from_secs(3),
@@ -125,8 +125,14 @@ fn horizon(setting: &Setting) -> Result<()> {
     // All of them come within the horizon.
     let trace = burst(&bed, 40, &plan)?;
     let report = at_rest(&applied)?;
-    applied.stop()?;
+    bed.left.run(&format!("ip link del {}", hold_device(&bed)?))?;
+    let (status, said) = applied.ended()?;
     must_name(&report, "/unintended/horizon", &trace)?;
+    let words = format!("; {} packets were lost", trace.lost().len());
+    ensure!(
+        status.code() == Some(1) && said.contains(&words),
+        "{status}, and not {words:?}: {said}"
+    );
     before.must_be_that_of(&bed.left)
 }
 

@@ -3,6 +3,7 @@
 
 use std::{
     os::fd::AsRawFd as _,
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -28,6 +29,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("vanish::interface_moved", moved),
     each("vanish::follow_goes_on", follow),
     each("vanish::follow_survives_a_flap", flap),
+    each("vanish::follow_leaves_nothing_open", descriptors),
     each("vanish::follow_refuses_what_apply_refuses", unfit),
     each("vanish::apply_knows_another_interface", another),
 ];
@@ -276,6 +278,46 @@ fn flap(setting: &Setting) -> Result<()> {
     applied.stop()?;
     ensure!(own_devices(&bed)?.is_empty(), "devices are left");
     must_flow(&bed)
+}
+
+/// What perturb has open stays the same, however often the interface is made again: the handles of its devices, the sockets that
+/// read what they drop, and those that hear of changes.
+fn descriptors(setting: &Setting) -> Result<()> {
+    const TIMES: usize = 20;
+    let (bed, _) = setting.bed()?;
+    let applied = applied(setting, &bed, &["--follow"])?;
+    let mut fewest = usize::MAX;
+    for _ in 0..TIMES {
+        make_again(&bed)?;
+        wait_until_emulated(&bed)?;
+        wait("status loses nothing", || {
+            Ok(applied.counters()?["lost"].is_null())
+        })?;
+        // It reads its record twice a second, which is open for a moment.
+        let mut now = open(&applied)?;
+        let closed = wait("nothing is open beside what was open before", || {
+            now = open(&applied)?;
+            Ok(now.len() <= fewest)
+        });
+        closed.with_context(|| format!("{fewest} files were open, and now {}: {now:?}", now.len()))?;
+        fewest = now.len();
+    }
+    applied.stop()?;
+    ensure!(own_devices(&bed)?.is_empty(), "devices are left");
+    must_flow(&bed)
+}
+
+/// What a process has open.
+fn open(applied: &Applied<'_>) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{}/fd", applied.pid()))? {
+        // One that was closed meanwhile is not open.
+        if let Ok(target) = std::fs::read_link(entry?.path()) {
+            all.push(target);
+        }
+    }
+    all.sort();
+    Ok(all)
 }
 
 /// What comes back under the name may be something that cannot be emulated: perturb says so, and waits for another one.

@@ -100,6 +100,23 @@ impl fmt::Display for Fault {
     }
 }
 
+impl Place {
+    /// Whether packets are lost there, and do not pass.
+    fn loses(self) -> bool {
+        match self {
+            Self::Unaccounted
+            | Self::Horizon
+            | Self::HoldFull
+            | Self::NoSlot
+            | Self::SlotReused
+            | Self::Pacer
+            | Self::HoldDevice
+            | Self::Splitter => true,
+            Self::NoInstance | Self::Inconsistent | Self::LeaseExpired | Self::Ended => false,
+        }
+    }
+}
+
 impl Report {
     /// All of them. Only at rest do packets that are between two devices count for nothing.
     #[must_use]
@@ -107,6 +124,17 @@ impl Report {
         let places = self.places().into_iter();
         let unaccounted = (Place::Unaccounted, self.balance.unaccounted.unsigned_abs());
         faults([unaccounted].into_iter().chain(places))
+    }
+
+    /// Packets that are lost by all of them together.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let twice = (self.balance.unaccounted < 0).then_some(Place::Unaccounted);
+        let faults = self.faults().into_iter();
+        faults
+            .filter(|fault| fault.place.loses() && Some(fault.place) != twice)
+            .map(|fault| fault.packets)
+            .sum()
     }
 
     /// Those that have come since an earlier report of the same emulation, without what is unaccounted for.
@@ -203,6 +231,12 @@ mod tests {
                 _ => &[],
             };
             assert_eq!(found, expected, "{event:?}");
+            let passes = matches!(
+                event,
+                Event::NoInstance | Event::Inconsistent | Event::LeaseExpired
+            );
+            let lost = if expected.is_empty() || passes { 0 } else { 100 };
+            assert_eq!(report(&counts).lost(), lost, "{event:?}");
         }
     }
 
@@ -216,6 +250,8 @@ mod tests {
             };
             assert_eq!(faults, [expected], "{event:?}");
         }
+        assert_eq!(report(&only(Event::Captured)).lost(), 100);
+        assert_eq!(report(&only(Event::Released)).lost(), 0, "they came out twice");
     }
 
     #[test]

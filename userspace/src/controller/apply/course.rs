@@ -61,15 +61,18 @@ impl Course {
         self.line.finish();
         drop(logs);
         let names = names(&running.record);
-        let unintended = unintended(&running);
+        let lost = match end {
+            Ok(End::Trouble(_)) => lost(&mut running),
+            _ => 0,
+        };
         let held = running.take_down()?;
         match end? {
             End::Asked | End::Over => Ok(held),
             End::Unconfirmed => bail!("nobody has confirmed it: the emulation on {names} is undone"),
             End::Trouble(trouble) => bail!(
-                "{trouble}: the emulation has ended, and traffic on {names} passes untouched; {} packets were lost with \
-                 it{}",
-                held + unintended,
+                "{trouble}: the emulation has ended, and traffic on {names} passes untouched; {} packets were lost that its \
+                 profile does not drop{}",
+                held + lost,
                 hint(&trouble)
             ),
         }
@@ -176,10 +179,11 @@ fn names(record: &Record) -> String {
     names.join(", ")
 }
 
-/// Packets that were lost and should not have been. What cannot be read any more is not counted.
-fn unintended(running: &Running) -> u64 {
-    match Report::of(&running.record) {
-        Ok(Some(report)) => report.unintended.hold_full + report.unintended.pacer,
+/// Packets that were lost and should not have been, those that are still held apart. What cannot be read any more is not
+/// counted.
+fn lost(running: &mut Running) -> u64 {
+    match Report::settled(running) {
+        Ok(Some(report)) => report.lost(),
         _ => 0,
     }
 }
