@@ -40,6 +40,7 @@ mod overhead;
 mod packet;
 mod release;
 mod scratch;
+mod tunnel;
 
 use aya_ebpf::{
     macros::{classifier, socket_filter},

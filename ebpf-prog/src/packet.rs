@@ -14,23 +14,24 @@ use crate::{
     account,
     maps::FRAGMENTS,
     scratch::{self, Scratch},
+    tunnel::{self, NOT_YET},
 };
 
-const ETHERNET: u32 = 14;
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+pub(crate) const ETHERNET: u32 = 14;
+pub(crate) const IPV4: u16 = 0x0800;
+pub(crate) const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
 const QINQ: u16 = 0x88a8;
 
 pub(crate) const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(crate) const UDP: u8 = 17;
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
 /// The byte of a TCP header whose high half says how long it is, in words.
-const TCP_OFFSET: u32 = 12;
-const UDP_HEADER: u64 = 8;
+pub(crate) const TCP_OFFSET: u32 = 12;
+pub(crate) const UDP_HEADER: u64 = 8;
 
 /// Extension headers that are walked; a longer chain counts as malformed.
 const MAX_EXTENSIONS: u32 = 8;
@@ -46,7 +47,7 @@ pub(crate) fn skb(ctx: &TcContext) -> &__sk_buff {
 }
 
 #[inline(always)]
-fn load<T>(ctx: &TcContext, offset: u32) -> Result<T, Malformed> {
+pub(crate) fn load<T>(ctx: &TcContext, offset: u32) -> Result<T, Malformed> {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: the helper writes all of `value` or fails.
     unsafe {
@@ -73,11 +74,20 @@ struct Upper {
 /// Parses a packet seen at an interface in a direction into `scratch`.
 #[inline(always)]
 pub(crate) fn parse(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> Result<(), Malformed> {
-    if plain(ctx, direction, scratch) || headers(ctx, direction as u32, scratch) == 0 {
+    if plain(ctx, direction, scratch) || others(ctx, direction as u32, scratch) == 0 {
         Ok(())
     } else {
         Err(Malformed)
     }
+}
+
+/// All other packets; 0 if all is well. A subprogram of its own: the verifier comes back from it in one way.
+#[inline(never)]
+fn others(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> u32 {
+    if headers(ctx, direction, scratch) != 0 {
+        return 1;
+    }
+    tunnel::load(ctx, scratch)
 }
 
 /// The common packet, read in place and without a call: TCP or UDP, right behind an untagged Ethernet header and an
@@ -137,7 +147,11 @@ fn plain(ctx: &TcContext, direction: Direction, scratch: &mut Scratch) -> bool {
         return false;
     }
     let mut header = u64::from(ETHERNET + upper) + UDP_HEADER;
-    if skb.gso_size != 0 && protocol == TCP {
+    if skb.gso_size != 0 {
+        // There may be another packet in it.
+        if protocol != TCP {
+            return false;
+        }
         let place = start + upper as usize + TCP_OFFSET as usize;
         if place + 1 > end {
             return false;
@@ -169,8 +183,16 @@ fn headers(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> u32 {
 #[inline(always)]
 fn network_header(ctx: &TcContext) -> Result<(u16, u32), Malformed> {
     // `protocol` is that of the innermost tag the device took off; tags still in the data follow.
-    let mut ethertype = u16::from_be(skb(ctx).protocol as u16);
-    let mut offset = ETHERNET;
+    untagged(ctx, u16::from_be(skb(ctx).protocol as u16), ETHERNET)
+}
+
+/// The same of a frame whose outermost EtherType is this one, and what it names lies here.
+#[inline(always)]
+pub(crate) fn untagged(
+    ctx: &TcContext,
+    mut ethertype: u16,
+    mut offset: u32,
+) -> Result<(u16, u32), Malformed> {
     for _ in 0..2 {
         if ethertype == VLAN || ethertype == QINQ {
             ethertype = u16::from_be_bytes(load(ctx, offset + 2)?);
@@ -212,11 +234,17 @@ fn read(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> Result<(), Ma
         }
     };
     ports(ctx, &upper, key, fragment)?;
-    let header = match key.protocol {
-        TCP if skb.gso_size != 0 => tcp_header(load(ctx, upper.offset + TCP_OFFSET)?),
-        _ => UDP_HEADER,
+    let upper = u64::from(upper.offset);
+    *wire = if skb.gso_size == 0 {
+        wire_load(ctx, upper)
+    } else if key.protocol == TCP {
+        wire_load(ctx, upper + tcp_header(load(ctx, upper as u32 + TCP_OFFSET)?))
+    } else {
+        Load {
+            bytes: upper,
+            segments: NOT_YET,
+        }
     };
-    *wire = wire_load(ctx, u64::from(upper.offset) + header);
     Ok(())
 }
 
@@ -380,7 +408,7 @@ fn ports(
 /// Bytes and packets on the wire: a super-packet repeats its `header` bytes in each segment
 /// (`qdisc_pkt_len_init` does the same sum, but not at ingress).
 #[inline(always)]
-fn wire_load(ctx: &TcContext, header: u64) -> Load {
+pub(crate) fn wire_load(ctx: &TcContext, header: u64) -> Load {
     let skb = skb(ctx);
     let bytes = u64::from(skb.len);
     let size = u64::from(skb.gso_size);
@@ -396,6 +424,6 @@ fn wire_load(ctx: &TcContext, header: u64) -> Load {
 
 /// Length of a TCP header, by its byte 12.
 #[inline(always)]
-fn tcp_header(offset: u8) -> u64 {
+pub(crate) fn tcp_header(offset: u8) -> u64 {
     u64::from(offset >> 4) * 4
 }

@@ -22,13 +22,18 @@ pub(crate) fn release(ctx: &TcContext) -> i32 {
     let Some(attachment) = attachment(packet::skb(ctx).ifindex) else {
         return hold::DISCARD;
     };
-    let held = match hold::reclaim(ctx) {
-        Ok(held) => held,
+    let Some(scratch) = Scratch::here() else {
+        return hold::DISCARD;
+    };
+    match hold::reclaim(ctx) {
+        // SAFETY: this CPU's scratch.
+        Ok(held) => unsafe { (&raw mut (*scratch).held).write_volatile(held) },
         Err(event) => {
             account::event(ctx, event);
             return hold::DISCARD;
         }
-    };
+    }
+    let held = known(scratch);
     // SAFETY: the helper has no preconditions.
     let now = MonoNanos(unsafe { bpf_ktime_get_ns() });
     if held.departure.0 != 0 {
@@ -38,7 +43,7 @@ pub(crate) fn release(ctx: &TcContext) -> i32 {
         account::count(Event::Captured);
     }
     if held.tag.position != Tag::DELIVER
-        && let Some(action) = next_leg(ctx, attachment, &held, now)
+        && let Some(action) = next_leg(ctx, attachment, scratch, now)
     {
         return action;
     }
@@ -46,13 +51,19 @@ pub(crate) fn release(ctx: &TcContext) -> i32 {
     hold::deliver(ctx, attachment, held.tag.direction)
 }
 
+/// The packet at hand. By way of memory: the verifier then knows the same of it, wherever it comes from, and walks on once.
+#[inline(always)]
+fn known(scratch: *const Scratch) -> Held {
+    // SAFETY: this CPU's scratch, of this packet.
+    unsafe { (&raw const (*scratch).held).read_volatile() }
+}
+
 /// Folds the path further from the packet's logical arrival; `None` if there is no path any more
 /// (the profile changed, or the lease ran out): the packet is delivered at once.
 #[inline(always)]
-fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNanos) -> Option<i32> {
+fn next_leg(ctx: &TcContext, attachment: &Attachment, scratch: *mut Scratch, now: MonoNanos) -> Option<i32> {
     let profile = Profile::in_force(ctx, now.0)?;
-    let direction = fold::direction(held.tag.direction);
-    let scratch = Scratch::here()?;
+    let direction = fold::direction(known(scratch).tag.direction);
     // SAFETY: this CPU's scratch, and the reference ends with the call.
     packet::parse(ctx, direction, unsafe { &mut *scratch }).ok()?;
     // SAFETY: this CPU's scratch.
@@ -61,6 +72,7 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, held: &Held, now: MonoNano
         return None;
     }
     let half = profile.half();
+    let held = known(scratch);
     let position = held.tag.position;
     if position >= fold::path(half, path)?.len {
         return None;

@@ -10,6 +10,8 @@ use perturb_common::{
     units::{Instant, MonoNanos},
 };
 
+use crate::hold::Held;
+
 #[map]
 static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 
@@ -31,6 +33,7 @@ pub(crate) struct Scratch {
     pub(crate) walk: Walk,
     pub(crate) place: Place,
     pub(crate) fragment: FragmentKey,
+    pub(crate) held: Held,
 }
 
 /// What is to be done with it.
