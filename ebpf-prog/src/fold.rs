@@ -123,9 +123,8 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         position,
         waits: lead::waits(departure, scratch.job.now),
     };
-    let Job { now, .. } = scratch.job;
     let packets = walk.copies | hold::cut_by_tap(ctx, scratch.key.protocol);
-    hold::hold(ctx, attachment, tag, departure, now, order, packets)
+    hold::hold(ctx, attachment, tag, departure, &scratch.job, order, packets)
 }
 
 /// Visits servers up to the next cut; says where the fold goes on.

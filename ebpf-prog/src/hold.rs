@@ -26,7 +26,9 @@ use crate::{
     account,
     atomic::Shared,
     maps::{NEXT_SLOT, PACER, PRIORITIES, SLOTS as SLOT_TABLE},
+    memory,
     packet::{TCP, skb},
+    scratch::Job,
 };
 
 /// Not ours: go on to the next program.
@@ -68,25 +70,40 @@ pub(crate) fn hold(
     attachment: &Attachment,
     tag: Tag,
     departure: MonoNanos,
-    now: MonoNanos,
+    job: &Job,
     order: u32,
     packets: u64,
 ) -> i32 {
+    let Job { now, half, .. } = *job;
     let owner = Owner::new(departure, packets);
+    let packets = (packets & !CUT) as u32;
+    if !memory::charge(ctx, tag.direction, packets, half) {
+        account::event(ctx, Event::MemoryLimit);
+        return consume();
+    }
     let held = if PACER.load() == PACER_USER {
         ticket(ctx, departure, tag, owner, now, order)
     } else {
         stamp_time(ctx, departure, tag, owner, now, order)
     };
     if let Err(event) = held {
+        memory::discharge(ctx, tag.direction, packets);
         account::event(ctx, event);
         return consume();
     }
-    if packets & !CUT > 1 {
+    if packets > 1 {
         account::event(ctx, Event::Duplicated);
-        send_clone(ctx, attachment.hold);
+        if !send_clone(ctx, attachment.hold) {
+            memory::discharge(ctx, tag.direction, 1);
+        }
     }
-    send(ctx, attachment.hold)
+    if !owned(ctx) {
+        return redirect(attachment.hold);
+    }
+    if !send_clone(ctx, attachment.hold) {
+        memory::discharge(ctx, tag.direction, 1);
+    }
+    consume()
 }
 
 /// [`CUT`] if a TAP may cut a packet of this IP protocol (`netif_skb_features`): of super-packets it takes TCP's whole that no
@@ -103,27 +120,30 @@ pub(crate) fn cut_by_tap(ctx: &TcContext, protocol: u8) -> u64 {
 pub(crate) fn split(ctx: &TcContext, attachment: &Attachment, tag: Tag) -> i32 {
     // SAFETY: the context of a running program; the verifier admits this store.
     unsafe { (*ctx.skb.skb).tc_index = tag.encode_with(label(ctx)) };
-    send(ctx, attachment.split)
+    if !owned(ctx) {
+        return redirect(attachment.split);
+    }
+    send_clone(ctx, attachment.split);
+    consume()
 }
 
-/// Moves the packet to a device; as a clone if a socket still owns it.
+/// Moves the packet to a device.
 #[inline(always)]
-fn send(ctx: &TcContext, device: u32) -> i32 {
-    if owned(ctx) {
-        send_clone(ctx, device);
-        return consume();
-    }
+fn redirect(device: u32) -> i32 {
     // SAFETY: the helper has no preconditions.
     unsafe { bpf_redirect(device, 0) as i32 }
 }
 
+/// Sends a clone of it to a device: what a socket owns moves as one. Whether it got there; what the device or its qdisc drops,
+/// it counts itself.
 #[inline(always)]
-fn send_clone(ctx: &TcContext, device: u32) {
-    // Below 0 the packet did not get to the device; what the device or its qdisc drops, it counts itself.
+fn send_clone(ctx: &TcContext, device: u32) -> bool {
     // SAFETY: the context of a running program.
-    if unsafe { bpf_clone_redirect(ctx.skb.skb, device, 0) } < 0 {
+    let sent = unsafe { bpf_clone_redirect(ctx.skb.skb, device, 0) } >= 0;
+    if !sent {
         account::event(ctx, Event::HoldFull);
     }
+    sent
 }
 
 #[inline(always)]
@@ -265,6 +285,9 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
     let skb = skb(ctx);
     let (tag, label) = Tag::decode_with(skb.tc_index).ok_or(Event::Foreign)?;
     let mut departure = MonoNanos(skb.tstamp);
+    if tag.position != 0 {
+        memory::discharge(ctx, tag.direction, 1);
+    }
     if tag.position == 0 {
         // Out of the splitter: it has not been held, and a stamp that it has is its sender's.
         departure = MonoNanos(0);

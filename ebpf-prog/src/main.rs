@@ -35,6 +35,7 @@ mod hold;
 mod instance;
 mod lead;
 mod maps;
+mod memory;
 mod network;
 mod overhead;
 mod packet;

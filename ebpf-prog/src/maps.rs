@@ -10,10 +10,11 @@ use aya_ebpf::{
 use perturb_common::{
     abi::{
         Attachment, Bound, CONTROL_LEN, Class, ClassCounters, EVENTS, FlowKey, FlowNote, FragmentKey,
-        FragmentPorts, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES,
-        MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS, MAX_VECTORS,
-        NEAR_INTERFACES, NONE, NOTED_FLOWS, NthKey, PACER_STATS_LEN, PAIR_PLACES, Path, REQUEST_BYTES,
-        RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings, Slot, Span,
+        FragmentPorts, HELD_LEN, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
+        MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS,
+        MAX_VECTORS, NEAR_INTERFACES, NONE, NOTED_FLOWS, NthKey, PACER_STATS_LEN, PAIR_PLACES, Path,
+        REQUEST_BYTES, RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings, Slot,
+        Span,
     },
     collisions::{CollisionTable, Contention},
     flow::{FlowEntry, SECRET_WORDS},
@@ -118,6 +119,13 @@ pub(crate) static NEXT_SLOT: Array<u64> = Array::with_max_entries(1, 0);
 /// Priorities that packets had, by label.
 #[map]
 pub(crate) static PRIORITIES: Array<u64> = Array::with_max_entries(LABELS, 0);
+
+/// What sch_fq holds, as words of [`perturb_common::memory::Held`].
+#[map]
+pub(crate) static HELD: Array<u64> = Array::with_max_entries(HELD_LEN, 0);
+/// What a processor has not told there yet.
+#[map]
+pub(crate) static HELD_HERE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static EVENTS_SEEN: PerCpuArray<u64> = PerCpuArray::with_max_entries(EVENTS, 0);

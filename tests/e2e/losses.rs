@@ -136,25 +136,21 @@ fn horizon(setting: &Setting) -> Result<()> {
     before.must_be_that_of(&bed.left)
 }
 
-/// More than `limits.held` is held: sch_fq's limit, which is 10,000 packets at least, and the user pacer's.
+/// More than `limits.held` is held.
 fn limit(setting: &Setting) -> Result<()> {
     let (bed, before) = setting.bed()?;
-    // They are all sent before the first of them leaves.
-    let (latency, count, place) = match setting.pacer {
-        Pacer::Fq => (40, 10_300, "/unintended/hold_device"),
-        Pacer::User => (5, 2_000, "/unintended/pacer"),
-    };
-    let profile = format!("latency: {latency}s\nlimits: {{ held: 1MiB }}");
-    let applied = apply(setting, &bed, &profile)?;
+    let profile = "latency: 5s
+limits: { held: 1MiB }";
+    let applied = apply(setting, &bed, profile)?;
     let plan = Plan {
         size: 1400,
-        patience: Duration::from_secs(latency + 1),
+        patience: Duration::from_secs(6),
         ..Plan::default()
     };
-    let trace = burst(&bed, count, &plan)?;
+    let trace = burst(&bed, 2_000, &plan)?;
     let report = at_rest(&applied)?;
     applied.stop()?;
-    must_name(&report, place, &trace)?;
+    must_name(&report, "/unintended/pacer", &trace)?;
     before.must_be_that_of(&bed.left)
 }
 

@@ -17,6 +17,7 @@ mod hop;
 mod kept;
 mod life;
 mod losses;
+mod memory;
 mod neighbors;
 mod order;
 mod overhead;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         hop::TESTS,
         kept::TESTS,
         life::TESTS,
+        memory::TESTS,
         ends::TESTS,
         neighbors::TESTS,
         vanish::TESTS,

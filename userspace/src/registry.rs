@@ -207,7 +207,7 @@ pub struct Record {
     /// How long before a departure the user pacer polls, ns.
     #[serde(default)]
     pub spin: u64,
-    /// Bytes that the user pacer may hold.
+    /// Memory that held packets may take, bytes.
     #[serde(default)]
     pub held: u64,
     /// Whether no terminal and no session waits for its process.

@@ -163,7 +163,7 @@ pub struct Unintended {
     pub hold_full: u64,
     pub no_slot: u64,
     pub slot_reused: u64,
-    /// By the user pacer: more was to be held than `limits.held` allows.
+    /// By the pacer: more was to be held than `limits.held` allows.
     pub pacer: u64,
     /// By the devices in which packets wait: a TAP's full ring, sch_fq, a processor's full backlog.
     pub hold_device: u64,
@@ -203,6 +203,8 @@ pub struct Balance {
     pub released: u64,
     /// That wait, when the controller looked last.
     pub held: u64,
+    /// Memory that they took then.
+    pub held_bytes: u64,
     /// Dropped as the profile asks.
     pub dropped: u64,
     /// Dropped otherwise.

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 9;
+pub const ABI_VERSION: u64 = 10;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -110,6 +110,13 @@ pub const LEAD_WAKE_UP: u32 = 1;
 /// Elements of the LEAD map.
 pub const LEAD_LEN: u32 = 2;
 
+/// Index in the HELD map of what all processors have told that sch_fq holds, a [`crate::memory::Held`].
+pub const HELD_ALL: u32 = 0;
+/// Index in the HELD map of what of that is not held any more, and was not released: the controller tells it.
+pub const HELD_LOST: u32 = 1;
+/// Elements of the HELD map.
+pub const HELD_LEN: u32 = 2;
+
 /// Split super-packets into wire packets before the fold ([`Settings::flags`]).
 pub const SETTING_EXACT: u32 = 1;
 /// Have the kernel fill in checksums that senders leave to their device, before anything is corrupted
@@ -133,6 +140,8 @@ pub struct Settings {
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
+    /// Memory that packets may take while sch_fq holds them, bytes.
+    pub held: u64,
     /// The network whose paths are joined from lists.
     pub network: Network,
 }

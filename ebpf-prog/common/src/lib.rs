@@ -13,6 +13,7 @@ pub mod fate;
 pub mod flow;
 pub mod instance;
 pub mod lead;
+pub mod memory;
 pub mod network;
 pub mod priorities;
 pub mod shared;

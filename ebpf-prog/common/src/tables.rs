@@ -41,7 +41,7 @@ pub struct Tables {
     pub classifier: [Classifier; 2],
     /// The longest that a packet may be held: horizon of the pacer.
     pub horizon: Ticks,
-    /// Largest number of bytes held at once that the profile asks for; 0 if it does not say.
+    /// Memory that held packets may take, bytes; 0 for no limit.
     pub held: u64,
     /// Flows and instances to remember.
     pub flows: u32,

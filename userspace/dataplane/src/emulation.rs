@@ -54,6 +54,9 @@ pub enum EmulationError {
     /// An attachment could not be told to the programs.
     #[error("writing map ATTACHMENTS: {0}")]
     Attachments(#[from] aya::maps::MapError),
+    /// What sch_fq holds could not be read or told.
+    #[error("maps HELD, HELD_HERE and EVENTS_SEEN: {0}")]
+    Held(aya::maps::MapError),
     /// The pacer's figures could not be told.
     #[error("writing map PACER_STATS: {0}")]
     PacerStats(aya::maps::MapError),

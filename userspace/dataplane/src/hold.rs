@@ -317,7 +317,6 @@ pub fn has_fq() -> std::io::Result<bool> {
                 return Ok(false);
             };
             let options = FqOptions {
-                limit: 100,
                 buckets_log: 10,
                 horizon_us: 1_000_000,
             };

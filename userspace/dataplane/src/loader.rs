@@ -7,13 +7,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aya::maps::MapError;
+use aya::maps::{MapError, PerCpuValues};
 use perturb_common::{
     abi::{
         ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, Class, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
         MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS,
-        MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, Span, hosts_span, in_half, rule_place,
+        MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, ServerCounters, ServerState, Span, hosts_span,
+        in_half, rule_place,
     },
+    collisions::Contention,
     tables::Tables,
 };
 use serde::{Deserialize, Serialize};
@@ -72,6 +74,9 @@ pub enum LoaderError {
 /// Which slots the servers have, by name. Whoever updates an emulation needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slots {
+    /// Behind the slot that was given last: what a server has left behind is found by others as late as can be.
+    #[serde(default)]
+    next: u32,
     /// State and counter slots.
     servers: BTreeMap<String, u32>,
     /// First ring slot and length of packet-limited buffers.
@@ -85,17 +90,27 @@ impl Slots {
         self.servers.get(server).copied()
     }
 
-    /// The lowest slots that no server has, for new names.
-    fn assign(&mut self, servers: &[String]) {
+    /// New names get slots that no server has, of so many; and as far as there are any, slots that none of the profile in force
+    /// has, for its packets go on until the new one is in force, and it may come back (`go_back`). The slots that are new.
+    fn assign(&mut self, servers: &[String], in_force: &Self, room: u32) -> Vec<u32> {
         let taken: BTreeSet<u32> = self.servers.values().copied().collect();
-        let mut vacant = (0..).filter(|slot| !taken.contains(slot));
+        let used: BTreeSet<u32> = in_force.servers.values().copied().collect();
+        let vacant = (0..room)
+            .map(|turn| (self.next + turn) % room)
+            .filter(|slot| !taken.contains(slot));
+        let (busy, idle): (Vec<u32>, Vec<u32>) = vacant.partition(|slot| used.contains(slot));
+        let mut fresh = Vec::new();
+        let mut slots = idle.into_iter().chain(busy);
         for server in servers {
             if self.of(server).is_none()
-                && let Some(slot) = vacant.next()
+                && let Some(slot) = slots.next()
             {
                 self.servers.insert(server.clone(), slot);
+                self.next = (slot + 1) % room;
+                fresh.push(slot);
             }
         }
+        fresh
     }
 
     /// Names that the profile no longer has give their places back.
@@ -249,7 +264,9 @@ impl Loader {
         let half = (generation & 1) as u32;
         let mut slots = self.slots.clone();
         slots.retain(&tables.server_names);
-        slots.assign(&tables.server_names);
+        for slot in slots.assign(&tables.server_names, &self.slots, self.room.servers) {
+            self.clean(slot)?;
+        }
         self.load_servers(tables, half, &mut slots)?;
         for (path, index) in tables.paths.iter().zip(places(half)) {
             write("PATHS", self.maps.paths.set(index, Wire(*path), 0))?;
@@ -269,6 +286,10 @@ impl Loader {
         for (words, classifier) in settings.rule_words.iter_mut().zip(&tables.classifier) {
             *words = classifier.rules.len().div_ceil(64) as u32;
         }
+        settings.held = match tables.held {
+            0 => u64::MAX,
+            held => held,
+        };
         write("SETTINGS", self.maps.settings.set(half, Wire(settings), 0))?;
         write(
             "CONTROL",
@@ -290,6 +311,24 @@ impl Loader {
         self.generation = generation;
         self.slots = slots;
         Ok(())
+    }
+
+    /// A server begins idle, and with its first packet, whatever another one has left in its slot.
+    fn clean(&mut self, slot: u32) -> Result<(), LoaderError> {
+        let maps = &mut self.maps;
+        write("STATES", maps.states.set(slot, Wire(ServerState::default()), 0))?;
+        write(
+            "CONTENTION",
+            maps.contention.set(slot, Wire(Contention::default()), 0),
+        )?;
+        write("ORDINALS", maps.ordinals.set(slot, 0, 0))?;
+        let cpus = write("SERVER_COUNTERS", maps.server_counters.get(&slot, 0))?.len();
+        let nothing =
+            PerCpuValues::try_from(vec![Wire(ServerCounters::default()); cpus]).map_err(MapError::IoError);
+        write(
+            "SERVER_COUNTERS",
+            nothing.and_then(|nothing| maps.server_counters.set(slot, nothing, 0)),
+        )
     }
 
     fn load_servers(&mut self, tables: &Tables, half: u32, slots: &mut Slots) -> Result<(), LoaderError> {

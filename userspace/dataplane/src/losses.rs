@@ -1,8 +1,20 @@
 //! What the devices of an emulation drop, as the kernel counts it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
-use crate::netlink::{Netlink, NetlinkError};
+use perturb_common::{
+    abi::{Event, HELD_ALL, HELD_LOST},
+    memory::{Held, UNIT},
+};
+
+use crate::{
+    emulation::EmulationError,
+    maps::Maps,
+    netlink::{Netlink, NetlinkError},
+};
 
 /// Packets that devices dropped, and what they hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +47,14 @@ pub(crate) struct Ledgers {
     open: Vec<Ledger>,
     /// What the devices of interfaces that have gone had dropped.
     closed: Losses,
+    /// Packets dropped by hold devices whose memory is no longer counted.
+    settled: u64,
+    /// Since when no packet has waited, and how many had been captured then.
+    at_rest: Option<(Instant, u64)>,
 }
+
+/// A packet does not take so long between two devices.
+const PASSAGE: Duration = Duration::from_millis(500);
 
 /// For whoever tells them.
 pub(crate) type SharedLedgers = Arc<Mutex<Ledgers>>;
@@ -82,6 +101,50 @@ impl Ledgers {
         }
         Ok(sum)
     }
+
+    /// The sum over all interfaces, and the memory that sch_fq's packets take, bytes.
+    ///
+    /// The programs charge it when they hold a packet, and take it back when it comes out; of what devices have dropped in
+    /// between they do not hear. That is taken back here, at the average of what was held; and once all packets have left, what
+    /// the average was wrong by.
+    pub(crate) fn settle(&mut self, maps: &mut Maps) -> Result<(Losses, u64), EmulationError> {
+        let before = captured(maps)?;
+        let losses = self.total()?;
+        let lost = Held(maps.held.get(&HELD_LOST, 0).map_err(EmulationError::Held)?);
+        let told = Held(maps.held.get(&HELD_ALL, 0).map_err(EmulationError::Held)?);
+        let here = maps.held_here.get(&0, 0).map_err(EmulationError::Held)?;
+        let held = here
+            .iter()
+            .fold(told, |sum, &more| sum.and(Held(more)))
+            .without(lost);
+        // A packet counts as captured before its memory is charged: what is charged here had been captured before the rest
+        // began, and has left since.
+        let rests = losses.waiting == 0 && captured(maps)? == before;
+        let since = match self.at_rest {
+            Some((since, captured)) if rests && captured == before => since,
+            _ => Instant::now(),
+        };
+        self.at_rest = rests.then_some((since, before));
+        let gone = if rests && since.elapsed() >= PASSAGE {
+            held
+        } else {
+            held.share(losses.hold.saturating_sub(self.settled))
+        };
+        self.settled = losses.hold;
+        if gone != Held::default() {
+            maps.held
+                .set(HELD_LOST, lost.and(gone).0, 0)
+                .map_err(EmulationError::Held)?;
+        }
+        let units = held.without(gone).units();
+        Ok((losses, u64::try_from(units).unwrap_or(0) * UNIT))
+    }
+}
+
+/// Packets captured so far.
+fn captured(maps: &Maps) -> Result<u64, EmulationError> {
+    let counts = maps.events.get(&(Event::Captured as u32), 0);
+    Ok(counts.map_err(EmulationError::Held)?.iter().sum())
 }
 
 impl Ledger {

@@ -97,6 +97,9 @@ maps! {
     lateness: "LATENESS" => PerCpuArray<u64>,
     lead: "LEAD" => Array<u64>,
     pacer_stats: "PACER_STATS" => Array<u64>,
+    ordinals: "ORDINALS" => Array<u64>,
+    held: "HELD" => Array<u64>,
+    held_here: "HELD_HERE" => PerCpuArray<u64>,
 }
 
 impl Maps {

@@ -11,7 +11,7 @@ use crate::{
     losses::{self, SharedLedgers},
     maps::Maps,
     netlink::{NetlinkError, Notices},
-    user::UserPacer,
+    user::{UserPacer, UserPacerStats},
     watch::{Fault, Watched},
 };
 
@@ -68,8 +68,19 @@ pub(crate) fn publish(
     ledgers: &SharedLedgers,
     maps: &mut Maps,
 ) -> Result<(), EmulationError> {
-    let losses = losses::lock(ledgers).total()?;
-    let stats = pacer.map(UserPacer::stats).unwrap_or_default();
+    let mut ledgers = losses::lock(ledgers);
+    let (losses, stats) = match pacer {
+        Some(pacer) => (ledgers.total()?, pacer.stats()),
+        None => {
+            let (losses, held_bytes) = ledgers.settle(maps)?;
+            let stats = UserPacerStats {
+                held_bytes,
+                ..UserPacerStats::default()
+            };
+            (losses, stats)
+        }
+    };
+    drop(ledgers);
     let all = stats.sum();
     let figures = [
         (PacerStat::HeldPackets, stats.held_packets + losses.waiting),

@@ -12,6 +12,7 @@ use perturb_clock::now;
 use perturb_common::{
     abi::{Attachment, ClassCounters, Direction, Event, ServerState},
     departure::{Load, Outcome, departure},
+    memory::{self, Held},
     units::{Instant, MonoNanos},
 };
 use perturb_dataplane::{
@@ -21,6 +22,7 @@ use perturb_dataplane::{
 };
 use support::{
     Context, LOOPBACK, REDIRECT, Rig,
+    oracle::DIRECTIONS,
     packet::{UDP, V4, V6, ethernet, udp},
     sink::Sink,
 };
@@ -48,7 +50,11 @@ struct Loop {
 
 impl Loop {
     fn new() -> Option<Self> {
-        let mut rig = Rig::new(TREE, Pacer::Fq)?;
+        Self::of(TREE)
+    }
+
+    fn of(tree: &str) -> Option<Self> {
+        let mut rig = Rig::new(tree, Pacer::Fq)?;
         let cuts: Vec<u32> = rig.tables.paths.iter().map(|path| path.cuts).collect();
         assert_eq!(cuts, [0b100, 0b100], "both paths are cut before the trunk");
         let mut netlink = Netlink::open().unwrap();
@@ -206,4 +212,65 @@ fn strangers_are_dropped() {
     hold.send(&frame).unwrap();
     looped.wait_for(Event::Foreign, 1);
     assert_eq!(looped.rig.event(Event::Released), 0);
+}
+
+/// What is charged when a packet is held is taken back when it comes out: of all kinds of packets, of each copy and leg, though
+/// the kernel has taken tags out of the data in between.
+#[test]
+fn memory_is_given_back() {
+    const ROUNDS: usize = 20;
+    let ip = |size| V4::new([10, 0, 0, 1], [10, 0, 0, 2], UDP, udp(7, 1, size)).bytes();
+    let frames = [
+        ethernet(&[], 0x0800, &ip(30)),
+        ethernet(&[], 0x0800, &ip(1480)),
+        ethernet(&[], 0x0800, &ip(3000)),
+        ethernet(&[0x8100], 0x0800, &ip(300)),
+        // With its tag it takes a larger buffer than without.
+        ethernet(&[0x8100], 0x0800, &ip(284)),
+        ethernet(&[0x88a8, 0x8100], 0x0800, &ip(300)),
+        ethernet(&[], 0x88b5, &[7; 500]),
+        ethernet(&[0x8100], 0x88b5, &[7; 500]),
+    ];
+    let tree = TREE
+        .replace("buffer: 4ms,", "")
+        .replace("left: {", "left: { duplicate: 50%,");
+    let Some(mut looped) = Loop::of(&tree) else { return };
+    for frame in &frames {
+        for direction in DIRECTIONS {
+            for _ in 0..ROUNDS {
+                let ran = looped.rig.send(direction, frame, Context::default());
+                assert_eq!(ran.action, REDIRECT);
+            }
+            let all = looped.rig.event(Event::Captured) + looped.rig.event(Event::Duplicated);
+            looped.wait_for(Event::Released, all);
+            assert_eq!(looped.rig.held(), Held(0), "{} bytes, {direction:?}", frame.len());
+        }
+    }
+    let sent = frames.len() * DIRECTIONS.len() * ROUNDS;
+    assert_eq!(looped.rig.event(Event::Captured), sent as u64);
+    assert_ne!(looped.rig.event(Event::Duplicated), 0);
+}
+
+/// Where nothing takes packets out, what was charged for each of them stays; what the hold device refuses is not charged.
+#[test]
+fn memory_is_charged() {
+    let Some(mut rig) = Rig::new(TREE, Pacer::Fq) else {
+        return;
+    };
+    for size in [8, 300, 1480, 3000] {
+        let frame = V4::new([10, 0, 0, 1], [10, 0, 0, 2], UDP, udp(7, 1, size)).frame();
+        for direction in DIRECTIONS {
+            let before = rig.held();
+            rig.send(direction, &frame, Context::default());
+            let received = direction == Direction::Ingress;
+            let charge = Held::new(1, memory::of(frame.len() as u32, 0, received));
+            assert_eq!(rig.held().without(before), charge, "{} bytes", frame.len());
+        }
+    }
+    Netlink::open().unwrap().delete_link(rig.hold).unwrap();
+    let before = rig.held();
+    let frame = V4::new([10, 0, 0, 1], [10, 0, 0, 2], UDP, udp(7, 1, 300)).frame();
+    rig.send(Direction::Egress, &frame, Context::default());
+    assert_eq!(rig.event(Event::HoldFull), 1);
+    assert_eq!(rig.held(), before);
 }

@@ -12,10 +12,10 @@ use std::{
 
 use aya::maps::MapData;
 use perturb_common::{
-    abi::{Direction, Event, ServerState},
+    abi::{Direction, Event, ServerCounters, ServerState},
     instance,
 };
-use perturb_dataplane::{loader::LoaderError, maps::Maps, programs::Pacer};
+use perturb_dataplane::{loader::LoaderError, maps::Maps, programs::Pacer, room::Room};
 use support::{
     Context, Rig, compiled,
     packet::{UDP, V4, udp},
@@ -203,4 +203,57 @@ fn busy_instances_stay_and_idle_ones_make_room() {
         .map(|place| rig.loader.maps().instances.get(&place, 0).unwrap().0.ordinal)
         .collect();
     assert_eq!(ordinals.iter().filter(|&&ordinal| ordinal >= 64).count(), 10);
+}
+
+/// A profile with one server of this name, whose third packet is lost.
+fn renamed(name: &str) -> String {
+    format!(
+        "version: 1\nservers: {{ {name}: {{ bandwidth: 100kbit/s, loss: {{ nth: [3] }} }} }}\n\
+         classes: [{{ name: all, match: {{}}, egress: [{name}] }}]\n"
+    )
+}
+
+/// A server with a new name begins idle and with its first packet, also in a slot that another one has left busy; the one before
+/// keeps what it has, should its profile come back.
+#[test]
+fn a_new_server_begins_idle() {
+    let Some(mut rig) = Rig::new(&renamed("s0"), Pacer::Fq) else {
+        return;
+    };
+    // More than there are slots.
+    let rounds = Room::of(&rig.tables).servers * 2 + 3;
+    for round in 0..rounds {
+        let name = format!("s{round}");
+        if round > 0 {
+            let before = format!("s{}", round - 1);
+            let (slot, state) = (rig.slot(&before), rig.state(&before));
+            let had = rig.loader.slots().clone();
+            rig.load(&renamed(&name));
+            assert_ne!(rig.slot(&name), slot, "the slot of a server in force");
+            assert_eq!(rig.state(&name), ServerState::default(), "round {round}");
+            assert_eq!(
+                rig.counters(1).servers,
+                [ServerCounters::default()],
+                "round {round}"
+            );
+            if round % 2 == 1 {
+                // Nobody confirms the change: the profile before comes back, with its state.
+                rig.loader.go_back(had).unwrap();
+                assert_eq!((rig.slot(&before), rig.state(&before)), (slot, state));
+                rig.load(&renamed(&name));
+            }
+        }
+        let losses = rig.event(Event::NthLoss);
+        for packet in 1..=3 {
+            rig.send(Direction::Egress, &datagram(packet), Context::default());
+            assert_eq!(
+                rig.event(Event::NthLoss) - losses,
+                u64::from(packet == 3),
+                "round {round}"
+            );
+        }
+        let state = rig.state(&name);
+        assert!(state.arrivals == 3 && state.free > 0, "{state:?}");
+        assert_eq!(rig.counters(1).servers[0].packets, 3);
+    }
 }

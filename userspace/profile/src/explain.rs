@@ -24,7 +24,7 @@ pub struct Explanation {
     pub name: Option<Name>,
     /// The longest a packet is held, given or derived.
     pub horizon: Duration,
-    /// Bytes that may be held at once, given or derived.
+    /// Memory that held packets may take at once, given or derived.
     pub held: Size,
     /// Every class, in order.
     pub classes: Vec<ClassMeaning>,
@@ -178,6 +178,8 @@ impl Serialize for Warning {
 const LEAST_HORIZON: Duration = Duration::from_millis(10_000);
 /// Without a `held` in the profile: at least and at most this.
 pub(crate) const HELD: (u64, u64) = (64 << 20, 4 << 30);
+/// A small packet takes so many times the memory of its bytes.
+const MEMORY_OF_SMALL: u64 = 16;
 /// A super-packet, at most.
 const SUPER_PACKET: u64 = 64 << 10;
 
@@ -192,15 +194,26 @@ pub fn horizon(profile: &Profile) -> Duration {
     profile.horizon.unwrap_or(derived)
 }
 
-/// Bytes that may be held at once: as the profile says, or what its paths can contain, from 64 MiB to 4 GiB. The paths
-/// of a topology are known with its hosts: until then it may be all.
+/// Memory that held packets may take at once: as the profile says, or what those of its paths take if they are small, from
+/// 64 MiB to 4 GiB. The paths of a topology are known with its hosts: until then it may be all.
 pub fn held(profile: &Profile) -> Size {
     let content = |path: &[ServerId]| {
         let rate = path
             .iter()
             .filter_map(|&id| profile.server(id)?.1.bandwidth)
             .min();
-        rate.map_or(HELD.1, |rate| rate.bytes_in(delay::bounded_delay(profile, path)))
+        let grows = |&id: &ServerId| {
+            let (_, server) = profile.server(id)?;
+            (delay::queues(server) && server.buffer.is_unlimited()).then_some(())
+        };
+        let longest = if path.iter().any(|id| grows(id).is_some()) {
+            horizon(profile)
+        } else {
+            delay::bounded_delay(profile, path)
+        };
+        rate.map_or(HELD.1, |rate| {
+            rate.bytes_in(longest).saturating_mul(MEMORY_OF_SMALL)
+        })
     };
     let paths = profile
         .classes
@@ -214,6 +227,7 @@ pub fn held(profile: &Profile) -> Size {
         paths
             .fold(0u64, |sum, path| sum.saturating_add(content(path)))
             .clamp(HELD.0, HELD.1)
+            .next_multiple_of(1 << 20)
     };
     profile.limits.held.unwrap_or(Size::from_bytes(derived))
 }

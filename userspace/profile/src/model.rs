@@ -128,7 +128,7 @@ pub enum Segmentation {
 pub struct Limits {
     /// Flows and per-flow or per-host instances remembered at once. Beyond it, an instance whose server is idle makes room.
     pub flows: u32,
-    /// Bytes held at once; derived from bandwidths and delays if absent.
+    /// Memory of held packets; derived from bandwidths and delays if absent.
     pub held: Option<Size>,
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use nix::sys::sysinfo::sysinfo;
 use perturb_clock::now;
 use perturb_common::tables::Tables;
 use perturb_dataplane::{
@@ -21,7 +22,7 @@ use perturb_dataplane::{
     programs::Pacer,
     user::SpinBudget,
 };
-use perturb_profile::{Loaded, Profile};
+use perturb_profile::{Loaded, Profile, Size};
 
 use crate::controller::{Lease, keeper::Keeper, running::Running};
 use crate::registry::{
@@ -31,10 +32,8 @@ use crate::registry::{
 
 /// Room above the horizon for what fq itself adds.
 const HORIZON_MARGIN: Duration = Duration::from_secs(1);
-/// Packets that fq may hold if the profile does not say how many bytes.
-const DEFAULT_HELD_PACKETS: u32 = 1_000_000;
-/// A small packet's memory, to turn a limit in bytes into one in packets.
-const PACKET_MEMORY: u64 = 768;
+/// Unless the profile says how much, held packets may take this part of the machine's memory at most.
+const MEMORY_PART: u64 = 4;
 
 /// An interface to be put under emulation.
 pub struct Target {
@@ -74,8 +73,13 @@ pub struct Prepared {
     pub has_topology: bool,
     /// Whether a packet's whole path is folded at once.
     pub coarse: bool,
-    /// Bytes that may be held at once.
-    pub held: u64,
+}
+
+/// The memory that held packets may take, bytes: as the profile says, or what its paths can contain, if the machine has four
+/// times as much.
+fn held(given: Option<Size>, contained: Size) -> u64 {
+    let memory = sysinfo().map_or(u64::MAX, |machine| machine.ram_total());
+    given.map_or_else(|| contained.bytes().min(memory / MEMORY_PART), Size::bytes)
 }
 
 impl Prepared {
@@ -91,9 +95,12 @@ impl Prepared {
         let loaded = perturb_profile::load(path)?;
         let hosts = perturb_profile::hosts_of(&loaded.profile);
         if let Some(network) = perturb_profile::network(&loaded.profile, &hosts)? {
+            let compiled = perturb_profile::compile_network(&network, &loaded.files)?;
             return Ok(Self {
-                tables: perturb_profile::compile_network(&network, &loaded.files)?,
-                held: network.held().bytes(),
+                tables: Tables {
+                    held: held(loaded.profile.limits.held, network.held()),
+                    ..compiled
+                },
                 profile: loaded.profile,
                 has_topology: true,
                 coarse: false,
@@ -155,9 +162,11 @@ impl Prepared {
 
     fn compile(loaded: &Loaded, profile: Profile) -> Result<Self, ProfileError> {
         let has_topology = loaded.profile.topology.is_some();
-        let tables = perturb_profile::compile(&profile, &loaded.files)?;
+        let tables = Tables {
+            held: held(profile.limits.held, perturb_profile::held(&profile)),
+            ..perturb_profile::compile(&profile, &loaded.files)?
+        };
         Ok(Self {
-            held: perturb_profile::held(&profile).bytes(),
             profile,
             tables,
             has_topology,
@@ -169,14 +178,7 @@ impl Prepared {
     #[must_use]
     pub fn fq_options(&self) -> FqOptions {
         let horizon = Duration::from_nanos(self.tables.horizon.nanos().0) + HORIZON_MARGIN;
-        let limit = match self.tables.held {
-            0 => DEFAULT_HELD_PACKETS,
-            bytes => u32::try_from(bytes / PACKET_MEMORY)
-                .unwrap_or(u32::MAX)
-                .clamp(10_000, 4_000_000),
-        };
         FqOptions {
-            limit,
             buckets_log: 16,
             horizon_us: u32::try_from(horizon.as_micros()).unwrap_or(u32::MAX),
         }
@@ -191,7 +193,7 @@ impl Prepared {
             Pacer::Fq => Timekeeper::Fq(self.fq_options()),
             Pacer::User => Timekeeper::User {
                 spin,
-                limit: self.held,
+                limit: self.tables.held,
             },
         }
     }
@@ -340,7 +342,7 @@ pub fn set_up(
             Timekeeper::User { .. } => None,
         },
         spin: conduct.pacing.spin.0.as_nanos().try_into().unwrap_or(u64::MAX),
-        held: prepared.held,
+        held: prepared.tables.held,
         detached: conduct.detached,
         terms: Terms::default(),
     };

@@ -38,7 +38,7 @@ impl Counts {
             hold_full: self.event(Event::HoldFull),
             no_slot: self.event(Event::NoSlot),
             slot_reused: self.event(Event::SlotReused),
-            pacer: self.stat(PacerStat::Dropped),
+            pacer: self.stat(PacerStat::Dropped) + self.event(Event::MemoryLimit),
             hold_device: self.stat(PacerStat::HoldDrops),
             splitter: self.stat(PacerStat::SplitterDrops),
             no_instance: self.event(Event::NoInstance),
@@ -73,6 +73,7 @@ impl Counts {
             duplicated: self.event(Event::Duplicated),
             released: self.event(Event::Released),
             held: self.stat(PacerStat::HeldPackets),
+            held_bytes: self.stat(PacerStat::HeldBytes),
             dropped: self.drops().total(),
             unintended: unintended.dropped(),
             unaccounted: 0,
@@ -130,7 +131,8 @@ pub(super) mod tests {
             | Event::Horizon
             | Event::HoldFull
             | Event::NoSlot
-            | Event::SlotReused => -1,
+            | Event::SlotReused
+            | Event::MemoryLimit => -1,
             // Never captured, or still on their way.
             Event::Unmatched
             | Event::LeaseExpired
@@ -176,6 +178,7 @@ pub(super) mod tests {
         Event::NoSlot,
         Event::SlotReused,
         Event::Captured,
+        Event::MemoryLimit,
     ];
 
     /// Nothing but a hundred of one event.

@@ -68,7 +68,7 @@ impl fmt::Display for Fault {
                 "packets came out of the hold device more than 2 s late, and were dropped; leave the machine a processor"
             }
             Place::Pacer => {
-                "packets were dropped because the user pacer held all that `limits.held` allows; raise it, or give servers \
+                "packets were dropped because the pacer held all that `limits.held` allows; raise it, or give servers \
                  a `buffer`"
             }
             Place::HoldDevice => {
@@ -225,6 +225,7 @@ mod tests {
                 Event::HoldFull => &["hold_full"],
                 Event::NoSlot => &["no_slot"],
                 Event::SlotReused => &["slot_reused"],
+                Event::MemoryLimit => &["pacer"],
                 Event::NoInstance => &["no_instance"],
                 Event::Inconsistent => &["inconsistent"],
                 Event::LeaseExpired => &["lease_expired"],

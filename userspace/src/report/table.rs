@@ -85,12 +85,13 @@ impl fmt::Display for Report {
         let balance = &self.balance;
         writeln!(
             f,
-            "  balance: captured {} + duplicated {} = released {} + held {} + dropped {} + unintended {} + unaccounted {}; \
+            "  balance: captured {} + duplicated {} = released {} + held {} (in {} bytes of memory) + dropped {} + unintended {} + unaccounted {}; \
              dropped by the interface itself: {}",
             balance.captured,
             balance.duplicated,
             balance.released,
             balance.held,
+            balance.held_bytes,
             balance.dropped,
             balance.unintended,
             balance.unaccounted,

@@ -59,10 +59,12 @@ pub enum Event {
     SlotReused = 24,
     /// Packets whose path was begun; a super-packet that is split first counts once for each wire packet.
     Captured = 25,
+    /// Unintended drop: sch_fq holds as much memory as it may.
+    MemoryLimit = 26,
 }
 
 /// Number of events.
-pub const EVENTS: u32 = 26;
+pub const EVENTS: u32 = 27;
 
 /// Index of a class's counters in the CLASS_COUNTERS map.
 #[inline(always)]

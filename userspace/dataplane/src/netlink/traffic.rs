@@ -14,8 +14,6 @@ use super::{Netlink, Result};
 /// Options of sch_fq as a hold device wants them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FqOptions {
-    /// Packets that each queue holds at most.
-    pub limit: u32,
     /// log2 of the number of hash buckets, over all queues.
     pub buckets_log: u32,
     /// Longest time that a packet may be held, µs.
@@ -27,7 +25,6 @@ impl FqOptions {
     #[must_use]
     pub fn widest(self, new: Self) -> Self {
         Self {
-            limit: self.limit.max(new.limit),
             horizon_us: self.horizon_us.max(new.horizon_us),
             ..new
         }
@@ -134,8 +131,9 @@ impl Netlink {
         message.attributes.push(TcAttribute::Kind("fq".into()));
         // TCA_FQ_* of linux/pkt_sched.h.
         message.attributes.push(TcAttribute::Options(vec![
-            word(1, options.limit),
-            word(2, options.limit),
+            // No limits of its own: the programs limit the memory of all queues together, and count what they drop.
+            word(1, u32::MAX),
+            word(2, u32::MAX),
             word(5, 0), // no pacing of its own
             word(8, options.buckets_log),
             word(10, u32::MAX), // a flow for every hash of a packet without socket

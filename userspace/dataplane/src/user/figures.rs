@@ -142,6 +142,11 @@ impl Figures {
         &self.threads[thread]
     }
 
+    /// Memory that held packets may take, bytes.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
     pub(super) fn set_limit(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
     }
@@ -150,7 +155,7 @@ impl Figures {
     pub(super) fn admit(&self, memory: u64) -> bool {
         let packet = (1 << PACKETS) + memory;
         let held = self.held.fetch_add(packet, Ordering::Relaxed) + packet;
-        let fits = held >> PACKETS <= MAX_PACKETS && bytes(held) <= self.limit.load(Ordering::Relaxed);
+        let fits = held >> PACKETS <= MAX_PACKETS && bytes(held) <= self.limit();
         if !fits {
             self.held.fetch_sub(packet, Ordering::Relaxed);
             self.dropped.fetch_add(1, Ordering::Relaxed);

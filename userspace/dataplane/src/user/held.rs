@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use perturb_common::abi::Ticket;
 
-use super::tap::Queue;
+use super::{queue::DepartureQueue, tap::Queue};
 
 /// virtio_net header of a TAP (`TUNSETVNETHDRSZ`'s default).
 const HEADER: usize = 10;
@@ -14,8 +14,10 @@ const SMALL: usize = 2048;
 const MEDIUM: usize = 16 * 1024;
 /// The rest of the largest packet: IP's 64 KiB and headers.
 const LARGE: usize = 68 * 1024;
-/// Large buffers kept for reuse by all threads together.
-const SPARE_BUFFERS: usize = 1024;
+/// Large buffers kept for reuse by all threads together,
+const SPARE_BUFFERS: u64 = 1024;
+/// and the part that they may take at most of the memory that packets may.
+const SPARE_PART: u64 = 8;
 
 /// A packet that waits.
 pub(super) struct Held {
@@ -41,11 +43,20 @@ impl Tail {
     }
 }
 
-/// Bytes of memory that a packet of this length takes.
+/// Bytes of memory that a packet of this length takes: its buffers, and its place in a queue that doubles when it is full.
 pub(super) fn memory(length: usize) -> u64 {
     let rest = length.saturating_sub(SMALL);
-    let tail = if rest > MEDIUM { LARGE } else { rest };
-    (length.min(SMALL) + tail + size_of::<Held>()) as u64
+    let tail = match rest {
+        0 => 0,
+        rest if rest > MEDIUM => LARGE,
+        rest => allocated(rest),
+    };
+    (allocated(length.min(SMALL)) + tail + 2 * DepartureQueue::<Held>::PLACE) as u64
+}
+
+/// What an allocator gives for a buffer: multiples of 16 bytes, behind 8 of its own (`malloc_usable_size`).
+const fn allocated(bytes: usize) -> usize {
+    (bytes + 8).next_multiple_of(16)
 }
 
 impl Held {
@@ -74,13 +85,14 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Those of one of so many threads.
-    pub(super) fn new(threads: usize) -> Self {
+    /// Those of one of so many threads, which may hold so much memory together.
+    pub(super) fn new(threads: usize, limit: u64) -> Self {
+        let spare = (limit / SPARE_PART / LARGE as u64).min(SPARE_BUFFERS);
         Self {
             head: vec![0; SMALL].into(),
             tail: vec![0; LARGE],
             spare: Vec::new(),
-            most_spare: SPARE_BUFFERS / threads.max(1),
+            most_spare: usize::try_from(spare).unwrap_or(usize::MAX) / threads.max(1),
         }
     }
 
@@ -158,9 +170,9 @@ mod tests {
 
     #[test]
     fn memory_counts_what_is_allocated() {
-        let own = size_of::<Held>();
-        assert_eq!(memory(60), (60 + own) as u64);
-        assert_eq!(memory(SMALL + MEDIUM), (SMALL + MEDIUM + own) as u64);
-        assert_eq!(memory(SMALL + MEDIUM + 1), (SMALL + LARGE + own) as u64);
+        let own = 2 * DepartureQueue::<Held>::PLACE;
+        assert_eq!(memory(60), (80 + own) as u64);
+        assert_eq!(memory(SMALL + MEDIUM), (SMALL + 16 + MEDIUM + 16 + own) as u64);
+        assert_eq!(memory(SMALL + MEDIUM + 1), (SMALL + 16 + LARGE + own) as u64);
     }
 }

@@ -58,6 +58,9 @@ impl<T> Default for DepartureQueue<T> {
 }
 
 impl<T> DepartureQueue<T> {
+    /// Bytes that a packet takes here.
+    pub(super) const PLACE: usize = size_of::<Entry<T>>();
+
     /// Adds a packet that leaves at `departure`.
     pub(super) fn push(&mut self, departure: u64, packet: T) {
         self.arrivals += 1;

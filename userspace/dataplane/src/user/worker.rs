@@ -94,7 +94,7 @@ impl Worker {
         spin: u64,
     ) -> io::Result<Self> {
         epoll::wait(&ready, &mut [NOTHING; READY], Some(&Timespec::default()))?;
-        let buffers = Buffers::new(figures.threads());
+        let buffers = Buffers::new(figures.threads(), figures.limit());
         Ok(Self {
             number,
             orders,

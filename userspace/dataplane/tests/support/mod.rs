@@ -20,11 +20,12 @@ use std::collections::HashMap;
 use aya::programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions};
 use perturb_common::{
     abi::{
-        Attachment, Direction, Event, MAX_BOUNDS, MAX_CLASSES, MAX_PATHS, MAX_RULES, MAX_SERVERS,
+        Attachment, Direction, Event, HELD_ALL, MAX_BOUNDS, MAX_CLASSES, MAX_PATHS, MAX_RULES, MAX_SERVERS,
         MAX_VECTORS, ServerState, class_counter,
     },
     flow::WAYS,
     instance,
+    memory::Held,
     tables::Tables,
 };
 use perturb_dataplane::{
@@ -257,6 +258,16 @@ impl Rig {
             .unwrap()
             .iter()
             .sum()
+    }
+
+    /// What the programs have charged for, and not taken back.
+    pub(crate) fn held(&self) -> Held {
+        let maps = self.loader.maps();
+        let here = maps.held_here.get(&0, 0).unwrap();
+        here.iter()
+            .fold(Held(maps.held.get(&HELD_ALL, 0).unwrap()), |sum, &more| {
+                sum.and(Held(more))
+            })
     }
 
     /// The packets of a class so far.

@@ -187,6 +187,8 @@ fn with_network(
         u32::try_from(rules.div_ceil(64)).unwrap_or(NONE)
     };
     tables.settings = Settings {
+        // The loader writes that of the tables.
+        held: 0,
         overhead_send: profile.overhead.send.nanos(),
         overhead_receive: profile.overhead.receive.nanos(),
         rule_words: [words(0), words(1)],

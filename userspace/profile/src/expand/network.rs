@@ -42,7 +42,7 @@ impl Network {
         &self.profile
     }
 
-    /// Bytes that may be held at once: as the profile says, or 4 GiB, for thousands of paths may be full.
+    /// Memory that held packets may take at once: as the profile says, or 4 GiB, for thousands of paths may be full.
     pub fn held(&self) -> Size {
         self.profile.limits.held.unwrap_or(Size::from_bytes(HELD.1))
     }

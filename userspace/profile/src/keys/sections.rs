@@ -208,8 +208,9 @@ pub(crate) static LIMITS: Section = Section {
             "held",
             Shape::Size(HELD),
             "from bandwidths and delays",
-            "Bytes held at once. The fq pacer counts packets instead, one for each 768 bytes, and allows as many in each of its \
-             queues, one for each processor: a flow has one of them.",
+            "Memory that held packets take at once, theirs and the kernel's: 1 KiB for a small packet, 2.3 KiB for a full frame, \
+             and 1.6 times its bytes for a super-packet. Without it, at most a quarter of the machine's. What exceeds it is \
+             dropped and counted as unintended.",
         ),
     ],
 };

@@ -50,7 +50,7 @@ pub(super) fn update(_registry: &Registry, record: &Record, request: &Request) -
         servers: std::mem::replace(&mut record.servers, tables.server_names.clone()),
         slots: std::mem::replace(&mut record.slots, loader.slots().clone()),
         fq: std::mem::replace(&mut record.fq, fq.map(|(_, new)| new)),
-        held: std::mem::replace(&mut record.held, request.prepared.held),
+        held: std::mem::replace(&mut record.held, request.prepared.tables.held),
         lease: record.terms.lease,
         ends: record.terms.ends,
         follow: record.terms.follow,
