@@ -6,7 +6,8 @@
 /// An aligned 64-bit word that others update too. All three operations are atomic, and the two that write order
 /// everything before and after them.
 pub trait Word {
-    /// What is there. A load from a place that a loaded word names comes after the load of that word.
+    /// What is there. A load from a place that a loaded word names comes after the load of that word; no other two loads have
+    /// an order, unless they are of one word.
     fn load(&self) -> u64;
 
     /// Stores `new` if the word is `old`; what was there.

@@ -111,7 +111,8 @@ pub fn reserve<W: Word>(
         let word = place(place_of(turn, len))?;
         let before = word.load();
         if before != RESERVED && before > arrival.0 {
-            if turns.load() == turn {
+            // An exchange that changes nothing: a load might say what the turn was before the place was looked at (arm64).
+            if turns.compare_exchange(turn, turn) == turn {
                 return None;
             }
             // Taken since the turn was read: the next one may be free.
