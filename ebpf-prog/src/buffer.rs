@@ -3,7 +3,7 @@
 
 use perturb_common::{
     abi::ServerConfig,
-    steps::{self, place_of},
+    steps::{self, Reserved, place_of},
     units::Instant,
 };
 
@@ -44,11 +44,11 @@ pub(crate) extern "C" fn reserve(server: u32) -> u32 {
     let arrival = unsafe { (*scratch).walk.time };
     let place = |index| place(config, index);
     match steps::reserve(&turns, place, config.ring_len, arrival, contended) {
-        Some(turn) => {
+        Some(reserved) => {
             // SAFETY: this CPU's scratch; one by one, see `Walk`.
             unsafe {
-                (*scratch).place.turn = turn;
-                (*scratch).place.arrival = arrival.0;
+                (*scratch).place.turn = reserved.turn;
+                (*scratch).place.before = reserved.before.0;
                 (&raw mut (*scratch).place.transmitted).write_volatile(0);
             }
             1
@@ -76,7 +76,11 @@ pub(crate) extern "C" fn settle(server: u32) -> u32 {
     if own.transmitted != 0 {
         steps::take(&place, Instant(own.transmitted));
     } else {
-        steps::leave(&turns, &place, own.turn, Instant(own.arrival));
+        let reserved = Reserved {
+            turn: own.turn,
+            before: Instant(own.before),
+        };
+        steps::leave(&turns, &place, reserved, contended);
     }
     1
 }

@@ -73,8 +73,8 @@ pub(crate) struct Walk {
 pub(crate) struct Place {
     /// Which it is.
     pub(crate) turn: u64,
-    /// When the packet arrived at the server, ticks.
-    pub(crate) arrival: u64,
+    /// When the packet has been transmitted that took it last, ticks.
+    pub(crate) before: u64,
     /// When it leaves, ticks; 0 if it was dropped before its service.
     pub(crate) transmitted: u64,
 }

@@ -89,9 +89,30 @@ pub fn in_order<const ATTEMPTS: u32, W: Word>(word: &W, time: Instant, contended
 /// What a place of a buffer says while its packet is being served, and nobody knows yet when it leaves.
 const RESERVED: u64 = u64::MAX;
 /// Places that are tried: more CPUs than that have to be serving packets at one moment for a packet to be dropped without need.
-const PLACES_TRIED: u32 = 8;
+const PLACES_TRIED: u64 = 8;
 
-/// Reserves a place in a buffer of `len` packets, [`take`] or [`leave`] it afterwards: its turn, or `None` if all are taken.
+/// The bits of a turn in its word; those above count how often a turn was given back, so that who has looked before that cannot
+/// move the turn as if it had not been. A server that admits a million packets per second fills them in nine years.
+const TURN_BITS: u32 = 48;
+/// One more time.
+const GIVEN_BACK: u64 = 1 << TURN_BITS;
+
+/// The turn that a word says.
+#[inline(always)]
+const fn turn_of(word: u64) -> u64 {
+    word & (GIVEN_BACK - 1)
+}
+
+/// A place that is reserved in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// Its turn.
+    pub turn: u64,
+    /// When the packet has been transmitted that took it last.
+    pub before: Instant,
+}
+
+/// Reserves a place in a buffer of `len` packets, [`take`] or [`leave`] it afterwards; `None` if all are taken.
 /// Each place has the time at which the packet that took it last has been transmitted, so a packet finds room exactly if fewer
 /// than `len` are there when it arrives. `turns` counts the packets that were admitted: they take the places by turns, and
 /// the next one is that of the packet which leaves first.
@@ -102,17 +123,19 @@ pub fn reserve<W: Word>(
     len: u32,
     arrival: Instant,
     contended: impl Fn(),
-) -> Option<u64> {
+) -> Option<Reserved> {
+    // Counted in a whole word: of half a word that lies on the stack meanwhile the verifier forgets the value.
     for tried in 0..PLACES_TRIED {
-        if tried >= len {
+        if tried >= len as u64 {
             return None;
         }
-        let turn = turns.load();
+        let now = turns.load();
+        let turn = turn_of(now);
         let word = place(place_of(turn, len))?;
         let before = word.load();
         if before != RESERVED && before > arrival.0 {
             // An exchange that changes nothing: a load might say what the turn was before the place was looked at (arm64).
-            if turns.compare_exchange(turn, turn) == turn {
+            if turns.compare_exchange(now, now) == now {
                 return None;
             }
             // Taken since the turn was read: the next one may be free.
@@ -120,9 +143,20 @@ pub fn reserve<W: Word>(
         }
         let reserved = before != RESERVED && word.compare_exchange(before, RESERVED) == before;
         // If it is another's, the other may not have come to this yet.
-        turns.compare_exchange(turn, turn + 1);
+        let seen = turns.compare_exchange(now, now + 1);
         if reserved {
-            return Some(turn);
+            if seen != now && turn_of(seen) <= turn {
+                // Who had a turn before this one has given it back. The next one must not be this one's, which is taken.
+                let missing = turn + 1 - turn_of(seen);
+                let late = turns.compare_exchange(seen, seen + missing) != seen;
+                if late || missing > 1 {
+                    contended();
+                }
+            }
+            return Some(Reserved {
+                turn,
+                before: Instant(before),
+            });
         }
     }
     contended();
@@ -143,9 +177,24 @@ pub fn take<W: Word>(place: &W, transmitted: Instant) {
     place.compare_exchange(RESERVED, transmitted.0);
 }
 
-/// The packet that has reserved this place at this turn when it arrived was dropped: the next one may have it.
+/// The packet that has reserved this place was dropped: the next one may have it, whenever that arrives.
 #[inline(always)]
-pub fn leave<W: Word>(turns: &W, place: &W, turn: u64, arrival: Instant) {
-    place.compare_exchange(RESERVED, arrival.0);
-    turns.compare_exchange(turn + 1, turn);
+pub fn leave<W: Word>(turns: &W, place: &W, reserved: Reserved, contended: impl Fn()) {
+    let next = reserved.turn + 1;
+    // An addition that changes nothing: a load might say what the turn was before.
+    let now = turns.fetch_add(0);
+    let back = now.wrapping_add(GIVEN_BACK - 1);
+    // The turn first: who takes the place then finds it to be the next one.
+    let given_back = turn_of(now) == next && turns.compare_exchange(now, back) == now;
+    place.compare_exchange(RESERVED, reserved.before.0);
+    // If others have the turns behind it, or have passed it while it was reserved, it stays free until its turn comes again.
+    // Nobody passes it from here on because it was reserved once.
+    let passed = if given_back {
+        turns.compare_exchange(back, back.wrapping_add(GIVEN_BACK)) != back
+    } else {
+        turn_of(now) >= next
+    };
+    if passed {
+        contended();
+    }
 }

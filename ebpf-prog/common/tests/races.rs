@@ -5,7 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Mutex;
+use std::{
+    cell::Cell,
+    sync::{Mutex, atomic::AtomicBool},
+};
 
 use loom::{
     sync::{
@@ -18,7 +21,7 @@ use perturb_common::{
     departure::{Load, Outcome, Server, Service},
     shared::Word,
     slots::{self, Answer, Owner},
-    steps,
+    steps::{self, Reserved},
     units::{Instant, MonoNanos, Ticks},
 };
 
@@ -205,17 +208,41 @@ fn departures_are_in_order() {
 }
 
 /// The turns are the first word, the places the others.
-fn reserve(words: &[Shared], arrival: u64) -> Option<u64> {
+fn reserve_and_tell(words: &[Shared], arrival: u64, contended: impl Fn()) -> Option<Reserved> {
     let place = |index: u32| named(words, index as usize + 1);
-    steps::reserve(&words[0], place, words.len() as u32 - 1, Instant(arrival), none)
+    steps::reserve(
+        &words[0],
+        place,
+        words.len() as u32 - 1,
+        Instant(arrival),
+        contended,
+    )
 }
 
-fn place(words: &[Shared], turn: u64) -> &Shared {
-    &words[1 + steps::place_of(turn, words.len() as u32 - 1) as usize]
+fn reserve(words: &[Shared], arrival: u64) -> Option<Reserved> {
+    reserve_and_tell(words, arrival, none)
 }
 
-fn take(words: &[Shared], turn: u64, transmitted: u64) {
-    steps::take(place(words, turn), Instant(transmitted));
+fn place(words: &[Shared], reserved: Reserved) -> &Shared {
+    &words[1 + steps::place_of(reserved.turn, words.len() as u32 - 1) as usize]
+}
+
+fn take(words: &[Shared], reserved: Reserved, transmitted: u64) {
+    steps::take(place(words, reserved), Instant(transmitted));
+}
+
+fn leave(words: &[Shared], reserved: Reserved, contended: impl Fn()) {
+    steps::leave(&words[0], place(words, reserved), reserved, contended);
+}
+
+/// How many more packets find room before any has left.
+fn room(words: &[Shared]) -> usize {
+    let mut found = 0;
+    while let Some(reserved) = reserve(words, 7) {
+        take(words, reserved, 100);
+        found += 1;
+    }
+    found
 }
 
 fn buffer(len: usize) -> Vec<Shared> {
@@ -230,11 +257,11 @@ fn buffers_hold_as_many_packets_as_they_say() {
             3,
             move || buffer(len),
             |_, words| {
-                let turn = reserve(words, 7);
-                if let Some(turn) = turn {
-                    take(words, turn, 100);
+                let reserved = reserve(words, 7);
+                if let Some(reserved) = reserved {
+                    take(words, reserved, 100);
                 }
-                turn.is_some()
+                reserved.is_some()
             },
             move |words, said| {
                 assert_eq!(said.into_iter().filter(|&room| room).count(), len);
@@ -249,28 +276,80 @@ fn buffers_hold_as_many_packets_as_they_say() {
     }
 }
 
-/// A packet that is dropped for another reason leaves its place to others.
+/// A packet that is dropped for another reason leaves its place to others. There is as much room as without it, or it is told
+/// that the turns have moved on meanwhile; and never more.
 #[test]
 fn places_are_given_back() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    for (cpus, leaving, len) in [(3, 1, 2), (2, 1, 2), (2, 1, 3)] {
+        on_cpus(
+            cpus,
+            move || buffer(len),
+            move |cpu, words| {
+                let told = Cell::new(false);
+                let tell = || told.set(true);
+                let reserved = reserve_and_tell(words, 7, tell);
+                match reserved {
+                    Some(reserved) if cpu < leaving => leave(words, reserved, tell),
+                    Some(reserved) => take(words, reserved, 100),
+                    // All places were taken at one moment.
+                    None => {}
+                }
+                (told.get(), reserved.is_some() && cpu >= leaving)
+            },
+            move |words, said| {
+                let told = said.iter().any(|(told, _)| *told);
+                TOLD.fetch_or(told, Ordering::Relaxed);
+                let stayed = said.iter().filter(|(_, stayed)| *stayed).count();
+                let room = room(words);
+                assert!(
+                    room + stayed == len || told && room + stayed < len,
+                    "{stayed} of {len} stayed, and {room} find room: {said:?}"
+                );
+            },
+        );
+    }
+    assert!(TOLD.load(Ordering::Relaxed), "nobody has ever moved on");
+}
+
+/// Who is dropped at a server leaves no trace there: a packet that arrives before it, as a launch time may have it, finds the
+/// place as it was.
+#[test]
+fn a_place_that_is_given_back_is_as_it_was() {
     on_cpus(
-        2,
-        || buffer(2),
-        |cpu, words| {
-            let turn = reserve(words, 7).expect("two packets, two places");
-            if cpu == 0 {
-                steps::leave(&words[0], place(words, turn), turn, Instant(7));
-            } else {
-                take(words, turn, 100);
-            }
+        1,
+        || buffer(1),
+        |_, words| {
+            let late = reserve(words, 1000).unwrap();
+            leave(words, late, || panic!("nobody else is there"));
+            let early = reserve(words, 7).expect("the buffer is empty");
+            take(words, early, 20);
+            let late = reserve(words, 1000).unwrap();
+            leave(words, late, || panic!("nobody else is there"));
+            assert_eq!(reserve(words, 19), None, "the one before is still there");
+            assert!(reserve(words, 20).is_some());
         },
-        |words, _| {
-            // In one order or the other there is room for one: now, or once the first place's turn comes.
-            let now = reserve(words, 50).is_some();
-            let later = reserve(words, 100).is_some();
-            assert!(now || later);
-            let taken = words[1..].iter().filter(|word| word.load() == 100).count();
-            assert!(taken <= 1);
+        |_, _| {},
+    );
+}
+
+/// A place that is left when others have the turns behind it is passed over once, which is told.
+#[test]
+fn who_leaves_after_others_came_tells() {
+    on_cpus(
+        1,
+        || buffer(3),
+        |_, words| {
+            let told = Cell::new(0);
+            let tell = || told.set(told.get() + 1);
+            let [first, second] = [0, 1].map(|_| reserve(words, 7).unwrap());
+            leave(words, first, tell);
+            assert_eq!(told.get(), 1);
+            leave(words, second, tell);
+            assert_eq!(told.get(), 1, "nobody has come behind this one");
+            assert_eq!(reserve(words, 7).map(|reserved| reserved.turn), Some(second.turn));
         },
+        |_, _| {},
     );
 }
 
