@@ -95,13 +95,13 @@ const GSO_MAX_SIZE: u32 = 65_536;
 
 /// How far ahead of now a sender may stamp its packets, less than the room that fq has above the profile's horizon
 /// (`HORIZON_MARGIN` of the controller): a later stamp counts as this one.
-const FARTHEST_STAMP: u64 = 500_000_000;
+pub(crate) const FARTHEST_STAMP: u64 = 500_000_000;
 
 /// When a packet arrives: now, or when its sender would have it leave. That is what TCP's pacing (BBR, SO_MAX_PACING_RATE)
 /// and Cilium's bandwidth manager leave to sch_fq on the interface, in `skb->tstamp`; the way through the hold device
 /// takes the stamp off. TCP stamps all that it sends, mostly with a time that has passed.
 #[inline(always)]
-pub(crate) fn arrival(ctx: &TcContext, direction: Direction, now: MonoNanos) -> MonoNanos {
+fn arrival(ctx: &TcContext, direction: Direction, now: MonoNanos) -> MonoNanos {
     let arrival = lead::arrival(now);
     let skb = skb(ctx);
     if direction as u32 != Direction::Egress as u32 || skb.tstamp_type != hold::STAMP_MONO as u8 {
@@ -201,15 +201,12 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         if super_packet {
             account::event(ctx, Event::Split);
         }
-        return hold::split(
-            ctx,
-            attachment,
-            Tag {
-                direction: direction as u32,
-                position: 0,
-                waits: false,
-            },
-        );
+        let tag = Tag {
+            direction: direction as u32,
+            position: 0,
+            waits: false,
+        };
+        return hold::split(ctx, attachment, tag, arrival(ctx, direction, now));
     }
     let job = Job {
         now,

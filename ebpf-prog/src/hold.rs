@@ -49,7 +49,7 @@ type MacWords = [u16; MAC_BYTES as usize / 2];
 /// A packet that comes out of the hold device.
 pub(crate) struct Held {
     pub(crate) tag: Tag,
-    /// When it should have left; 0 if it was only split.
+    /// When it should have left. Of a part, which was only split: when it arrived, or 0 if nothing says.
     pub(crate) departure: MonoNanos,
 }
 
@@ -115,16 +115,39 @@ pub(crate) fn cut_by_tap(ctx: &TcContext, protocol: u8) -> u64 {
 }
 
 /// Sends a packet through the splitter, which has a super-packet cut into wire packets, and a checksum that was
-/// left to the device filled in.
+/// left to the device filled in. The parts arrive when it does: what passes until they come out is no delay of theirs, and on a
+/// busy processor it is more than the time between them.
 #[inline(always)]
-pub(crate) fn split(ctx: &TcContext, attachment: &Attachment, tag: Tag) -> i32 {
-    // SAFETY: the context of a running program; the verifier admits this store.
-    unsafe { (*ctx.skb.skb).tc_index = tag.encode_with(label(ctx)) };
+pub(crate) fn split(ctx: &TcContext, attachment: &Attachment, tag: Tag, arrival: MonoNanos) -> i32 {
+    // SAFETY: helpers on the context of a running program; the verifier admits the store.
+    unsafe {
+        (*ctx.skb.skb).tc_index = tag.encode_with(label(ctx));
+        // Refused for what is not IP, whose parts arrive when they come out.
+        bpf_skb_set_tstamp(ctx.skb.skb, arrival.0, STAMP_MONO);
+    }
     if !owned(ctx) {
         return redirect(attachment.split);
     }
     send_clone(ctx, attachment.split);
     consume()
+}
+
+/// When a packet arrived that comes out of the splitter ([`split`]); 0 if it does not say.
+#[inline(always)]
+fn arrival_of_part(ctx: &TcContext) -> MonoNanos {
+    if skb(ctx).tstamp_type != STAMP_MONO as u8 {
+        return MonoNanos(0);
+    }
+    let arrival = MonoNanos(skb(ctx).tstamp);
+    take_stamp(ctx);
+    arrival
+}
+
+/// Takes off a stamp that has been read: receivers would take it for the time of arrival.
+#[inline(always)]
+fn take_stamp(ctx: &TcContext) {
+    // SAFETY: a helper on the context of a running program.
+    unsafe { bpf_skb_set_tstamp(ctx.skb.skb, 0, STAMP_NONE) };
 }
 
 /// Moves the packet to a device.
@@ -274,10 +297,8 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
         return match Tag::decode_with(skb(ctx).tc_index) {
             Some((tag, label)) => {
                 give_priority(ctx, label);
-                Ok(Held {
-                    tag,
-                    departure: MonoNanos(0),
-                })
+                let departure = arrival_of_part(ctx);
+                Ok(Held { tag, departure })
             }
             None => open(ctx),
         };
@@ -289,8 +310,7 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
         memory::discharge(ctx, tag.direction, 1);
     }
     if tag.position == 0 {
-        // Out of the splitter: it has not been held, and a stamp that it has is its sender's.
-        departure = MonoNanos(0);
+        departure = arrival_of_part(ctx);
     } else if skb.tstamp_type != STAMP_MONO as u8 {
         // One that was not IP when it was held left its time in a slot. It may be IP by now: the far end has taken a VLAN tag
         // out of its data (`skb_vlan_untag`).
@@ -310,9 +330,7 @@ pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
         // SAFETY: the context of a running program; the verifier admits the store.
         unsafe { (*ctx.skb.skb).mark = mark };
     } else {
-        // Receivers would take it for the time of arrival.
-        // SAFETY: the context of a running program.
-        unsafe { bpf_skb_set_tstamp(ctx.skb.skb, 0, STAMP_NONE) };
+        take_stamp(ctx);
     }
     // The hash was for fq; steering must compute the real one.
     // SAFETY: the context of a running program.

@@ -36,7 +36,7 @@ pub(crate) fn release(ctx: &TcContext) -> i32 {
     let held = known(scratch);
     // SAFETY: the helper has no preconditions.
     let now = MonoNanos(unsafe { bpf_ktime_get_ns() });
-    if held.departure.0 != 0 {
+    if held.tag.position != 0 {
         account::lateness(lead::lateness(&held, now));
     } else {
         // Out of the splitter: its path begins.
@@ -77,11 +77,12 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, scratch: *mut Scratch, now
     if position >= fold::path(half, path)?.len {
         return None;
     }
-    // A packet that was split has waited for nothing and arrives as it would have there; any other when it should have.
-    let arrival = if held.departure.0 != 0 {
-        held.departure
-    } else {
-        capture::arrival(ctx, direction, now)
+    // A stamp that could not be written over is a sender's, who may ask for any time.
+    let latest = MonoNanos(now.0.saturating_add(capture::FARTHEST_STAMP));
+    let arrival = match held.departure {
+        MonoNanos(0) => lead::arrival(now),
+        departure if position == 0 => departure.min(latest),
+        departure => departure,
     };
     let job = Job {
         now,

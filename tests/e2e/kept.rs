@@ -83,7 +83,7 @@ fn send_at(socket: &UdpSocket, to: SocketAddr, time: u64) -> Result<()> {
 }
 
 /// A packet with a launch time, as TCP's pacing and Cilium give it, enters the emulation at that time: not before, and not
-/// so late that it is lost.
+/// so late that it is lost; also through the splitter.
 fn launch_times(setting: &Setting) -> Result<()> {
     const LATENCY: Duration = Duration::from_millis(20);
     // `FARTHEST_STAMP` of the programs.
@@ -104,28 +104,34 @@ fn launch_times(setting: &Setting) -> Result<()> {
         libc::SO_TXTIME,
         &[libc::CLOCK_MONOTONIC.cast_unsigned(), 0],
     )?;
-    let profile = "servers: { w: { latency: 20ms } }\nclasses: [{ name: all, match: {}, egress: [w] }]";
-    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
-    let early = Duration::from_nanos((setting.early_us() * 1e3) as u64);
-    for (ahead, counts) in [
-        (Duration::ZERO, Duration::ZERO),
-        (Duration::from_millis(150), Duration::from_millis(150)),
-        (Duration::from_secs(30), FARTHEST),
-    ] {
-        let start = Instant::now();
-        let stamp = clock::now().saturating_add(ahead.as_nanos() as u64);
-        send_at(&sender, (bed.right.v4, PORT).into(), stamp)?;
-        receiver
-            .recv_from(&mut [0; 16])
-            .with_context(|| format!("stamped {ahead:?} ahead: it did not arrive"))?;
-        let took = start.elapsed();
-        ensure!(
-            took + early >= counts + LATENCY,
-            "stamped {ahead:?} ahead: it arrived after {took:?}"
+    for segmentation in ["whole", "exact"] {
+        let profile = format!(
+            "segmentation: {segmentation}\nservers: {{ w: {{ latency: 20ms }} }}\n\
+             classes: [{{ name: all, match: {{}}, egress: [w] }}]"
         );
+        let applied = setting.product.apply(&bed.left, &profile, setting.pacer)?;
+        let early = Duration::from_nanos((setting.early_us() * 1e3) as u64);
+        for (ahead, counts) in [
+            (Duration::ZERO, Duration::ZERO),
+            (Duration::from_millis(150), Duration::from_millis(150)),
+            (Duration::from_secs(30), FARTHEST),
+        ] {
+            let start = Instant::now();
+            let stamp = clock::now().saturating_add(ahead.as_nanos() as u64);
+            send_at(&sender, (bed.right.v4, PORT).into(), stamp)?;
+            receiver
+                .recv_from(&mut [0; 16])
+                .with_context(|| format!("stamped {ahead:?} ahead, {segmentation}: it did not arrive"))?;
+            let took = start.elapsed();
+            ensure!(
+                took + early >= counts + LATENCY,
+                "stamped {ahead:?} ahead, {segmentation}: it arrived after {took:?}"
+            );
+        }
+        applied.nothing_unintended()?;
+        applied.stop()?;
     }
-    applied.nothing_unintended()?;
-    applied.stop()
+    Ok(())
 }
 
 /// A frame whose VLAN tag stands in its data, as packet sockets and virtual machines send it, is no IP packet on its way in
