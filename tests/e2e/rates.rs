@@ -12,20 +12,28 @@ use perturb_tests::{
 use crate::harness::{Setting, Test, each, figure, skip};
 
 pub(crate) const TESTS: &[Test] = &[
-    each("rates::bandwidth_10_mbit", |setting| bandwidth(setting, 10)),
-    each("rates::bandwidth_100_mbit", |setting| bandwidth(setting, 100)),
-    each("rates::bandwidth_1000_mbit", |setting| bandwidth(setting, 1_000)),
+    each("rates::bandwidth_10_mbit", |setting| {
+        bandwidth(setting, 10, TOLERANCE)
+    }),
+    each("rates::bandwidth_100_mbit", |setting| {
+        bandwidth(setting, 100, TOLERANCE)
+    }),
+    each("rates::bandwidth_1000_mbit", |setting| {
+        bandwidth(setting, 1_000, TIGHT)
+    }),
     each("rates::gap_spaces_bursts", gap),
     each("rates::catches_a_broken_emulator", |setting| {
         setting.fairly(|| broken(setting))
     }),
 ];
 
-/// How far goodput and spacing may be from the arithmetic value. A pacer that the kernel throttles (`sched_rt_runtime_us`) is at
-/// 95.7 to 96.8 % of 1 Gbit/s; one that is not, and has processor time to spare ([`HEADROOM`]), at 98.1 to 99.9 % of it.
+/// How far goodput and spacing may be from the arithmetic value.
 const TOLERANCE: f64 = 0.02;
-/// A figure says something about pacing if this machine carries so many times the rate in packets of the same size.
-const HEADROOM: f64 = 1.25;
+/// The same where a pacer that does not get its processor all the time would show: 5 of 943 Mbit/s. One that the kernel
+/// throttles (`sched_rt_runtime_us`) is at 95.7 to 96.8 %.
+const TIGHT: f64 = 0.0055;
+/// A rate that asks much of a machine says something about pacing if the machine carries so many times the rate.
+const HEADROOM: f64 = 1.5;
 const GAP: Duration = Duration::from_micros(500);
 const BURST: usize = 20;
 
@@ -41,31 +49,32 @@ fn share(setting: &Setting, bed: &Bed, profile: &str, asked: f64) -> Result<f64>
     Ok(goodput / streams::goodput_of(asked))
 }
 
-fn bandwidth(setting: &Setting, megabits: u32) -> Result<()> {
-    setting.fairly(|| bandwidth_is_right(setting, megabits))
+fn bandwidth(setting: &Setting, megabits: u32, tolerance: f64) -> Result<()> {
+    setting.fairly(|| bandwidth_is_right(setting, megabits, tolerance))
 }
 
-/// The control of a rate that asks much of a machine is ten times the rate in the same run: what limits it then is the
-/// processor. A machine that does not carry much more than the rate under judgment is skipped, not excused at any figure.
+/// The control of a rate that asks much of a machine: ten times the rate, in packets of the same size, in the same run. Skips
+/// if that carries little more than the rate: then the processor is what is measured. That the pacer itself has become slower
+/// is not found here, but by `cargo xtask bench`.
 fn must_have_headroom(setting: &Setting, bed: &Bed, megabits: u32) -> Result<()> {
-    let ten_times = f64::from(megabits) * 10.0;
-    let profile = format!("bandwidth: {ten_times}Mbit/s\nbuffer: 20ms\nsegmentation: exact");
-    let carried = 10.0 * share(setting, bed, &profile, ten_times * 1e6)?;
-    figure!(
-        "control, 10 times the rate by {}: {:.0} % of the rate carried",
-        setting.pacer.name(),
-        carried * 100.0
+    let profile = format!(
+        "bandwidth: {}Mbit/s\nbuffer: 20ms\nsegmentation: exact",
+        10 * megabits
     );
+    let applied = setting.product.apply(&bed.left, &profile, setting.pacer)?;
+    let goodput = streams::goodput(&bed.left, &bed.right, &Transfer::default())?;
+    applied.stop()?;
+    let carried = goodput / streams::goodput_of(f64::from(megabits) * 1e6);
+    figure!("control, ten times the rate: {carried:.2} times the rate carried");
     if carried < HEADROOM {
         return Err(skip(format!(
-            "at ten times the rate this machine carries {:.0} % of it, so its processor is what is measured",
-            carried * 100.0
+            "of ten times the rate this machine carries {carried:.2} times the rate: its processor would be measured"
         )));
     }
     Ok(())
 }
 
-fn bandwidth_is_right(setting: &Setting, megabits: u32) -> Result<()> {
+fn bandwidth_is_right(setting: &Setting, megabits: u32, tolerance: f64) -> Result<()> {
     let (bed, before) = setting.bed()?;
     let profile = format!("bandwidth: {megabits}Mbit/s\nbuffer: 20ms");
     let share = share(setting, &bed, &profile, f64::from(megabits) * 1e6)?;
@@ -75,11 +84,11 @@ fn bandwidth_is_right(setting: &Setting, megabits: u32) -> Result<()> {
         share * 100.0,
         share * streams::goodput_of(f64::from(megabits))
     );
-    if share < 1.0 - TOLERANCE && megabits > 100 {
+    if share < 1.0 - tolerance && megabits > 100 {
         must_have_headroom(setting, &bed, megabits)?;
     }
     ensure!(
-        (share - 1.0).abs() <= TOLERANCE,
+        (share - 1.0).abs() <= tolerance,
         "goodput is {:.2} % of what it should be",
         share * 100.0
     );
