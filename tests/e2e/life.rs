@@ -105,7 +105,8 @@ fn clear(setting: &Setting) -> Result<()> {
 fn detach_interrupted(setting: &Setting) -> Result<()> {
     const MOMENTS: u64 = 10;
     let (bed, before) = setting.bed()?;
-    let profile = setting.product.profile("latency: 1ms")?;
+    let latency = Duration::from_millis(20);
+    let profile = setting.product.profile("latency: 20ms")?;
     let mut interrupted = 0;
     for moment in 0..MOMENTS {
         let mut child = bed
@@ -119,18 +120,31 @@ fn detach_interrupted(setting: &Setting) -> Result<()> {
             .spawn()?;
         let messages = format!("/run/perturb/starting-{}", child.id());
         let start = Instant::now();
-        while !fs::exists(&messages)? && child.try_wait()?.is_none() {
+        let mut ended = child.try_wait()?;
+        while ended.is_none() && !fs::exists(&messages)? {
             ensure!(start.elapsed() < Duration::from_secs(60), "it does not begin");
             thread::sleep(Duration::from_millis(1));
+            ended = child.try_wait()?;
         }
-        thread::sleep(Duration::from_millis(15 * moment));
-        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT)?;
-        let status = child.wait()?;
+        let status = match ended {
+            Some(status) => status,
+            None => {
+                thread::sleep(Duration::from_millis(15 * moment));
+                kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT)?;
+                child.wait()?
+            }
+        };
         ensure!(!fs::exists(&messages)?, "{messages} is left");
         if status.success() {
-            // It was there before the signal.
+            // It was there before the signal, and stays.
+            ensure!(
+                is_delayed(setting, &bed, latency)?,
+                "success after {} ms, but nothing is emulated",
+                15 * moment
+            );
             setting.product.clear(&bed.left)?;
         } else {
+            ensure!(status.code() == Some(130), "{status}");
             interrupted += 1;
         }
         before

@@ -4,11 +4,11 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io, mem,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -28,33 +28,48 @@ use crate::{
     signals::when_interrupted,
 };
 
-/// Time for the process to set everything up.
+/// Time for the process to set everything up, and to take it down.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The process that was started, until its end is noticed: its number may be another's then.
+#[derive(Default)]
+struct Started(Mutex<Option<Pid>>);
+
+impl Started {
+    fn lock(&self) -> MutexGuard<'_, Option<Pid>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Starts it, and returns when it emulates.
 pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
     // Its messages until then: inherited streams would keep a caller's pipe open for ever.
     let messages = PathBuf::from(RECORDS).join(format!("starting-{}", std::process::id()));
-    let started: Arc<Mutex<Option<Pid>>> = Arc::default();
+    // Whoever takes this and keeps it says how the call ends: the handler below, or this function. The other waits for the
+    // end of this process.
+    let started = Arc::new(Started::default());
     // In its own session it does not get the terminal's signals: whoever gives up waiting would leave it behind, unsaid.
     when_interrupted({
         let (started, messages) = (Arc::clone(&started), messages.clone());
         move || {
-            if let Some(process) = *started.lock().unwrap_or_else(PoisonError::into_inner) {
+            let mut process = started.lock();
+            if let Some(process) = process.take() {
                 end(process);
             }
             // It may not be there yet.
             let _ = fs::remove_file(messages);
+            mem::forget(process);
         }
     })?;
     let spawn = || {
-        let mut started = started.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut process = started.lock();
         let file = File::create(&messages).with_context(|| format!("making {}", messages.display()))?;
         let child = spawn(request, file)?;
-        *started = Some(Pid::from_raw(child.id().cast_signed()));
+        *process = Some(Pid::from_raw(child.id().cast_signed()));
         anyhow::Ok(child)
     };
-    let result = spawn().and_then(|mut child| wait_until_ready(&mut child, &messages));
+    let result = spawn().and_then(|mut child| wait_until_ready(&mut child, &started, &messages));
+    mem::forget(started.lock());
     let removed = fs::remove_file(&messages).with_context(|| format!("removing {}", messages.display()));
     let record = result?;
     removed.map(|()| record)
@@ -104,7 +119,6 @@ fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
 
 /// Asks a process to end, which takes down what it has set up, and kills one that does not.
 fn end(process: Pid) {
-    const PATIENCE: Duration = Duration::from_secs(5);
     let start = Instant::now();
     let mut signal = Some(Signal::SIGTERM);
     // An error means that it has ended, and that its end was noticed.
@@ -112,8 +126,15 @@ fn end(process: Pid) {
         if matches!(
             waitpid(process, Some(WaitPidFlag::WNOHANG)),
             Err(_) | Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..))
-        ) || signal == Some(Signal::SIGKILL)
-        {
+        ) {
+            return;
+        }
+        if signal == Some(Signal::SIGKILL) {
+            eprintln!(
+                "perturb: the process that stays behind, {process}, did not end within {} s and was killed: perturb clear \
+                 removes what it has left",
+                PATIENCE.as_secs()
+            );
             return;
         }
         signal = (start.elapsed() > PATIENCE).then_some(Signal::SIGKILL);
@@ -121,13 +142,16 @@ fn end(process: Pid) {
     }
 }
 
-fn wait_until_ready(child: &mut Child, messages: &Path) -> anyhow::Result<Record> {
+fn wait_until_ready(child: &mut Child, started: &Started, messages: &Path) -> anyhow::Result<Record> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
+        let mut process = started.lock();
         if let Some(status) = child.try_wait()? {
+            *process = None;
             let said = fs::read_to_string(messages).unwrap_or_default();
             bail!("the process that stays behind ended ({status}): {}", said.trim());
         }
+        drop(process);
         let ours = |record: &Record| record.process.pid == child.id() && record.ready;
         if let Some(record) = records()?.records.into_iter().find(ours) {
             // What it warns of; from now on that goes to the journal.
@@ -136,7 +160,9 @@ fn wait_until_ready(child: &mut Child, messages: &Path) -> anyhow::Result<Record
         }
         thread::sleep(Duration::from_millis(10));
     }
-    end(Pid::from_raw(child.id().cast_signed()));
+    if let Some(process) = started.lock().take() {
+        end(process);
+    }
     bail!(
         "the process that stays behind was not ready after {} s",
         PATIENCE.as_secs()
