@@ -131,16 +131,17 @@ pub fn run(args: &Measure) -> anyhow::Result<u8> {
                     .map(|name| connect(name))
                     .collect::<anyhow::Result<Vec<_>>>()
             };
-            let checked = checked(|| Ok(groups::measure(&mut connect(left)?, &mut connect(right)?)?))?;
+            let (checked, looked) =
+                checked(|| Ok(groups::measure(&mut connect(left)?, &mut connect(right)?)?))?;
             if args.json {
                 println!("{}", serde_json::to_string_pretty(&checked)?);
             } else {
                 print_groups(&checked.result);
             }
-            Ok(conclude(&checked))
+            conclude(&checked, looked)
         }
         (None, None, Some(peer)) => {
-            let checked = checked(|| measure(peer, if args.quick { &QUICK } else { &THOROUGH }))?;
+            let (checked, looked) = checked(|| measure(peer, if args.quick { &QUICK } else { &THOROUGH }))?;
             let measured = &checked.result;
             for (file, text) in [
                 (&args.profile, measured.profile()),
@@ -158,31 +159,31 @@ pub fn run(args: &Measure) -> anyhow::Result<u8> {
                     print!("{}", measured.profile());
                 }
             }
-            Ok(conclude(&checked))
+            conclude(&checked, looked)
         }
         (None, None, None) => anyhow::bail!("name a --peer, or two --groups"),
     }
 }
 
 /// Measures, and finds out whether an emulation of this machine did to packets meanwhile what no profile asks for.
-fn checked<T>(measure: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Checked<T>> {
+fn checked<T>(
+    measure: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(Checked<T>, anyhow::Result<()>)> {
     let bystander = Bystander::begin()?;
     let result = measure()?;
-    Ok(Checked {
-        result,
-        faults: bystander.end()?,
-    })
+    Ok(bystander.check(result))
 }
 
-/// Says what speaks against a result; the exit code.
-fn conclude<T>(checked: &Checked<T>) -> u8 {
-    match checked.faults.as_deref() {
+/// Says what speaks against a result, once that is told; the exit code.
+fn conclude<T>(checked: &Checked<T>, looked: anyhow::Result<()>) -> anyhow::Result<u8> {
+    looked?;
+    Ok(match checked.faults.as_deref() {
         None | Some([]) => DONE,
         Some(faults) => {
             report::warn(faults);
             FAILED
         }
-    }
+    })
 }
 
 fn print_groups(between: &groups::Between) {

@@ -10,6 +10,7 @@ pub mod watch;
 
 pub use bystander::Bystander;
 pub(crate) use bystander::merge;
+pub(crate) use faults::lost;
 pub use faults::{Checked, Fault, Place, warn};
 pub use live::LiveLine;
 use serde::Serialize;

@@ -11,7 +11,11 @@ use super::{
     provenance::Provenance,
     signature::Signature,
 };
-use crate::{estimate::Observed, report::Fault, table::Table};
+use crate::{
+    estimate::Observed,
+    report::{Fault, lost},
+    table::Table,
+};
 
 /// One setting, judged.
 #[derive(Clone, Debug, Serialize)]
@@ -74,7 +78,7 @@ pub struct Calibration {
     /// The signature of a known network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<Signature>,
-    /// Packets to which something was done that no profile asked for: any makes the calibration fail.
+    /// Packets that were lost though no profile asked for it. Any makes the calibration fail, as any other fault does.
     pub unintended_drops: u64,
     /// Where, and how many.
     pub faults: Vec<Fault>,
@@ -109,7 +113,7 @@ impl Calibration {
             off: off.observed,
             off_measured: off,
             signature,
-            unintended_drops: faults.iter().map(|fault| fault.packets).sum(),
+            unintended_drops: lost(&faults),
             faults,
             sabotage,
             elapsed_s,

@@ -16,7 +16,7 @@ use super::{
     options::{LoadOptions, PortOptions, rate},
     table::{Table, number},
 };
-use crate::report::{self, Bystander, Checked};
+use crate::report::{self, Bystander};
 
 /// The generator's own lateness is worth a warning from this share of the response time on.
 const LATE_SHARE: f64 = 0.5;
@@ -68,10 +68,7 @@ pub(super) fn run(args: Load) -> anyhow::Result<u8> {
         LoadError::Setting { .. } => InvalidInput::Load(error).into(),
         other => anyhow::Error::new(other),
     })?;
-    let checked = Checked {
-        result: &outcome.record,
-        faults: bystander.end()?,
-    };
+    let (checked, looked) = bystander.check(&outcome.record);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&checked)?);
     } else {
@@ -79,11 +76,9 @@ pub(super) fn run(args: Load) -> anyhow::Result<u8> {
     }
     let faults = checked.faults.unwrap_or_default();
     report::warn(&faults);
-    Ok(if faults.is_empty() {
-        warn(&outcome)
-    } else {
-        FAILED.max(warn(&outcome))
-    })
+    let code = warn(&outcome);
+    looked?;
+    Ok(if faults.is_empty() { code } else { FAILED.max(code) })
 }
 
 /// Says on stderr what the figures do not; the exit code.

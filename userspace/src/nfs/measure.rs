@@ -128,14 +128,20 @@ impl Series {
         serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))
     }
 
-    /// Adds what has come since to what earlier measurements of this curve have found.
-    fn note(&self, found: Option<Vec<Fault>>) -> anyhow::Result<()> {
-        let mut all = if self.resume { self.faults()? } else { None };
-        match (&mut all, found) {
-            (Some(all), Some(found)) => report::merge(all, found),
-            (None, found) => all = found,
-            (Some(_), None) => {}
+    /// What speaks against the levels that are there before anything is measured.
+    fn earlier(&self) -> anyhow::Result<Option<Vec<Fault>>> {
+        if !self.resume {
+            return Ok(Some(Vec::new()));
         }
+        let found = self.faults()?;
+        if found.is_none() && CurveFile::open(&self.file(), true)?.levels().is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        Ok(found)
+    }
+
+    /// Writes down what speaks against all levels.
+    fn note(&self, all: Option<&[Fault]>) -> anyhow::Result<()> {
         let path = self.faults_file();
         fs::write(&path, serde_json::to_string(&all)?).with_context(|| format!("writing {}", path.display()))
     }
@@ -153,11 +159,21 @@ impl Series {
 /// Measures the levels that the file lacks, and notes what speaks against them. `host` is the file with these settings,
 /// for a server on another private host. Returns the exit code.
 pub(super) fn measure(series: &Series, host: Option<&Path>, stop: &Stop) -> anyhow::Result<u8> {
+    let earlier = series.earlier()?;
     let bystander = Bystander::begin()?;
-    let measured = measure_levels(series, host, stop);
+    let (checked, looked) = bystander.check(measure_levels(series, host, stop));
     // Also of those before an error.
-    series.note(bystander.end()?)?;
-    measured
+    series.note(together(earlier, checked.faults).as_deref())?;
+    let code = checked.result?;
+    looked.map(|()| code)
+}
+
+/// What speaks against the levels of two measurements. That nothing does is known only if it is of both.
+fn together(earlier: Option<Vec<Fault>>, found: Option<Vec<Fault>>) -> Option<Vec<Fault>> {
+    let known = earlier.is_some() && found.is_some();
+    let mut all = earlier.unwrap_or_default();
+    report::merge(&mut all, found.unwrap_or_default());
+    (known || !all.is_empty()).then_some(all)
 }
 
 fn measure_levels(series: &Series, host: Option<&Path>, stop: &Stop) -> anyhow::Result<u8> {
@@ -349,6 +365,28 @@ impl Drop for Running {
             // It may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::together;
+    use crate::report::{Fault, Place};
+
+    #[test]
+    fn nothing_speaks_against_levels_only_if_that_is_known_of_all() {
+        let clean = Some(Vec::new());
+        let faulty = Some(vec![Fault {
+            place: Place::Pacer,
+            packets: 3,
+        }]);
+        assert_eq!(together(clean.clone(), clean.clone()), clean);
+        for other in [clean.clone(), None] {
+            assert_eq!(together(None, other.clone()), None);
+            assert_eq!(together(other.clone(), None), None);
+            assert_eq!(together(faulty.clone(), other.clone()), faulty);
+            assert_eq!(together(other, faulty.clone()), faulty);
         }
     }
 }

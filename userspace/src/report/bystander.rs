@@ -10,8 +10,11 @@ use std::{
 use anyhow::Context as _;
 use perturb_dataplane::namespace::Namespace;
 
-use super::{Fault, Place, Report};
-use crate::registry::{self, RegistryError};
+use super::{Checked, Fault, Place, Report};
+use crate::{
+    registry::{self, RegistryError},
+    told::Told,
+};
 
 /// How often a controller tells what its devices have dropped, and some time for it: see [`crate::controller::Lease::period`].
 const TOLD: Duration = Duration::from_millis(1_200);
@@ -22,6 +25,8 @@ const SETTLING: Duration = Duration::from_secs(5);
 pub struct Bystander {
     /// `None` if this user may not see them.
     before: Option<Look>,
+    /// Of which records it was said that they cannot be read.
+    told: Told,
 }
 
 /// The emulations here, at one time.
@@ -36,7 +41,8 @@ struct Look {
 impl Bystander {
     /// From now on.
     pub fn begin() -> anyhow::Result<Self> {
-        let before = settled()?;
+        let mut told = Told::default();
+        let before = settled(&mut told)?;
         if before.is_none() {
             eprintln!(
                 "perturb: note: this user may not read {}, so nobody checks whether an emulation on this machine loses \
@@ -44,12 +50,25 @@ impl Bystander {
                 registry::RECORDS
             );
         }
-        Ok(Self { before })
+        Ok(Self { before, told })
+    }
+
+    /// A result with what has gone wrong since. An error says that this could not be found out: the result is there all the
+    /// same, so tell that first.
+    pub fn check<T>(self, result: T) -> (Checked<T>, anyhow::Result<()>) {
+        let (faults, looked) = match self.end() {
+            Ok(faults) => (faults, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        let looked = looked.context(
+            "looking at what the emulations on this machine did to packets meanwhile; do not trust the result, measure again",
+        );
+        (Checked { result, faults }, looked)
     }
 
     /// What has gone wrong since, of all of them; `None` if this user may not see them. What is unaccounted for counts if
     /// traffic rested before and rests now: otherwise packets are on their way, and nobody can tell.
-    pub fn end(self) -> anyhow::Result<Option<Vec<Fault>>> {
+    fn end(mut self) -> anyhow::Result<Option<Vec<Fault>>> {
         let Some(before) = self.before else {
             return Ok(None);
         };
@@ -58,14 +77,17 @@ impl Bystander {
         }
         // What devices have dropped by now is known then.
         thread::sleep(TOLD);
-        Ok(Some(judge(&before, &settled()?.unwrap_or_default())))
+        Ok(Some(judge(
+            &before,
+            &settled(&mut self.told)?.unwrap_or_default(),
+        )))
     }
 }
 
 /// The emulations here, once traffic rests, or after five seconds.
-fn settled() -> anyhow::Result<Option<Look>> {
+fn settled(told: &mut Told) -> anyhow::Result<Option<Look>> {
     let start = Instant::now();
-    let Some(mut reports) = here()? else {
+    let Some(mut reports) = here(told)? else {
         return Ok(None);
     };
     loop {
@@ -77,7 +99,7 @@ fn settled() -> anyhow::Result<Option<Look>> {
             }));
         }
         thread::sleep(TOLD);
-        let later = here()?.unwrap_or_default();
+        let later = here(told)?.unwrap_or_default();
         // Nothing has moved, and what the controller knows of its devices was told in between.
         let rests = |report: &Report| {
             let earlier = reports.get(&report.id);
@@ -134,9 +156,9 @@ pub(crate) fn merge(all: &mut Vec<Fault>, more: Vec<Fault>) {
 }
 
 /// Reports of the emulations in force on interfaces of this namespace; `None` if this user may not see them.
-fn here() -> anyhow::Result<Option<BTreeMap<String, Report>>> {
+fn here(told: &mut Told) -> anyhow::Result<Option<BTreeMap<String, Report>>> {
     let records = match registry::records() {
-        Ok(recorded) => recorded.or_tell(&mut crate::told::Told::default()),
+        Ok(recorded) => recorded.or_tell(told),
         Err(RegistryError::File { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
             return Ok(None);
         }

@@ -130,11 +130,9 @@ impl Report {
     #[must_use]
     pub fn lost(&self) -> u64 {
         let twice = (self.balance.unaccounted < 0).then_some(Place::Unaccounted);
-        let faults = self.faults().into_iter();
-        faults
-            .filter(|fault| fault.place.loses() && Some(fault.place) != twice)
-            .map(|fault| fault.packets)
-            .sum()
+        let mut faults = self.faults();
+        faults.retain(|fault| Some(fault.place) != twice);
+        lost(&faults)
     }
 
     /// Those that have come since an earlier report of the same emulation, without what is unaccounted for.
@@ -167,6 +165,12 @@ fn faults(places: impl Iterator<Item = (Place, u64)>) -> Vec<Fault> {
         .filter(|(_, packets)| *packets > 0)
         .map(|(place, packets)| Fault { place, packets })
         .collect()
+}
+
+/// Packets that are lost by all of them together: others passed.
+pub(crate) fn lost(faults: &[Fault]) -> u64 {
+    let losses = faults.iter().filter(|fault| fault.place.loses());
+    losses.map(|fault| fault.packets).sum()
 }
 
 /// Says on standard error that a result is not to be trusted, and why.

@@ -25,6 +25,15 @@ impl Report {
         if !record.ready || !record.has_owner()? {
             return Ok(None);
         }
+        match Self::read(record) {
+            Ok(report) => Ok(Some(report)),
+            // It has ended meanwhile, and its maps are gone.
+            Err(_) if !record.has_owner()? => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(record: &Record) -> anyhow::Result<Self> {
         let maps = Maps::by_id(&record.maps)?;
         let lease = maps.control.get(&CONTROL_LEASE, 0).context("reading the lease")?;
         let slots: Vec<u32> = record
@@ -53,7 +62,7 @@ impl Report {
             .interfaces
             .iter()
             .find(|interface| interface.namespace == here);
-        Ok(Some(Self {
+        Ok(Self {
             id: record.id.clone(),
             place: record.place(),
             hosts: record
@@ -100,7 +109,7 @@ impl Report {
             events: counts.events(),
             held: (record.pacer == pacer_name(Pacer::User)).then(|| counts.held()),
             lateness: lateness(&counters.lateness, counters.lead.at(MonoNanos(now()))),
-        }))
+        })
     }
 
     /// What an emulation of this process has done, once no packet is between its devices; after half a second at the latest.
