@@ -106,6 +106,12 @@ impl Buffers {
         departure(&self.head[..length.min(SMALL)])
     }
 
+    /// Gives the packet of this length that was read back to the kernel at once.
+    pub(super) fn send(&self, queue: &Queue, length: usize) -> io::Result<()> {
+        let rest = length.saturating_sub(SMALL);
+        queue.send(&self.head[..length.min(SMALL)], &self.tail[..rest])
+    }
+
     /// Keeps the packet of this length that was read.
     pub(super) fn keep(&mut self, queue: &Arc<Queue>, length: usize) -> Held {
         let rest = length.saturating_sub(SMALL);

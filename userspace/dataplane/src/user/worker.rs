@@ -197,8 +197,12 @@ impl Worker {
                 return false;
             }
         };
-        // What others send to the TAP goes out at once: the program there drops it, and counts it as foreign.
-        let departure = self.buffers.departure(length).unwrap_or(0);
+        let Some(departure) = self.buffers.departure(length) else {
+            // What others send to the TAP goes out at once and takes no room: the program there drops it, and counts it as
+            // foreign. That the TAP would not take it back is no loss of ours.
+            let _ = self.buffers.send(queue, length);
+            return true;
+        };
         if self.figures.admit(memory(length)) {
             let held = self.buffers.keep(queue, length);
             self.held.push(departure, held);
