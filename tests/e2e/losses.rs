@@ -25,6 +25,7 @@ use serde_json::Value;
 use crate::{
     accounting::{Flood, at_rest},
     harness::{Setting, Test, each, figure, skip},
+    update::wait,
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -33,6 +34,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("losses::no_room_for_an_instance", no_instance),
     each("losses::hold_device_is_gone", hold_full),
     each("losses::packets_of_others", foreign),
+    each("losses::packets_of_others_take_no_room", foreign_beside_full),
     each("losses::ring_of_the_tap", ring),
     each("losses::no_slot", no_slot),
     each("losses::slot_reused", slot_reused),
@@ -95,6 +97,16 @@ fn quiet(applied: &Applied<'_>) -> Result<Value> {
     }
 }
 
+/// Skips where a test could not do in time what it needs done while packets wait.
+fn within(what: &str, took: Duration, least: Duration) -> Result<()> {
+    if took < least {
+        return Ok(());
+    }
+    Err(skip(format!(
+        "{what} took {took:?} here, and must take less than {least:?}"
+    )))
+}
+
 /// Emulates on the left host under a lease that outlasts what these tests do to its controller.
 fn apply<'a>(setting: &'a Setting, bed: &'a Bed, profile: &str) -> Result<Applied<'a>> {
     setting
@@ -138,18 +150,23 @@ fn horizon(setting: &Setting) -> Result<()> {
 
 /// More than `limits.held` is held.
 fn limit(setting: &Setting) -> Result<()> {
+    /// They are all sent before the first of them leaves.
+    const LATENCY: Duration = Duration::from_secs(5);
     let (bed, before) = setting.bed()?;
     let profile = "latency: 5s
 limits: { held: 1MiB }";
     let applied = apply(setting, &bed, profile)?;
     let plan = Plan {
         size: 1400,
-        patience: Duration::from_secs(6),
+        patience: LATENCY + Duration::from_secs(5),
         ..Plan::default()
     };
     let trace = burst(&bed, 2_000, &plan)?;
     let report = at_rest(&applied)?;
     applied.stop()?;
+    if let [first, .., last] = trace.sent[..] {
+        within("sending", Duration::from_nanos(last - first), LATENCY)?;
+    }
     must_name(&report, "/unintended/pacer", &trace)?;
     before.must_be_that_of(&bed.left)
 }
@@ -159,6 +176,8 @@ fn no_instance(setting: &Setting) -> Result<()> {
     const HOSTS: u16 = 4096;
     /// Twice as many as `limits.flows` says.
     const PLACES: u64 = 2048;
+    /// What a packet of 1428 bytes takes, and a little less.
+    const BUSY: Duration = Duration::from_secs(11);
     let (bed, before) = setting.bed()?;
     // Each is busy for longer than sending to all of them takes.
     let profile = "horizon: 60s\nlimits: { flows: 1024, held: 64MiB }\n\
@@ -168,13 +187,16 @@ fn no_instance(setting: &Setting) -> Result<()> {
     bed.left
         .run(&format!("ip route add 10.99.0.0/16 via {}", bed.right.v4))?;
     let socket = bed.left.enter(|| UdpSocket::bind("0.0.0.0:0"))??;
+    let start = Instant::now();
     for host in 0..HOSTS {
         let [high, low] = host.to_be_bytes();
         socket.send_to(&[0; 1400], (Ipv4Addr::new(10, 99, high, low), PORT))?;
     }
     let report = quiet(&applied)?;
+    let took = start.elapsed();
     applied.stop()?;
     bed.left.run("ip route del 10.99.0.0/16")?;
+    within("sending to all hosts", took, BUSY)?;
     let balance = &report["balance"];
     let passed = counted(&report, "/unintended/no_instance");
     figure!("{passed} passed the server; {balance}");
@@ -209,24 +231,54 @@ fn foreign(setting: &Setting) -> Result<()> {
     const COUNT: usize = 30;
     let (bed, before) = setting.bed()?;
     let applied = apply(setting, &bed, "latency: 1ms")?;
-    let socket = packet_socket(&bed.left, &hold_device(&bed)?, SockType::Raw, 0)?;
-    let addresses = [bed.right.hardware, bed.left.hardware].concat();
-    let frame = [&addresses[..], &[0x88, 0xb5], &[7; 46]].concat();
-    for _ in 0..COUNT {
-        send(socket.as_raw_fd(), &frame, MsgFlags::empty())?;
-    }
-    let start = Instant::now();
-    let mut report = applied.counters()?;
-    while counted(&report, "/events/foreign") < COUNT as u64 && start.elapsed() < Duration::from_secs(10) {
-        thread::sleep(Duration::from_millis(20));
-        report = applied.counters()?;
-    }
+    send_foreign(&bed, &applied, COUNT)?;
     let trace = burst(&bed, COUNT, &Plan::default())?;
     let at_end = at_rest(&applied)?;
     applied.stop()?;
     ensure!(trace.lost().is_empty(), "{} were lost", trace.lost().len());
     ensure!(at_end["events"]["foreign"] == COUNT, "{}", at_end["events"]);
     ensure!(at_end["balance"]["unintended"] == 0, "{}", at_end["unintended"]);
+    before.must_be_that_of(&bed.left)
+}
+
+/// Sends to the hold device of the left host, and waits until that is counted.
+fn send_foreign(bed: &Bed, applied: &Applied<'_>, count: usize) -> Result<()> {
+    let socket = packet_socket(&bed.left, &hold_device(bed)?, SockType::Raw, 0)?;
+    let addresses = [bed.right.hardware, bed.left.hardware].concat();
+    let frame = [&addresses[..], &[0x88, 0xb5], &[7; 46]].concat();
+    for _ in 0..count {
+        send(socket.as_raw_fd(), &frame, MsgFlags::empty())?;
+    }
+    wait("what others send is counted", || {
+        Ok(applied.counters()?["events"]["foreign"] == count)
+    })
+}
+
+/// The user pacer holds all that it may: what others send to its TAP is none of its losses.
+fn foreign_beside_full(setting: &Setting) -> Result<()> {
+    const COUNT: usize = 30;
+    const LATENCY: Duration = Duration::from_secs(30);
+    needs_tap(setting)?;
+    let (bed, before) = setting.bed()?;
+    let applied = apply(setting, &bed, "latency: 30s\nlimits: { held: 1MiB }")?;
+    let flood = Flood::new(&bed)?;
+    let start = Instant::now();
+    flood.pass(&bed.left, 20_000)?;
+    let full = quiet(&applied)?;
+    let sent = send_foreign(&bed, &applied, COUNT);
+    let took = start.elapsed();
+    let report = quiet(&applied)?;
+    applied.stop()?;
+    within("filling the pacer", took, LATENCY)?;
+    sent?;
+    figure!("{} {}", report["unintended"], report["balance"]);
+    ensure!(counted(&full, "/unintended/pacer") > 0, "{}", full["balance"]);
+    ensure!(
+        report["unintended"] == full["unintended"],
+        "before: {}, then: {}",
+        full["unintended"],
+        report["unintended"]
+    );
     before.must_be_that_of(&bed.left)
 }
 
@@ -273,9 +325,12 @@ fn no_slot(setting: &Setting) -> Result<()> {
     let profile = "latency: 50s\nlimits: { held: 1MiB }";
     let applied = apply(setting, &bed, profile)?;
     let flood = Flood::new(&bed)?;
+    let start = Instant::now();
     flood.pass(&bed.left, u64::from(SLOTS) + u64::from(SLOTS) / 8)?;
+    let took = start.elapsed();
     let report = quiet(&applied)?;
     applied.stop()?;
+    within("the flood", took, Duration::from_secs(45))?;
     let balance = &report["balance"];
     let named = counted(&report, "/unintended/no_slot");
     figure!("{} {balance}", report["unintended"]);

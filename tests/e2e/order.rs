@@ -182,11 +182,8 @@ fn kept(setting: &Setting, side: Side, shape: Shape) -> Result<()> {
 
 /// Packets that a report says were dropped, whatever the reason.
 pub(crate) fn named_losses(report: &Value) -> u64 {
-    let values = |section: &str| -> u64 {
-        let numbers = report[section].as_object().into_iter().flatten();
-        numbers.filter_map(|(_, value)| value.as_u64()).sum()
-    };
-    values("drops") + values("unintended")
+    let named = |kind: &str| report["balance"][kind].as_u64().unwrap_or_default();
+    named("dropped") + named("unintended")
 }
 
 /// The bed itself keeps the order; what netem does is printed.

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, ErrorKind},
     os::unix::{
         fs::PermissionsExt as _,
         net::{UnixDatagram, UnixListener},
@@ -24,7 +24,7 @@ use perturb_tests::{
 
 use crate::{
     harness::{Setting, Test, each},
-    update::{PATIENCE, delay},
+    update::{PATIENCE, delay, wait},
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -100,7 +100,17 @@ fn detach_says(setting: &Setting) -> Result<()> {
         "egress and ingress have another program each: {output:?}"
     );
     bed.left.run(&format!("ip link del {INTERFACE}"))?;
-    let (stream, _) = journal.accept()?;
+    journal.set_nonblocking(true)?;
+    let mut accepted = None;
+    wait("perturb connects to the journal", || match journal.accept() {
+        Ok((stream, _)) => {
+            accepted = Some(stream);
+            Ok(true)
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error.into()),
+    })?;
+    let stream = accepted.context("the journal has no connection")?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(stream).lines();
     let waits = |line: &std::io::Result<String>| match line {
