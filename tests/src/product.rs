@@ -288,9 +288,29 @@ impl Applied<'_> {
         Ok(())
     }
 
-    /// Sends a signal to its process.
+    /// Sends a signal to its process. SIGSTOP is there when all its threads stand: until its first one has run, the others
+    /// go on (`complete_signal`).
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        Ok(kill(self.pid(), signal)?)
+        kill(self.pid(), signal)?;
+        let start = Instant::now();
+        while signal == Signal::SIGSTOP && !self.stands()? {
+            ensure!(start.elapsed() < Duration::from_secs(60), "it does not stop");
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Whether all its threads are stopped.
+    fn stands(&self) -> Result<bool> {
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
+            let stat = fs::read_to_string(task?.path().join("stat"))?;
+            // Behind its name, which may have parentheses.
+            let state = stat.rsplit(") ").next().unwrap_or_default();
+            if !state.starts_with('T') {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Waits for its end, at most three minutes; what it said on standard error.
