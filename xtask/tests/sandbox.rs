@@ -10,7 +10,11 @@ use std::{
     ffi::OsStr,
     fs::{self, OpenOptions},
     io::{Read as _, Write as _},
-    os::unix::{ffi::OsStrExt as _, process::ExitStatusExt as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{PermissionsExt as _, symlink},
+        process::ExitStatusExt as _,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
@@ -491,4 +495,87 @@ fn a_stock_kernel_that_is_killed_while_it_boots_leaves_nothing() {
         thread::sleep(Duration::from_millis(20));
     }
     bench.assert_nothing_left(Some(&scratch));
+}
+
+#[test]
+fn a_stock_kernel_that_dies_while_it_boots_is_started_again_twice() {
+    let Some(bench) = Bench::stock("a_stock_kernel_that_dies_while_it_boots_is_started_again_twice") else {
+        return;
+    };
+    let programs = bench.directory.join("programs");
+    fs::create_dir(&programs).unwrap();
+    let boots = bench.directory.join("boots");
+    let path = env::var("PATH").unwrap();
+    // The first kernels die with the words of one whose processor was emulated wrongly.
+    let run = |deaths: u32| {
+        let script = format!(
+            "#!/bin/sh\necho >> '{}'\n\
+             if [ $(wc -l < '{0}') -le {deaths} ]; then echo 'Oops: int3: 0000' >&2; exit 1; fi\n\
+             PATH='{path}' exec qemu-system-x86_64 \"$@\"\n",
+            boots.display()
+        );
+        let program = programs.join("qemu-system-x86_64");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&boots, "").unwrap();
+        let output = bench
+            .command(&[], &["echo", "fine"])
+            .env("PATH", format!("{}:{path}", programs.display()))
+            .output()
+            .unwrap();
+        bench.assert_nothing_left(None);
+        assert_eq!(fs::read_to_string(&boots).unwrap().len(), 3);
+        output
+    };
+    let output = run(2);
+    let said = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "fine\n", "{said}");
+    assert_eq!(output.status.code(), Some(0));
+    for part in ["died while it booted", "int3", "again (2 of 3)", "again (3 of 3)"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let output = run(3);
+    assert_eq!(text(&output.stdout), "");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// While the guest's root is made, a file system of its own hides what the host has in /tmp.
+#[test]
+fn a_stock_kernel_may_lie_in_tmp() {
+    let Some(bench) = Bench::stock("a_stock_kernel_may_lie_in_tmp") else {
+        return;
+    };
+    let there = bench
+        .xtask
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("xtask/kernels/stable");
+    let there = fs::canonicalize(there).unwrap();
+    let target = PathBuf::from(format!("/tmp/perturb-vm-{}", std::process::id()));
+    let kernel = target.join("xtask/kernels/stable");
+    fs::create_dir_all(&kernel).unwrap();
+    fs::create_dir(target.join("debug")).unwrap();
+    for part in ["boot", "lib"] {
+        symlink(there.join(part), kernel.join(part)).unwrap();
+    }
+    let xtask = target.join("debug/xtask");
+    fs::copy(&bench.xtask, &xtask).unwrap();
+    let bench = Bench {
+        directory: target,
+        xtask,
+        guest: Guest::Stock,
+    };
+    let output = bench.run(&["sh", "-c", "pwd; echo kept > kept"]);
+    assert_eq!(
+        text(&output.stdout),
+        format!("{}\n", bench.directory.display()),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(
+        fs::read_to_string(bench.directory.join("kept")).unwrap(),
+        "kept\n"
+    );
+    bench.assert_nothing_left(None);
 }

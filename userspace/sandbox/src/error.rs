@@ -58,6 +58,12 @@ pub enum SandboxError {
         /// The end of the console's text.
         console: String,
     },
+    /// The kernel ended before its first process could start the command.
+    #[error("the sandbox kernel died while it booted; its last words:\n{console}")]
+    DiedAtBoot {
+        /// The end of the console's text.
+        console: String,
+    },
     /// The guest came up but could not prepare the command.
     #[error("the sandbox could not {step}: {reason}")]
     Guest {

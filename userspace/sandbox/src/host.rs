@@ -33,6 +33,10 @@ use crate::{
 const USER_MODE_BOOT_LIMIT: Duration = Duration::from_secs(60);
 /// From a stock kernel's start to its first process: 8 s on an idle machine.
 const STOCK_BOOT_LIMIT: Duration = Duration::from_secs(180);
+/// How often a stock kernel is started if it dies while it boots. A kernel exchanges its own instructions by way of an
+/// `int3`; qemu's TCG at times still runs that one when the exchange is over, and the kernel takes it for a fault of its
+/// own (`Oops: int3`).
+const STOCK_BOOTS: u32 = 3;
 /// What a command has to end itself after a signal.
 const SIGNAL_GRACE: Duration = Duration::from_secs(5);
 /// How often deadlines, signals and the terminal's size are looked at when nothing else happens.
@@ -56,38 +60,47 @@ pub(crate) fn run(sandbox: &Sandbox, task: &Task, init: &Path) -> Result<ExitSta
         writable: writable(&task.writable)?,
         terminal,
     };
-    let signals = Watch::new().context("watch for signals")?;
-    let (kernel, channels) = Kernel::boot(sandbox, task, &request.writable, init)?;
-    let boot_limit = match sandbox.kernel {
-        GuestKernel::UserMode(_) => USER_MODE_BOOT_LIMIT,
-        GuestKernel::Stock(_) => STOCK_BOOT_LIMIT,
+    let mut signals = Watch::new().context("watch for signals")?;
+    let (boots, boot_limit) = match sandbox.kernel {
+        GuestKernel::UserMode(_) => (1, USER_MODE_BOOT_LIMIT),
+        GuestKernel::Stock(_) => (STOCK_BOOTS, STOCK_BOOT_LIMIT),
     };
-    let raw = terminal
-        .map(|_| Raw::new(stdin.as_fd()))
-        .transpose()
-        .context("make the terminal raw")?;
-    let session = Session {
-        task,
-        channels,
-        kernel,
-        signals,
-        decoder: Decoder::default(),
-        console: VecDeque::with_capacity(CONSOLE_TAIL),
-        outgoing: VecDeque::new(),
-        unread: 0,
-        window: STDIN_WINDOW,
-        input: Input::Open,
-        terminal,
-        stop: None,
-        boot_limit,
-        deadline: Some(Deadline {
-            at: Instant::now() + boot_limit,
-            kind: DeadlineKind::Boot,
-        }),
-    };
-    let result = session.run(request);
-    drop(raw);
-    result
+    let mut boot = 1;
+    loop {
+        let (kernel, channels) = Kernel::boot(sandbox, task, &request.writable, init)?;
+        let raw = terminal
+            .map(|_| Raw::new(stdin.as_fd()))
+            .transpose()
+            .context("make the terminal raw")?;
+        let session = Session {
+            task,
+            channels,
+            kernel,
+            signals: &mut signals,
+            decoder: Decoder::default(),
+            console: VecDeque::with_capacity(CONSOLE_TAIL),
+            outgoing: VecDeque::new(),
+            unread: 0,
+            window: STDIN_WINDOW,
+            input: Input::Open,
+            terminal,
+            stop: None,
+            boot_limit,
+            deadline: Some(Deadline {
+                at: Instant::now() + boot_limit,
+                kind: DeadlineKind::Boot,
+            }),
+        };
+        let result = session.run(request.clone());
+        drop(raw);
+        match result {
+            Err(error @ SandboxError::DiedAtBoot { .. }) if boot < boots => {
+                boot += 1;
+                eprintln!("{error}\nit is started again ({boot} of {boots})");
+            }
+            result => return result,
+        }
+    }
 }
 
 fn joined((name, value): &(OsString, OsString)) -> OsString {
@@ -133,11 +146,11 @@ struct Stop {
     at: Instant,
 }
 
-struct Session<'task> {
-    task: &'task Task,
+struct Session<'run> {
+    task: &'run Task,
     channels: Channels,
     kernel: Kernel,
-    signals: Watch,
+    signals: &'run mut Watch,
     decoder: Decoder,
     console: VecDeque<u8>,
     outgoing: VecDeque<u8>,
@@ -188,17 +201,21 @@ impl Session<'_> {
         });
     }
 
-    /// Waits at most a tick, then takes what has come on every channel.
-    fn wait(&mut self) -> Result<(), SandboxError> {
-        let stdin = io::stdin();
-        let started = !matches!(
+    /// Whether the command is yet to be started.
+    fn is_booting(&self) -> bool {
+        matches!(
             self.deadline,
             Some(Deadline {
                 kind: DeadlineKind::Boot,
                 ..
             })
-        );
-        let wants_input = started && self.input == Input::Open && self.window > 0;
+        )
+    }
+
+    /// Waits at most a tick, then takes what has come on every channel.
+    fn wait(&mut self) -> Result<(), SandboxError> {
+        let stdin = io::stdin();
+        let wants_input = !self.is_booting() && self.input == Input::Open && self.window > 0;
         let mut fds = vec![
             PollFd::new(self.channels.line.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.channels.console.as_fd(), PollFlags::POLLIN),
@@ -234,8 +251,11 @@ impl Session<'_> {
             // A dead kernel's end of a socket pair is closed or reset.
             Ok(_) | Err(_) => {
                 while self.read_console()? {}
-                Err(SandboxError::Died {
-                    console: self.last_words(),
+                let console = self.last_words();
+                Err(if self.is_booting() {
+                    SandboxError::DiedAtBoot { console }
+                } else {
+                    SandboxError::Died { console }
                 })
             }
         }
@@ -312,14 +332,7 @@ impl Session<'_> {
     fn check_limits(&mut self) -> Result<(), SandboxError> {
         let now = Instant::now();
         if let Some(signal) = self.signals.take() {
-            let booting = matches!(
-                self.deadline,
-                Some(Deadline {
-                    kind: DeadlineKind::Boot,
-                    ..
-                })
-            );
-            if self.stop.is_some() || booting {
+            if self.stop.is_some() || self.is_booting() {
                 return Err(SandboxError::Interrupted { signal });
             }
             self.stop = Some(Stop {

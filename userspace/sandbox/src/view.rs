@@ -7,7 +7,7 @@
 //! It lacks: a network device besides `lo`, persistent devices, users other than root.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
     os::{
         fd::AsRawFd as _,
@@ -17,7 +17,7 @@ use std::{
         },
     },
     path::Path,
-    process::Command,
+    process::{self, Command},
 };
 
 use nix::{
@@ -58,22 +58,31 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     }
 }
 
+fn opened(directory: &Path) -> Result<File, StepError> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+        .open(directory)
+        .step(|| format!("open {}", directory.display()))
+}
+
+/// The path of an open directory, for this process and for others while it is open.
+fn by_descriptor(directory: &File) -> String {
+    format!("/proc/{}/fd/{}", process::id(), directory.as_raw_fd())
+}
+
 /// Makes the root the command will see.
 pub(crate) fn prepare(request: &Request) -> Result<(), StepError> {
     let none = None::<&str>;
     mount_at("none", "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
     mount_at("proc", "/proc", Some("proc"), MsFlags::empty(), none)?;
+    // What lies below STAGE can be reached by what is open already, and only so.
     let through = request
         .writable
         .iter()
-        .map(|path| {
-            let directory = OpenOptions::new()
-                .read(true)
-                .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-                .open(path);
-            Ok((path, directory.step(|| format!("open {}", path.display()))?))
-        })
+        .map(|path| Ok((path, opened(path)?)))
         .collect::<Result<Vec<_>, StepError>>()?;
+    let modules = opened(&request.modules)?;
 
     mount_at("tmpfs", STAGE, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))?;
     let stage = Path::new(STAGE);
@@ -82,7 +91,7 @@ pub(crate) fn prepare(request: &Request) -> Result<(), StepError> {
     }
     // kmod looks for modules below the prefix it is given, in lib or, since version 32, in usr/lib.
     for link in ["modprobe/lib/modules", "modprobe/usr/lib/modules"] {
-        symlink(&request.modules, stage.join(link)).step(|| format!("link {link}"))?;
+        symlink(by_descriptor(&modules), stage.join(link)).step(|| format!("link {link}"))?;
     }
     let loaded = Command::new(&request.modprobe)
         .arg("-d")
@@ -93,6 +102,7 @@ pub(crate) fn prepare(request: &Request) -> Result<(), StepError> {
     if !loaded.success() {
         return Err(io::Error::other(loaded.to_string())).step(|| "load the guest's module `overlay`".into());
     }
+    drop(modules);
     let layers = format!("lowerdir=/,upperdir={STAGE}/upper,workdir={STAGE}/work,redirect_dir=on");
     let root = stage.join("root");
     mount_at("overlay", &root, Some("overlay"), MsFlags::empty(), Some(&layers))?;
@@ -101,8 +111,7 @@ pub(crate) fn prepare(request: &Request) -> Result<(), StepError> {
     chdir("/").step(|| "enter the new root".into())?;
     mount_at("proc", "/proc", Some("proc"), MsFlags::empty(), none)?;
     for (path, directory) in &through {
-        let source = format!("/proc/self/fd/{}", directory.as_raw_fd());
-        mount_at(&source, path, none, MsFlags::MS_BIND, none)?;
+        mount_at(&by_descriptor(directory), path, none, MsFlags::MS_BIND, none)?;
     }
     drop(through);
     umount2(".", MntFlags::MNT_DETACH).step(|| "leave the old root".into())?;
