@@ -268,7 +268,6 @@ pub struct Events {
     pub split: u64,
     pub released: u64,
     pub foreign: u64,
-    pub no_instance: u64,
     pub inconsistent: u64,
     pub unlogged: u64,
 }

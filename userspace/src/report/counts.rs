@@ -59,7 +59,6 @@ impl Counts {
             split: self.event(Event::Split),
             released: self.event(Event::Released),
             foreign: self.event(Event::Foreign),
-            no_instance: self.event(Event::NoInstance),
             inconsistent: self.event(Event::Inconsistent),
             unlogged: self.event(Event::Unlogged),
         }
