@@ -362,12 +362,17 @@ fn gone(pids: &[u32]) -> Result<()> {
 }
 
 fn terminated(setting: &Setting) -> Result<()> {
-    let mut child = sleeping(setting)?;
-    let descendants = descendants(child.id());
-    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM)?;
-    let status = child.wait()?;
-    ensure!(status.code() == Some(143), "ended with {status}");
-    gone(&descendants)?;
-    ensure!(!record(child.id()), "its record is left");
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut child = sleeping(setting)?;
+        let descendants = descendants(child.id());
+        kill(Pid::from_raw(child.id().cast_signed()), signal)?;
+        let status = child.wait()?;
+        ensure!(
+            status.code() == Some(128 + signal as i32),
+            "{signal}: ended with {status}"
+        );
+        gone(&descendants)?;
+        ensure!(!record(child.id()), "its record is left");
+    }
     Ok(())
 }

@@ -35,7 +35,7 @@ const LACKING: u8 = 3;
 
 const EXAMPLES: &str = "\
 Examples:
-  perturb run configs/wan.yaml -- ping -c 3 h2       two private hosts, gone afterwards
+  perturb run configs/simple.yaml -- ping -c 3 h2    two private hosts, gone afterwards
   perturb run --mpi my.yaml --hosts 8 -- ./solver    an MPI program, one rank per private host
   perturb check my.yaml                              is it valid, and what does it mean?
   sudo perturb apply my.yaml --iface eth0            until Ctrl-C; eth0 is left as it was found
@@ -399,4 +399,21 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         return Some("perturb needs root for this; `perturb run --sandbox` does not");
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::EXAMPLES;
+
+    #[test]
+    fn profiles_of_the_examples_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let named = EXAMPLES
+            .split_whitespace()
+            .filter(|word| word.starts_with("configs/"));
+        let missing: Vec<&str> = named.clone().filter(|name| !root.join(name).is_file()).collect();
+        assert!(named.count() > 0 && missing.is_empty(), "{missing:?}");
+    }
 }

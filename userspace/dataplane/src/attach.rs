@@ -1,6 +1,9 @@
 //! Attaching programs: by TCX where the kernel has it (6.6), else by the clsact qdisc.
 
-use std::{fmt, io::ErrorKind};
+use std::{
+    fmt,
+    io::{self, ErrorKind, Write as _},
+};
 
 use aya::{
     programs::{
@@ -221,7 +224,7 @@ impl Attached {
 }
 
 /// The clsact qdisc of an interface, where TCX is missing. Dropping it removes the qdisc if it was
-/// made here and nothing else uses it.
+/// made here and nothing else uses it; it must happen in the interface's namespace.
 pub struct Clsact {
     index: u32,
     made: bool,
@@ -246,10 +249,13 @@ impl Clsact {
     }
 
     /// Removes it if it was made here and carries no filter.
-    pub fn remove(mut self, netlink: &mut Netlink) -> Result<(), NetlinkError> {
+    fn remove(&mut self) -> Result<(), NetlinkError> {
+        if !std::mem::take(&mut self.made) {
+            return Ok(());
+        }
+        let mut netlink = Netlink::open()?;
         // Others may have deleted it, or its interface.
-        let ours = std::mem::take(&mut self.made) && netlink.has_clsact(self.index)?;
-        if ours && netlink.clsact_filters(self.index)? == 0 {
+        if netlink.has_clsact(self.index)? && netlink.clsact_filters(self.index)? == 0 {
             netlink.delete_clsact(self.index)?;
         }
         Ok(())
@@ -258,6 +264,18 @@ impl Clsact {
     /// Leaves it where it is.
     pub fn forget(mut self) {
         self.made = false;
+    }
+}
+
+impl Drop for Clsact {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            let _ = writeln!(
+                io::stderr(),
+                "perturb: {error}; `tc qdisc del dev NAME clsact` deletes what is left at interface {}, if nobody else uses it",
+                self.index
+            );
+        }
     }
 }
 

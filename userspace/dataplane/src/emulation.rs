@@ -81,12 +81,14 @@ pub struct Interface {
     /// The interfaces of which the programs were told.
     told: [u32; 3],
     captures: Vec<Attached>,
-    clsact: Option<Clsact>,
-    // Dropped last: packets that were captured find their way out until then.
+    // Packets that were captured find their way out until these are dropped.
     hold: Option<Box<dyn Hold>>,
     splitter: Option<Pair>,
     // Of lo; what is held needs it until it has left.
     relaxed: Option<Relaxed>,
+    // Goes last: meanwhile the kernel lets the interface send nothing (`qdisc_graft`, `dev_deactivate`), and drops what is
+    // to leave.
+    clsact: Option<Clsact>,
 }
 
 impl Interface {
@@ -125,7 +127,6 @@ impl Interface {
     /// Stops capturing; what is held still leaves at its time.
     fn detach(&mut self) -> Result<()> {
         let captures = std::mem::take(&mut self.captures);
-        let clsact = self.clsact.take();
         let index = self.link.index;
         self.namespace
             .enter(move || {
@@ -136,11 +137,7 @@ impl Interface {
                         first = done.map_err(EmulationError::from);
                     }
                 }
-                first?;
-                if let Some(clsact) = clsact {
-                    clsact.remove(&mut Netlink::open()?)?;
-                }
-                Ok(())
+                first
             })
             .map_err(EmulationError::Namespace)?
     }
@@ -156,8 +153,16 @@ impl Drop for Interface {
                 name = self.link.name
             );
         }
-        let devices = (self.hold.take(), self.splitter.take(), self.relaxed.take());
-        if let Err(error) = self.namespace.enter(move || drop(devices)) {
+        let Self {
+            hold,
+            splitter,
+            relaxed,
+            clsact,
+            ..
+        } = self;
+        // In this order.
+        let parts = (hold.take(), splitter.take(), relaxed.take(), clsact.take());
+        if let Err(error) = self.namespace.enter(move || drop(parts)) {
             let _ = writeln!(
                 std::io::stderr(),
                 "perturb: entering a network namespace: {error}; delete the devices there that `ip link` shows with the \
@@ -311,10 +316,10 @@ impl Emulation {
             names: names.clone(),
             told,
             captures,
-            clsact: Some(clsact),
             hold: Some(hold),
             splitter: Some(splitter),
             relaxed,
+            clsact: Some(clsact),
         });
         Ok(())
     }

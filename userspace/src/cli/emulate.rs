@@ -64,7 +64,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     match runtime()?.block_on(apply::apply(request))? {
         Outcome::Updated(record) => {
             eprintln!(
-                "changed the profile on {interfaces}, which process {} emulates until it ends",
+                "changed the profile on {interfaces}; process {} keeps the emulation up",
                 record.process.pid
             );
             ask_to_confirm(&record);
@@ -111,6 +111,14 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
     }
     for record in done.cleared {
         eprintln!("cleared {}", record.place());
+    }
+    for record in done.elsewhere {
+        let pid = record.process.pid;
+        eprintln!(
+            "left {place} of another network namespace alone: `nsenter -t {pid} -n perturb clear --iface {place}` ends what \
+             process {pid} emulates there",
+            place = record.place()
+        );
     }
     for record in done.spared {
         eprintln!(

@@ -35,6 +35,8 @@ pub struct Cleared {
     pub cleared: Vec<Record>,
     /// Those of private hosts, which were left alone.
     pub spared: Vec<Record>,
+    /// Those of an interface of the same name in another network namespace, which were left alone, too.
+    pub elsewhere: Vec<Record>,
     /// Those that are to be undone and were not, since their records cannot be read.
     pub unreadable: Vec<Unreadable>,
 }
@@ -59,6 +61,8 @@ pub fn clear(scope: &Scope) -> anyhow::Result<Cleared> {
             done.cleared.push(record);
         } else if *scope == Scope::Applied {
             done.spared.push(record);
+        } else if !record.has_private_hosts() && has_namesake(scope, &record) {
+            done.elsewhere.push(record);
         }
     }
     let is_left = |record: &Unreadable| match scope {
@@ -70,6 +74,14 @@ pub fn clear(scope: &Scope) -> anyhow::Result<Cleared> {
     let left = unreadable.into_iter().filter(is_left).collect();
     done.unreadable = left;
     Ok(done)
+}
+
+/// Whether it emulates an interface that is called as the one to be cleared.
+fn has_namesake(scope: &Scope, record: &Record) -> bool {
+    let Scope::Interface(name) = scope else {
+        return false;
+    };
+    record.interfaces.iter().any(|interface| interface.name == *name)
 }
 
 fn end(_registry: &Registry, record: &Record) -> anyhow::Result<()> {

@@ -301,10 +301,36 @@ extern "C" fn forward(signal: libc::c_int) {
     }
 }
 
-/// Passes on what a user or a service manager sends. A terminal sends SIGINT and SIGQUIT to the
-/// command itself, too: they are not for this process.
-fn forward_signals(child: Pid) -> io::Result<()> {
+extern "C" fn forward_sent(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel's, for a handler with SA_SIGINFO.
+    let code = unsafe { (*info).si_code };
+    // What a process sends has a code of 0 or less; a terminal's is above (SI_KERNEL).
+    if code <= 0 {
+        forward(signal);
+    }
+}
+
+/// Passes on SIGINT and SIGQUIT to a child if a process has sent them. A terminal sends them to the command itself, too.
+/// The child must be there as long as they are passed on: until [`forward_nothing`].
+pub(super) fn forward_interrupts(child: Pid) -> io::Result<()> {
     FORWARD_TO.store(child.as_raw(), Ordering::Relaxed);
+    let flags = SaFlags::SA_RESTART | SaFlags::SA_SIGINFO;
+    let action = SigAction::new(SigHandler::SigAction(forward_sent), flags, SigSet::empty());
+    for signal in [Signal::SIGINT, Signal::SIGQUIT] {
+        // SAFETY: the handler calls only kill.
+        unsafe { sigaction(signal, &action)? };
+    }
+    Ok(())
+}
+
+/// From now on signals are passed on to nobody.
+pub(super) fn forward_nothing() {
+    FORWARD_TO.store(0, Ordering::Relaxed);
+}
+
+/// Passes on what a user or a service manager sends.
+fn forward_signals(child: Pid) -> io::Result<()> {
+    forward_interrupts(child)?;
     let pass_on = SigAction::new(SigHandler::Handler(forward), SaFlags::SA_RESTART, SigSet::empty());
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // What this process's caller ignores, its command ignores, too: see `restore_signals`.
@@ -318,8 +344,6 @@ fn forward_signals(child: Pid) -> io::Result<()> {
         (Signal::SIGHUP, hangup),
         (Signal::SIGUSR1, &pass_on),
         (Signal::SIGUSR2, &pass_on),
-        (Signal::SIGINT, &ignore),
-        (Signal::SIGQUIT, &ignore),
     ] {
         // SAFETY: the handler calls only kill.
         unsafe { sigaction(signal, action)? };

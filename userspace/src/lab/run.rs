@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail};
 use nix::{
     fcntl::{FcntlArg, FdFlag, fcntl},
     sched::{CloneFlags, setns, unshare},
+    unistd::Pid,
 };
 use perturb_dataplane::{machine, netlink::Netlink, steering::Steering};
 use tokio::{
@@ -20,7 +21,10 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use super::{Host, INTERFACE, Lab, inside::die_with_parent};
+use super::{
+    Host, INTERFACE, Lab,
+    inside::{die_with_parent, forward_interrupts, forward_nothing},
+};
 use crate::{
     controller::{
         Lease, enter,
@@ -57,7 +61,7 @@ pub const LEASE: Lease = Lease::For(Duration::from_secs(60));
 pub async fn run(request: Request) -> anyhow::Result<u8> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = Hangup::listen()?;
-    // A terminal's Ctrl-C is the command's affair.
+    // A terminal's Ctrl-C is the command's affair, once it runs.
     let _interrupt = signal(SignalKind::interrupt())?;
     let _quit = signal(SignalKind::quit())?;
 
@@ -81,6 +85,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
     })?;
     privileges::keep_needed().context("giving up capabilities")?;
     let pid = child.id().context("the command has ended before it began")?;
+    forward_interrupts(Pid::from_raw(pid.cast_signed())).context("passing on signals")?;
 
     let mut trouble = None;
     let status = loop {
@@ -94,6 +99,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
             }
         }
     };
+    forward_nothing();
     drop(logs);
     // Without its maps there is nothing to be said; whoever ended it has said that.
     if let Some(report) = Report::settled(&mut running)? {

@@ -84,7 +84,10 @@ impl<N: Number> Shared<'_, N> {
             Ok::<_, io::Error>(())
         };
         if let Err(error) = raise() {
-            eprintln!("perturb: net.core.{name} cannot be raised to {least}: {error}; {lack}");
+            eprintln!(
+                "perturb: net.core.{name} cannot be looked at, and raised to {least} if it is lower: {error}; if it is, \
+                 {lack}. It belongs to the machine's first network namespace: give `sysctl -w net.core.{name}={least}` there"
+            );
         }
         Ok(())
     }

@@ -38,6 +38,7 @@ enum End {
 pub(super) struct Course {
     interrupts: Interrupts,
     line: LiveLine,
+    quiet: bool,
     verbose: bool,
 }
 
@@ -47,6 +48,7 @@ impl Course {
         Ok(Self {
             interrupts: Interrupts::listen()?,
             line: LiveLine::new(quiet),
+            quiet,
             verbose,
         })
     }
@@ -57,6 +59,14 @@ impl Course {
             .verbose
             .then(|| logs::follow_logs(running.emulation.programs()))
             .transpose()?;
+        if !self.quiet {
+            let record = &running.record;
+            voice::say(format!(
+                "perturb: emulating on {} with the {} pacer; Ctrl-C ends it\n",
+                names(record),
+                record.pacer
+            ));
+        }
         let end = self.go_on(&mut running).await;
         self.line.finish();
         drop(logs);
