@@ -61,9 +61,9 @@ pub const LEASE: Lease = Lease::For(Duration::from_secs(60));
 pub async fn run(request: Request) -> anyhow::Result<u8> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = Hangup::listen()?;
-    // A terminal's Ctrl-C is the command's affair, once it runs.
-    let _interrupt = signal(SignalKind::interrupt())?;
-    let _quit = signal(SignalKind::quit())?;
+    // Those that come before the command runs; later ones: see `forward_interrupts`.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut quit = signal(SignalKind::quit())?;
 
     let lab = Lab::new(request.hosts, &request.prepared.profile.tcp)?;
     let mut running = emulate(&lab, &request.prepared, request.pacing, request.verbose)?;
@@ -93,6 +93,8 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
             status = child.wait() => break status?,
             _ = terminate.recv() => pass_on(pid, libc::SIGTERM),
             _ = hangup.recv() => pass_on(pid, libc::SIGHUP),
+            _ = interrupt.recv() => pass_on(pid, libc::SIGINT),
+            _ = quit.recv() => pass_on(pid, libc::SIGQUIT),
             found = running.keeper.trouble(), if trouble.is_none() => {
                 voice::say(format!("perturb: {found}; nothing is emulated from now on\n"));
                 trouble = Some(found);
