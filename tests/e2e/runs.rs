@@ -309,7 +309,7 @@ fn sleeping(setting: &Setting) -> Result<std::process::Child> {
         setting,
         "latency: 1ms",
         2,
-        &["sh", "-c", "echo up; sleep 100 & sleep 100"],
+        &["sh", "-c", "echo up; sleep 100 & exec sleep 100"],
     )?
     .stdout(Stdio::piped())
     .spawn()?;
