@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
+    os::unix::process::CommandExt as _,
     process::{Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
@@ -30,6 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("runs::a_killed_run_leaves_nothing", killed),
     each("runs::backlogs_have_room", backlog),
     each("runs::a_terminated_run_ends_its_command", terminated),
+    each("runs::an_interrupt_comes_once", interrupted),
     each("runs::steering_says_where_a_receiver_pays", |setting| {
         setting.fairly(|| pays(setting))
     }),
@@ -357,6 +359,28 @@ fn gone(pids: &[u32]) -> Result<()> {
             pids.len()
         );
         thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// A signal to perturb alone, and one to its process group, of which the command is.
+fn interrupted(setting: &Setting) -> Result<()> {
+    let script = "trap 'n=$((n+1))' INT; n=0; echo up; i=0; while [ $i -lt 30 ]; do sleep 0.1; i=$((i+1)); done; exit $n";
+    for target in ["perturb", "group"] {
+        let mut child = run(setting, "latency: 1ms", 2, &["sh", "-c", script])?
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        let mut first = [0; 3];
+        std::io::Read::read_exact(child.stdout.as_mut().context("no standard output")?, &mut first)?;
+        let pid = child.id().cast_signed();
+        let receiver = if target == "group" { -pid } else { pid };
+        kill(Pid::from_raw(receiver), Signal::SIGINT)?;
+        let status = child.wait()?;
+        ensure!(
+            status.code() == Some(1),
+            "to {target}: not once, but ended with {status}"
+        );
     }
     Ok(())
 }

@@ -506,11 +506,11 @@ fn a_stock_kernel_that_dies_while_it_boots_is_started_again_twice() {
     fs::create_dir(&programs).unwrap();
     let boots = bench.directory.join("boots");
     let path = env::var("PATH").unwrap();
-    // The first kernels die with the words of one whose processor was emulated wrongly.
-    let run = |deaths: u32| {
+    // The first kernels die with these words.
+    let run = |deaths: u32, words: &str| {
         let script = format!(
             "#!/bin/sh\necho >> '{}'\n\
-             if [ $(wc -l < '{0}') -le {deaths} ]; then echo 'Oops: int3: 0000' >&2; exit 1; fi\n\
+             if [ $(wc -l < '{0}') -le {deaths} ]; then echo '{words}' >&2; exit 1; fi\n\
              PATH='{path}' exec qemu-system-x86_64 \"$@\"\n",
             boots.display()
         );
@@ -524,19 +524,24 @@ fn a_stock_kernel_that_dies_while_it_boots_is_started_again_twice() {
             .output()
             .unwrap();
         bench.assert_nothing_left(None);
-        assert_eq!(fs::read_to_string(&boots).unwrap().len(), 3);
-        output
+        let boots = fs::read_to_string(&boots).unwrap().len();
+        (output, boots)
     };
-    let output = run(2);
+    const PANIC: &str = "Oops: int3: 0000\nKernel panic - not syncing";
+    let (output, boots) = run(2, PANIC);
     let said = text(&output.stderr);
-    assert_eq!(text(&output.stdout), "fine\n", "{said}");
+    assert_eq!((text(&output.stdout).as_str(), boots), ("fine\n", 3), "{said}");
     assert_eq!(output.status.code(), Some(0));
     for part in ["died while it booted", "int3", "again (2 of 3)", "again (3 of 3)"] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    let output = run(3);
-    assert_eq!(text(&output.stdout), "");
+    let (output, boots) = run(3, PANIC);
+    assert_eq!((text(&output.stdout).as_str(), boots), ("", 3));
     assert_eq!(output.status.code(), Some(1));
+    // Where the emulator fails, it would only fail again.
+    let (output, boots) = run(1, "cannot set up guest memory");
+    assert_eq!((output.status.code(), boots), (Some(1), 1));
+    assert!(text(&output.stderr).contains("cannot set up guest memory"));
 }
 
 /// While the guest's root is made, a file system of its own hides what the host has in /tmp.

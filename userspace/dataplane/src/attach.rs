@@ -249,7 +249,7 @@ impl Clsact {
     }
 
     /// Removes it if it was made here and carries no filter.
-    fn remove(&mut self) -> Result<(), NetlinkError> {
+    pub fn remove(&mut self) -> Result<(), NetlinkError> {
         if !std::mem::take(&mut self.made) {
             return Ok(());
         }

@@ -141,33 +141,47 @@ impl Interface {
             })
             .map_err(EmulationError::Namespace)?
     }
+
+    /// Takes everything down, and does nothing the second time.
+    fn close(&mut self) -> Result<()> {
+        let detached = self.detach();
+        let mut parts = Some((
+            self.hold.take(),
+            self.splitter.take(),
+            self.relaxed.take(),
+            self.clsact.take(),
+        ));
+        let take_down = || {
+            let Some((hold, splitter, relaxed, clsact)) = parts.take() else {
+                return Ok(());
+            };
+            drop((hold, splitter, relaxed));
+            clsact.map_or(Ok(()), |mut clsact| clsact.remove())
+        };
+        let removed = match self.namespace.enter(take_down) {
+            Ok(removed) => removed.map_err(EmulationError::from),
+            Err(error) => Err(EmulationError::Namespace(error)),
+        };
+        // Where the namespace could not be entered, dropping them would delete the devices of another one.
+        if let Some((hold, splitter, relaxed, clsact)) = parts {
+            std::mem::forget((hold, splitter, relaxed));
+            if let Some(clsact) = clsact {
+                clsact.forget();
+            }
+        }
+        detached.and(removed)
+    }
 }
 
 impl Drop for Interface {
     fn drop(&mut self) {
-        if let Err(error) = self.detach() {
+        if let Err(error) = self.close() {
             let _ = writeln!(
                 std::io::stderr(),
-                "perturb: {error}; delete the filters of perturb that `tc filter show dev {name}` still shows for ingress \
-                 or egress",
+                "perturb: {error}; delete what is left: devices with the alias {:?} (`ip link`), and perturb's filters and the \
+                 clsact qdisc of {name} (`tc filter show dev {name} ingress` and `egress`, `tc qdisc show dev {name}`)",
+                self.names.alias,
                 name = self.link.name
-            );
-        }
-        let Self {
-            hold,
-            splitter,
-            relaxed,
-            clsact,
-            ..
-        } = self;
-        // In this order.
-        let parts = (hold.take(), splitter.take(), relaxed.take(), clsact.take());
-        if let Err(error) = self.namespace.enter(move || drop(parts)) {
-            let _ = writeln!(
-                std::io::stderr(),
-                "perturb: entering a network namespace: {error}; delete the devices there that `ip link` shows with the \
-                 alias {:?}",
-                self.names.alias
             );
         }
     }
@@ -280,6 +294,8 @@ impl Emulation {
             .enter(|| {
                 let mut netlink = Netlink::open()?;
                 let relaxed = link.loopback.then(Relaxed::new).transpose()?;
+                // Dropped last, if the rest fails.
+                let clsact = Clsact::ensure(&mut netlink, link.index)?;
                 let splitter = hold::splitter(programs, &mut netlink, names)?;
                 let hold = match (timekeeper, &*pacer) {
                     (Timekeeper::User { .. }, Some(pacer)) => {
@@ -298,7 +314,6 @@ impl Emulation {
                 for index in told {
                     maps.attach(index, attachment)?;
                 }
-                let clsact = Clsact::ensure(&mut netlink, link.index)?;
                 let mut captures = Vec::new();
                 for (program, side) in [(Program::Egress, Side::Egress), (Program::Ingress, Side::Ingress)] {
                     captures.push(Attached::new(programs, program, &link.name, side)?);
@@ -441,6 +456,12 @@ impl Emulation {
             }
         }
         first
+    }
+
+    /// Takes everything down; what is still held is lost.
+    pub fn close(mut self) -> Result<()> {
+        let closed = self.interfaces.iter_mut().map(Interface::close);
+        closed.fold(Ok(()), Result::and)
     }
 
     /// The longest that a packet may be held.

@@ -117,10 +117,12 @@ fn serve(start: Start) -> Result<(), StepError> {
         Start::Host => Ok(()),
         Start::Archive => entry::root(&request.writable),
     };
-    match root
-        .and_then(|()| view::prepare(&request))
-        .and_then(|()| spawn(&request))
-    {
+    let prepared = root.and_then(|()| view::prepare(&request));
+    if prepared.is_ok() {
+        // Before the command does anything: a kernel that dies from now on is not started again.
+        sender.send(&ToHost::Started).step(|| "report the start".into())?;
+    }
+    match prepared.and_then(|()| spawn(&request)) {
         Ok(child) => run(child, incoming, &sender),
         Err(error) => {
             let failed = ToHost::Failed {
@@ -195,7 +197,6 @@ fn spawn(request: &Request) -> Result<Child, StepError> {
 
 /// Passes streams and signals until the command ends, then its remains are killed and its status reported.
 fn run(child: Child, incoming: Incoming, sender: &Sender) -> Result<(), StepError> {
-    sender.send(&ToHost::Started).step(|| "report the start".into())?;
     let resize = child.stdout.try_clone().ok().filter(|_| child.stderr.is_none());
     let outputs: Vec<_> = [
         Some((child.stdout, Stream::Out)),

@@ -94,13 +94,21 @@ pub(crate) fn run(sandbox: &Sandbox, task: &Task, init: &Path) -> Result<ExitSta
         let result = session.run(request.clone());
         drop(raw);
         match result {
-            Err(error @ SandboxError::DiedAtBoot { .. }) if boot < boots => {
+            Err(error) if boot < boots && is_panic_at_boot(&error) => {
+                if let Some(signal) = signals.take() {
+                    return Err(SandboxError::Interrupted { signal });
+                }
                 boot += 1;
-                eprintln!("{error}\nit is started again ({boot} of {boots})");
+                eprintln!("{error}\nthe kernel is started again ({boot} of {boots})");
             }
             result => return result,
         }
     }
+}
+
+/// Whether the kernel has found a fault of its own, rather than its emulator or its first process one of theirs.
+fn is_panic_at_boot(error: &SandboxError) -> bool {
+    matches!(error, SandboxError::DiedAtBoot { console } if console.contains("Kernel panic"))
 }
 
 fn joined((name, value): &(OsString, OsString)) -> OsString {

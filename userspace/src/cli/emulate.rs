@@ -100,6 +100,7 @@ fn ask_to_confirm(record: &registry::Record) {
 }
 
 pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
+    let name = args.interface.clone();
     let scope = match args.interface {
         Some(name) => clear::Scope::Interface(name),
         None if args.all => clear::Scope::All,
@@ -112,12 +113,11 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
     for record in done.cleared {
         eprintln!("cleared {}", record.place());
     }
-    for record in done.elsewhere {
-        let pid = record.process.pid;
+    for pid in done.elsewhere {
         eprintln!(
-            "left {place} of another network namespace alone: `nsenter -t {pid} -n perturb clear --iface {place}` ends what \
-             process {pid} emulates there",
-            place = record.place()
+            "process {pid} emulates {name} in another network namespace: `nsenter -t {pid} -n perturb clear --iface {name}` \
+             ends that",
+            name = name.as_deref().unwrap_or_default()
         );
     }
     for record in done.spared {

@@ -35,8 +35,8 @@ pub struct Cleared {
     pub cleared: Vec<Record>,
     /// Those of private hosts, which were left alone.
     pub spared: Vec<Record>,
-    /// Those of an interface of the same name in another network namespace, which were left alone, too.
-    pub elsewhere: Vec<Record>,
+    /// Processes that emulate an interface of the same name in another network namespace, if there is none here.
+    pub elsewhere: Vec<u32>,
     /// Those that are to be undone and were not, since their records cannot be read.
     pub unreadable: Vec<Unreadable>,
 }
@@ -61,9 +61,15 @@ pub fn clear(scope: &Scope) -> anyhow::Result<Cleared> {
             done.cleared.push(record);
         } else if *scope == Scope::Applied {
             done.spared.push(record);
-        } else if !record.has_private_hosts() && has_namesake(scope, &record) {
-            done.elsewhere.push(record);
+        } else if !record.has_private_hosts()
+            && has_namesake(scope, &record)
+            && let Presence::Alive(_) = record.owner()?
+        {
+            done.elsewhere.push(record.process.pid);
         }
+    }
+    if !done.cleared.is_empty() {
+        done.elsewhere.clear();
     }
     let is_left = |record: &Unreadable| match scope {
         Scope::All => true,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use perturb_dataplane::{
     attach::Clsact,
     emulation::{Emulation, Interface, Timekeeper},
@@ -293,8 +294,9 @@ impl Running {
             ..
         } = self;
         drop(keeper);
-        drop(emulation);
-        Ok(claim.end()?)
+        let closed = emulation.close();
+        claim.end()?;
+        closed.context("taking the emulation down")
     }
 }
 

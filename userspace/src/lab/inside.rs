@@ -18,7 +18,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicI32, Ordering},
+    sync::atomic::{AtomicI32, AtomicI64, Ordering},
 };
 
 use anyhow::{Context as _, bail};
@@ -30,7 +30,7 @@ use nix::{
     sched::{CloneFlags, setns, unshare},
     sys::{
         prctl,
-        signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction},
+        signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, kill, sigaction},
         wait::{WaitStatus, waitpid},
     },
     unistd::{ForkResult, Pid, execvp, fork, getppid, sethostname},
@@ -140,10 +140,11 @@ pub fn stage(args: &Stage) -> anyhow::Result<u8> {
         .collect::<Result<_, _>>()
         .context("the command has a zero byte")?;
     let names: Vec<String> = (1..=hosts).map(super::name).collect();
+    let blocked = hold_signals().context("blocking signals")?;
     // SAFETY: this process has one thread, so its memory is consistent in the child.
     match unsafe { fork() }.context("starting the private hosts' first process")? {
         ForkResult::Child => {
-            let code = init(&command, &names, args.owner).unwrap_or_else(|error| {
+            let code = init(&command, &names, args.owner, &blocked).unwrap_or_else(|error| {
                 eprintln!("perturb: {error:#}");
                 127
             });
@@ -151,6 +152,7 @@ pub fn stage(args: &Stage) -> anyhow::Result<u8> {
         }
         ForkResult::Parent { child } => {
             forward_signals(child)?;
+            blocked.thread_set_mask()?;
             Ok(wait_for(child, None)?)
         }
     }
@@ -238,8 +240,8 @@ fn place_executable(owner: Option<Owner>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// PID 1 of the private PID namespace.
-fn init(command: &[CString], names: &[String], owner: Option<Owner>) -> anyhow::Result<u8> {
+/// PID 1 of the private PID namespace, which has signals blocked; its caller had `blocked`.
+fn init(command: &[CString], names: &[String], owner: Option<Owner>, blocked: &SigSet) -> anyhow::Result<u8> {
     die_with_parent()?;
     let none: Option<&str> = None;
     mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none).context("mounting /proc")?;
@@ -247,6 +249,7 @@ fn init(command: &[CString], names: &[String], owner: Option<Owner>) -> anyhow::
     match unsafe { fork() }.context("starting the command")? {
         ForkResult::Child => {
             restore_signals()?;
+            blocked.thread_set_mask()?;
             // SAFETY: this process has one thread.
             unsafe {
                 std::env::set_var("PERTURB_HOSTS", names.join(" "));
@@ -268,6 +271,7 @@ fn init(command: &[CString], names: &[String], owner: Option<Owner>) -> anyhow::
         }
         ForkResult::Parent { child } => {
             forward_signals(child)?;
+            blocked.thread_set_mask()?;
             // Any other process that ends here is an orphan that PID 1 reaps.
             Ok(wait_for(child, Some(Pid::from_raw(-1)))?)
         }
@@ -291,16 +295,47 @@ pub fn die_with_parent() -> nix::Result<()> {
     Ok(())
 }
 
+/// Who gets what is passed on; 0 for nobody.
 static FORWARD_TO: AtomicI32 = AtomicI32::new(0);
+/// When this process last got SIGINT or SIGQUIT otherwise than by way of [`pass_on`]: CLOCK_MONOTONIC, ns.
+static LAST_DIRECT: AtomicI64 = AtomicI64::new(i64::MIN);
+/// One that was passed on within this time after another is the same: whoever sent it has sent it to the process group.
+const SAME: i64 = 1_000_000_000;
 
-extern "C" fn forward(signal: libc::c_int) {
+/// Sends a signal on the way from `perturb run` to its command, which the next process knows by its code (SI_QUEUE).
+/// Async-signal-safe.
+pub(super) fn pass_on(pid: libc::pid_t, signal: libc::c_int) {
+    let errno = Errno::last_raw();
+    let value = libc::sigval {
+        sival_ptr: std::ptr::null_mut(),
+    };
+    // SAFETY: sigqueue is async-signal-safe, and touches no memory of this process.
+    unsafe { libc::sigqueue(pid, signal, value) };
+    Errno::set_raw(errno);
+}
+
+fn forward(signal: libc::c_int) {
     let child = FORWARD_TO.load(Ordering::Relaxed);
     if child > 0 {
-        // SAFETY: kill is async-signal-safe.
-        unsafe { libc::kill(child, signal) };
+        pass_on(child, signal);
     }
 }
 
+fn now() -> i64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: clock_gettime is async-signal-safe, and writes to `now`.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+extern "C" fn forward_any(signal: libc::c_int) {
+    forward(signal);
+}
+
+/// In `perturb run`: what a process has sent. A terminal's reaches the command by itself.
 extern "C" fn forward_sent(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's, for a handler with SA_SIGINFO.
     let code = unsafe { (*info).si_code };
@@ -310,45 +345,85 @@ extern "C" fn forward_sent(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
     }
 }
 
-/// Passes on SIGINT and SIGQUIT to a child if a process has sent them. A terminal sends them to the command itself, too.
-/// The child must be there as long as they are passed on: until [`forward_nothing`].
-pub(super) fn forward_interrupts(child: Pid) -> io::Result<()> {
-    FORWARD_TO.store(child.as_raw(), Ordering::Relaxed);
+/// In the processes between `perturb run` and the command: what was passed on, unless it was sent to the process group, and so
+/// to the command.
+extern "C" fn forward_queued(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel's, for a handler with SA_SIGINFO.
+    let code = unsafe { (*info).si_code };
+    if code != libc::SI_QUEUE {
+        LAST_DIRECT.store(now(), Ordering::Relaxed);
+    } else if now().saturating_sub(LAST_DIRECT.load(Ordering::Relaxed)) > SAME {
+        forward(signal);
+    }
+}
+
+type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
+fn handle_interrupts(handler: Handler) -> nix::Result<()> {
     let flags = SaFlags::SA_RESTART | SaFlags::SA_SIGINFO;
-    let action = SigAction::new(SigHandler::SigAction(forward_sent), flags, SigSet::empty());
+    let action = SigAction::new(SigHandler::SigAction(handler), flags, SigSet::empty());
     for signal in [Signal::SIGINT, Signal::SIGQUIT] {
-        // SAFETY: the handler calls only kill.
+        // SAFETY: the handler calls only what is async-signal-safe.
         unsafe { sigaction(signal, &action)? };
     }
     Ok(())
 }
 
-/// From now on signals are passed on to nobody.
+/// In `perturb run`: passes SIGINT and SIGQUIT on to a child if a process has sent them. A terminal sends them to the command
+/// itself, too.
+pub(super) fn forward_interrupts(child: Pid) -> nix::Result<()> {
+    FORWARD_TO.store(child.as_raw(), Ordering::Relaxed);
+    handle_interrupts(forward_sent)
+}
+
+/// From now on signals are passed on to nobody: to be called when the child has ended.
 pub(super) fn forward_nothing() {
     FORWARD_TO.store(0, Ordering::Relaxed);
 }
 
 /// Passes on what a user or a service manager sends.
 fn forward_signals(child: Pid) -> io::Result<()> {
-    forward_interrupts(child)?;
-    let pass_on = SigAction::new(SigHandler::Handler(forward), SaFlags::SA_RESTART, SigSet::empty());
+    FORWARD_TO.store(child.as_raw(), Ordering::Relaxed);
+    handle_interrupts(forward_queued)?;
+    let any = SigAction::new(
+        SigHandler::Handler(forward_any),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // What this process's caller ignores, its command ignores, too: see `restore_signals`.
     let hangup = if is_ignored(Signal::SIGHUP)? {
         &ignore
     } else {
-        &pass_on
+        &any
     };
     for (signal, action) in [
-        (Signal::SIGTERM, &pass_on),
+        (Signal::SIGTERM, &any),
         (Signal::SIGHUP, hangup),
-        (Signal::SIGUSR1, &pass_on),
-        (Signal::SIGUSR2, &pass_on),
+        (Signal::SIGUSR1, &any),
+        (Signal::SIGUSR2, &any),
     ] {
-        // SAFETY: the handler calls only kill.
+        // SAFETY: the handler calls only what is async-signal-safe.
         unsafe { sigaction(signal, action)? };
     }
     Ok(())
+}
+
+/// The signals that are passed on wait until their handlers are there: the kernel drops what the first process of a PID
+/// namespace does not handle. Returns what was blocked before.
+fn hold_signals() -> nix::Result<SigSet> {
+    let passed_on = [
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+    ];
+    passed_on
+        .into_iter()
+        .collect::<SigSet>()
+        .thread_swap_mask(SigmaskHow::SIG_BLOCK)
 }
 
 /// What the command is to find: the defaults, except that `nohup` still holds.

@@ -23,7 +23,7 @@ use tokio::{
 
 use super::{
     Host, INTERFACE, Lab,
-    inside::{die_with_parent, forward_interrupts, forward_nothing},
+    inside::{die_with_parent, forward_interrupts, forward_nothing, pass_on},
 };
 use crate::{
     controller::{
@@ -85,12 +85,13 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
     })?;
     privileges::keep_needed().context("giving up capabilities")?;
     let pid = child.id().context("the command has ended before it began")?;
-    forward_interrupts(Pid::from_raw(pid.cast_signed())).context("passing on signals")?;
+    let pid = pid.cast_signed();
+    forward_interrupts(Pid::from_raw(pid)).context("passing on signals")?;
 
     let mut trouble = None;
     let status = loop {
         tokio::select! {
-            status = child.wait() => break status?,
+            status = child.wait() => break status,
             _ = terminate.recv() => pass_on(pid, libc::SIGTERM),
             _ = hangup.recv() => pass_on(pid, libc::SIGHUP),
             _ = interrupt.recv() => pass_on(pid, libc::SIGINT),
@@ -102,6 +103,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
         }
     };
     forward_nothing();
+    let status = status?;
     drop(logs);
     // Without its maps there is nothing to be said; whoever ended it has said that.
     if let Some(report) = Report::settled(&mut running)? {
@@ -118,11 +120,6 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
 /// A user without capabilities may send ICMP echo requests from then on (`ping_init_sock` in the kernel).
 fn let_everyone_ping() -> io::Result<()> {
     fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647")
-}
-
-fn pass_on(pid: u32, signal: libc::c_int) {
-    // SAFETY: the child has not been waited for, so that its number is still its own.
-    unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
 /// Puts a lab under emulation.

@@ -72,21 +72,30 @@ impl<N: Number> Shared<'_, N> {
         let note = self.note();
         let Setting { name, least, lack } = *self.setting;
         let _lock = self.lock()?;
-        let raise = || {
-            let before = self.number.read()?;
-            if before < least {
-                // Noted first: whoever is killed in between leaves a note too many, not one too few.
-                if noted(&note)?.is_none() {
-                    lock::replace(&note, before.to_string().as_bytes())?;
-                }
-                self.number.write(least)?;
+        let before = match self.number.read() {
+            Ok(before) => before,
+            Err(error) => {
+                eprintln!(
+                    "perturb: net.core.{name} cannot be read: {error}; if it is below {least}, {lack}. Look it up in the \
+                     machine's first network namespace"
+                );
+                return Ok(());
             }
-            Ok::<_, io::Error>(())
+        };
+        if before >= least {
+            return Ok(());
+        }
+        let raise = || {
+            // Noted first: whoever is killed in between leaves a note too many, not one too few.
+            if noted(&note)?.is_none() {
+                lock::replace(&note, before.to_string().as_bytes())?;
+            }
+            self.number.write(least)
         };
         if let Err(error) = raise() {
             eprintln!(
-                "perturb: net.core.{name} cannot be looked at, and raised to {least} if it is lower: {error}; if it is, \
-                 {lack}. It belongs to the machine's first network namespace: give `sysctl -w net.core.{name}={least}` there"
+                "perturb: net.core.{name} is {before} and cannot be raised to {least}: {error}; {lack}. Give `sysctl -w \
+                 net.core.{name}={least}` in the machine's first network namespace"
             );
         }
         Ok(())

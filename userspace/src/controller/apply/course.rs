@@ -62,7 +62,7 @@ impl Course {
         if !self.quiet {
             let record = &running.record;
             voice::say(format!(
-                "perturb: emulating on {} with the {} pacer; Ctrl-C ends it\n",
+                "perturb: emulating on {} with the {} pacer; Ctrl-C or `perturb clear` ends it\n",
                 names(record),
                 record.pacer
             ));
