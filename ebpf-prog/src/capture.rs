@@ -205,6 +205,7 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
             direction: direction as u32,
             position: 0,
             waits: false,
+            epoch: 0,
         };
         return hold::split(ctx, attachment, tag, arrival(ctx, direction, now));
     }
@@ -215,6 +216,7 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         class,
         path,
         position: 0,
+        epoch: Tag::epoch(profile.settings.epoch),
     };
     account::count(Event::Captured);
     // SAFETY: as above.

@@ -68,6 +68,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         half,
         class,
         position,
+        epoch,
         ..
     } = scratch.job;
     let Some(path) = path(half, scratch.job.path) else {
@@ -122,6 +123,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         direction: direction as u32,
         position,
         waits: lead::waits(departure, scratch.job.now),
+        epoch,
     };
     let packets = walk.copies | hold::cut_by_tap(ctx, scratch.key.protocol);
     hold::hold(ctx, attachment, tag, departure, &scratch.job, order, packets)

@@ -237,6 +237,7 @@ fn ticket(
         (&raw mut (*slot).mac).cast::<MacWords>().write(mac);
         (*slot).mark = skb(ctx).mark;
         (*slot).priority = skb(ctx).priority;
+        (*slot).epoch = tag.epoch;
         if bpf_skb_store_bytes(ctx.skb.skb, 0, (&raw const ticket).cast(), MAC_BYTES, 0) != 0 {
             return Err(Event::HoldFull);
         }
@@ -384,11 +385,12 @@ fn open(ctx: &TcContext) -> Result<Held, Event> {
     let departure = MonoNanos(ticket.departure);
     let slot = SLOT_TABLE.get_ptr_mut(index).ok_or(Event::Foreign)?;
     // SAFETY: the slot may be another packet's, which writes to it meanwhile: what is read counts only if it was not.
-    let (mac, mark, priority) = unsafe {
+    let (mac, mark, priority, epoch) = unsafe {
         (
             (&raw const (*slot).mac).cast::<MacWords>().read_volatile(),
             (&raw const (*slot).mark).read_volatile(),
             (&raw const (*slot).priority).read_volatile(),
+            (&raw const (*slot).epoch).read_volatile(),
         )
     };
     let word = owner_of(index).ok_or(Event::Foreign)?;
@@ -408,6 +410,7 @@ fn open(ctx: &TcContext) -> Result<Held, Event> {
         (*ctx.skb.skb).mark = mark;
         (*ctx.skb.skb).priority = priority;
     }
+    let tag = Tag { epoch, ..tag };
     Ok(Held { tag, departure })
 }
 
@@ -420,6 +423,7 @@ pub(crate) fn deliver(ctx: &TcContext, attachment: &Attachment, direction: u32) 
             direction,
             position: Tag::DELIVER,
             waits: false,
+            epoch: 0,
         }
         .encode();
         // The hold device's queue is none of this interface's (`get_rps_cpu` warns of one that it does not have).

@@ -4,7 +4,7 @@
 use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::TcContext};
 use perturb_common::{
     abi::{Attachment, Event, NONE, Tag},
-    units::MonoNanos,
+    units::{MonoNanos, Nanos},
 };
 
 use crate::{
@@ -58,6 +58,18 @@ fn known(scratch: *const Scratch) -> Held {
     unsafe { (&raw const (*scratch).held).read_volatile() }
 }
 
+/// 1 if the packet at hand waited between two servers of a path that may be another one now: its position is an index of the
+/// old path, and would mean another server on the new one. A global function, which takes a number only: the verifier walks
+/// on once, whatever the answer was made of.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn outdated(epoch: u32) -> u32 {
+    let Some(scratch) = Scratch::here() else { return 0 };
+    let tag = known(scratch).tag;
+    // At position 0 it comes from the splitter, and its path has not begun.
+    u32::from(tag.position != 0 && tag.epoch != Tag::epoch(epoch))
+}
+
 /// Folds the path further from the packet's logical arrival; `None` if there is no path any more
 /// (the profile changed, or the lease ran out): the packet is delivered at once.
 #[inline(always)]
@@ -68,7 +80,13 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, scratch: *mut Scratch, now
     packet::parse(ctx, direction, unsafe { &mut *scratch }).ok()?;
     // SAFETY: this CPU's scratch.
     let (class, path) = unsafe { profile.path(scratch, direction) };
-    if path == NONE {
+    let changed = outdated(profile.settings.epoch) != 0;
+    if changed {
+        account::event(ctx, Event::Outdated);
+    }
+    if changed || path == NONE {
+        // SAFETY: as above.
+        account::class(direction, class, unsafe { (*scratch).load }, Some(Nanos(0)));
         return None;
     }
     let half = profile.half();
@@ -91,6 +109,7 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, scratch: *mut Scratch, now
         class,
         path,
         position,
+        epoch: Tag::epoch(profile.settings.epoch),
     };
     // SAFETY: as above.
     unsafe { (*scratch).job = job };

@@ -50,6 +50,8 @@ pub(crate) struct Job {
     pub(crate) path: u32,
     /// Index of the next server on it.
     pub(crate) position: u32,
+    /// Of the paths, as a tag says it.
+    pub(crate) epoch: u32,
 }
 
 /// How the packet has fared so far on its path.

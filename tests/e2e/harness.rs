@@ -130,6 +130,11 @@ pub(crate) fn slow() -> bool {
     env::var_os(UNFIT).is_some()
 }
 
+/// The moments of so many at which something is tried: on a slow machine a quarter of them, over the same time.
+pub(crate) fn moments(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).step_by(if slow() { 4 } else { 1 })
+}
+
 /// Skips on a machine whose figures say nothing.
 fn fit() -> Result<()> {
     match env::var(UNFIT) {

@@ -19,7 +19,7 @@ use perturb_tests::{
     remains::State,
 };
 
-use crate::harness::{Setting, Test, each, figure, once, skip, slow, thrice};
+use crate::harness::{Setting, Test, each, figure, moments, once, skip, slow, thrice};
 
 pub(crate) const TESTS: &[Test] = &[
     each("life::ctrl_c_leaves_nothing", ctrl_c),
@@ -108,7 +108,7 @@ fn detach_interrupted(setting: &Setting) -> Result<()> {
     let latency = Duration::from_millis(20);
     let profile = setting.product.profile("latency: 20ms")?;
     let mut interrupted = 0;
-    for moment in 0..MOMENTS {
+    for moment in moments(MOMENTS) {
         let mut child = bed
             .left
             .command(&setting.product.path)
@@ -159,7 +159,7 @@ fn detach_interrupted(setting: &Setting) -> Result<()> {
 fn clear_meets_an_end(setting: &Setting) -> Result<()> {
     const MOMENTS: u64 = 12;
     let (bed, before) = setting.bed()?;
-    for moment in 0..MOMENTS {
+    for moment in moments(MOMENTS) {
         let applied = setting.product.apply(&bed.left, "latency: 1ms", setting.pacer)?;
         applied.signal(Signal::SIGINT)?;
         thread::sleep(Duration::from_millis(8 * moment));

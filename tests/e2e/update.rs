@@ -24,7 +24,10 @@ use perturb_tests::{
     product::{Called, Pacer},
 };
 
-use crate::harness::{Setting, Test, each, skip};
+use crate::{
+    accounting::at_rest,
+    harness::{Setting, Test, each, figure, skip, slow},
+};
 
 pub(crate) const TESTS: &[Test] = &[
     each("update::refused_options", refused),
@@ -32,6 +35,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("update::follow_is_heeded", follow),
     each("update::detach_of_a_detached_one", detached),
     each("update::horizon_follows_the_tables", horizon),
+    each("update::a_change_between_two_servers", between),
     each("update::ssh_session_is_warned", ssh),
     each("update::blocked_terminal", blocked),
     each("update::held_packets_stay_out_of_the_stack", stack),
@@ -274,6 +278,78 @@ fn blocked(setting: &Setting) -> Result<()> {
         "the lease ran out because nobody read the terminal: {meanwhile} ms"
     );
     gone
+}
+
+/// Packets wait between two servers while the profile is changed: a server that stands at the place of the second now is not
+/// theirs to cross, and the second is, whatever it does now.
+fn between(setting: &Setting) -> Result<()> {
+    exchange(setting, "second", 20)?;
+    exchange(setting, "third", 0)
+}
+
+/// Packets wait before a second server; then `server` is there, and delays them by 2 s. So many of 20 cross it.
+fn exchange(setting: &Setting, server: &str, cross: usize) -> Result<()> {
+    const COUNT: usize = 20;
+    /// What the second server adds.
+    const SECOND: Duration = Duration::from_secs(2);
+    // How long changing a profile may take.
+    let first = Duration::from_secs(if slow() { 15 } else { 3 });
+    let (bed, before) = setting.bed()?;
+    // It is reached another way, too: that is where a path is cut.
+    let profile = |second: &str, latency: &str| {
+        format!(
+            "horizon: 30s\nservers: {{ first: {{ latency: {first:?} }}, {second}: {{ latency: {latency} }} }}\n\
+             classes:\n  - {{ name: all, match: {{ protocol: udp }}, egress: [first, {second}], ingress: [{second}] }}\n"
+        )
+    };
+    let applied = setting
+        .product
+        .apply(&bed.left, &profile("second", "0ms"), setting.pacer)?;
+    let plan = Plan {
+        count: COUNT,
+        burst: COUNT,
+        patience: first + 2 * SECOND,
+        ..Plan::default()
+    };
+    let (trace, changed) = thread::scope(|scope| -> Result<_> {
+        let start = Instant::now();
+        let sending = scope.spawn(|| datagrams::send(&bed.left, &bed.right, &plan));
+        wait("they are held", || {
+            Ok(applied.counters()?["balance"]["captured"] == COUNT)
+        })?;
+        done(&update(setting, &bed, &profile(server, "2s"), &[])?)?;
+        let changed = start.elapsed();
+        let trace = sending
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((trace, changed))
+    })?;
+    let report = at_rest(&applied)?;
+    applied.stop()?;
+    if changed >= first {
+        return Err(skip("this machine took too long to change the profile"));
+    }
+    let (delays, outdated) = (trace.delays_us()?, COUNT - cross);
+    figure!(
+        "{server}: {:.0} to {:.0} ms, {}",
+        delays.min() / 1e3,
+        delays.max() / 1e3,
+        report["events"]["outdated"]
+    );
+    let expected = first.as_micros() as f64 + if cross > 0 { SECOND.as_micros() as f64 } else { 0.0 };
+    ensure!(
+        delays.min() >= expected - 1e3 && delays.max() < expected + 1.5e6,
+        "they took {} to {} us, and not {expected}",
+        delays.min(),
+        delays.max()
+    );
+    let class = &report["classes"][0]["egress"];
+    ensure!(
+        report["events"]["outdated"] == outdated && class["packets"] == COUNT,
+        "{} {class}",
+        report["events"]
+    );
+    before.must_be_that_of(&bed.left)
 }
 
 /// Broadcasts that are held when the controller is killed: the stack must get none from perturb's own devices.

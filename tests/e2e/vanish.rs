@@ -17,7 +17,7 @@ use perturb_tests::{
 };
 
 use crate::{
-    harness::{Setting, Test, each, skip},
+    harness::{Setting, Test, each, moments, skip},
     update::wait,
 };
 
@@ -266,7 +266,7 @@ fn flap(setting: &Setting) -> Result<()> {
     const MOMENTS: u64 = 40;
     let (bed, _) = setting.bed()?;
     let applied = applied(setting, &bed, &["--follow"])?;
-    for moment in 0..MOMENTS {
+    for moment in moments(MOMENTS) {
         make_again(&bed)?;
         // perturb looks for it twice a second, and the set-up takes some tens of milliseconds.
         thread::sleep(Duration::from_millis(37 * moment % 700));
@@ -283,11 +283,11 @@ fn flap(setting: &Setting) -> Result<()> {
 /// What perturb has open stays the same, however often the interface is made again: the handles of its devices, the sockets that
 /// read what they drop, and those that hear of changes.
 fn descriptors(setting: &Setting) -> Result<()> {
-    const TIMES: usize = 20;
+    const TIMES: u64 = 20;
     let (bed, _) = setting.bed()?;
     let applied = applied(setting, &bed, &["--follow"])?;
     let mut fewest = usize::MAX;
-    for _ in 0..TIMES {
+    for _ in moments(TIMES) {
         make_again(&bed)?;
         wait_until_emulated(&bed)?;
         wait("status loses nothing", || {

@@ -269,6 +269,7 @@ pub struct Events {
     pub released: u64,
     pub foreign: u64,
     pub inconsistent: u64,
+    pub outdated: u64,
     pub unlogged: u64,
 }
 

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 10;
+pub const ABI_VERSION: u64 = 11;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -138,8 +138,8 @@ pub struct Settings {
     pub rule_words: [u32; 2],
     /// `SETTING_*`.
     pub flags: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Changes when a packet of any flow may have another path than before.
+    pub epoch: u32,
     /// Memory that packets may take while sch_fq holds them, bytes.
     pub held: u64,
     /// The network whose paths are joined from lists.
@@ -260,7 +260,7 @@ pub struct ServerState {
 }
 
 /// A list of servers: a path, or a part of those of a network ([`Network`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Path {
     /// Servers on it, at most [`MAX_PATH_SERVERS`].
@@ -273,7 +273,7 @@ pub struct Path {
 }
 
 /// A class: its path by [`Direction`], or [`NONE`] to pass untouched, or [`NETWORK`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Class {
     /// Index of the path within the half, by direction; for [`NETWORK`] the hosts at its ends say which.
@@ -407,7 +407,7 @@ pub const SPANS_LEN: u32 = 4 * DIMENSIONS + 2;
 
 /// The boundaries of one dimension: `BOUNDS[start..start + len]`. Index in the DIMENSIONS map:
 /// `(half * 2 + direction) * 8 + dimension`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Span {
     /// First boundary, an index into the whole BOUNDS map.
@@ -418,7 +418,7 @@ pub struct Span {
 }
 
 /// One boundary: values from this one to the next boundary match the rules of `vector`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Bound {
     /// High half of the value.
@@ -433,7 +433,7 @@ pub struct Bound {
 
 /// The rules that match an interval, bit r of word r/64 for rule r. The vector whose index is that of a half has all
 /// bits set; the other ones of both halves follow these two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct RuleVector {
     /// The bits.

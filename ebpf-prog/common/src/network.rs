@@ -22,7 +22,7 @@ pub const HOST_BITS: u32 = 10;
 const HEIGHTS: usize = 16;
 
 /// Where the lists of a network lie, and how they join.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Network {
     /// Index within the half of the first host's outward list; its inward list follows, then the next host's.

@@ -48,7 +48,7 @@ pub struct Tables {
 }
 
 /// The bit-vector classifier of one direction.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Classifier {
     /// Boundaries by dimension: into `bounds`.
     pub spans: [Span; DIMENSIONS as usize],

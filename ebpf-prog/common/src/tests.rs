@@ -145,11 +145,17 @@ proptest! {
     }
 
     #[test]
-    fn tags_round_trip(direction in 0..2u32, position in 0..32u32, waits: bool) {
-        let tag = Tag { direction, position, waits };
+    fn tags_round_trip(
+        direction in 0..2u32,
+        position in 0..32u32,
+        waits: bool,
+        epoch in 0..Tag::EPOCHS,
+    ) {
+        let tag = Tag { direction, position, waits, epoch };
         prop_assert!(tag.encode() <= u32::from(u16::MAX));
-        prop_assert_eq!(Tag::decode(tag.encode()), Some(tag));
+        prop_assert_eq!(Tag::decode(tag.encode()), Some(Tag { epoch: 0, ..tag }));
         for label in 0..crate::priorities::LABELS {
+            prop_assert!(tag.encode_with(label) <= u32::from(u16::MAX));
             prop_assert_eq!(Tag::decode_with(tag.encode_with(label)), Some((tag, label)));
         }
     }
@@ -162,7 +168,7 @@ proptest! {
         position in 0..32u32,
         waits: bool,
     ) {
-        let tag = Tag { direction, position, waits };
+        let tag = Tag { direction, position, waits, epoch: 0 };
         prop_assert_eq!(Ticket::new(departure, slot, tag).open(), Some((slot, tag)));
     }
 }
@@ -193,6 +199,8 @@ fn untagged_packets_are_not_ours() {
     assert_eq!(Tag::decode(1), None);
     assert_eq!(Tag::decode_with(0), None);
     assert_eq!(Tag::decode_with(1), None);
+    assert_eq!(Tag::decode_with(0x7fff), None);
+    assert_eq!(Tag::decode_with(0xc000), None);
 }
 
 #[test]

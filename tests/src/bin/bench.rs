@@ -251,9 +251,9 @@ fn growth(cost: &[Value]) -> Option<Chart> {
         Axis::new("count", "").kind(Kind::Logarithmic),
         Axis::new("time over that of an idle program", "ns"),
     )
-    .caption("BPF_PROG_TEST_RUN; flows by turns, with cold caches");
+    .caption("BPF_PROG_TEST_RUN; flows by turns, with cold caches; lines: what one read of as large a memory costs");
     let mut any = false;
-    for of in ["servers", "classes", "flows"] {
+    for of in ["servers", "classes", "flows", "lines"] {
         let points: Vec<(f64, f64)> = cost
             .iter()
             .filter(|line| line["growth"] == of)

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     thread,
     time::{Duration, Instant},
 };
@@ -71,7 +72,7 @@ pub enum LoaderError {
     },
 }
 
-/// Which slots the servers have, by name. Whoever updates an emulation needs it.
+/// Which slots the servers have, by name, and by which paths packets go. Whoever updates an emulation needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slots {
     /// Behind the slot that was given last: what a server has left behind is found by others as late as can be.
@@ -81,6 +82,9 @@ pub struct Slots {
     servers: BTreeMap<String, u32>,
     /// First ring slot and length of packet-limited buffers.
     rings: BTreeMap<String, (u32, u32)>,
+    /// [`ways`] of the profile.
+    #[serde(default)]
+    ways: u64,
 }
 
 impl Slots {
@@ -155,6 +159,22 @@ pub struct Loader {
 
 fn write<T>(map: &'static str, result: Result<T, MapError>) -> Result<T, LoaderError> {
     result.map_err(|source| LoaderError::Map { map, source })
+}
+
+/// What stands for the paths of all packets: the same for two profiles that differ in nothing but what servers do.
+fn ways(tables: &Tables) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let Tables {
+        server_names,
+        paths,
+        hosts,
+        classes,
+        classifier,
+        settings,
+        ..
+    } = tables;
+    (server_names, paths, hosts, classes, classifier, settings.network).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Where the elements of a half lie, one after the other.
@@ -263,6 +283,8 @@ impl Loader {
         let generation = self.generation + 1;
         let half = (generation & 1) as u32;
         let mut slots = self.slots.clone();
+        slots.ways = ways(tables);
+        let epoch = self.epoch(slots.ways)?;
         slots.retain(&tables.server_names);
         for slot in slots.assign(&tables.server_names, &self.slots, self.room.servers) {
             self.clean(slot)?;
@@ -286,6 +308,7 @@ impl Loader {
         for (words, classifier) in settings.rule_words.iter_mut().zip(&tables.classifier) {
             *words = classifier.rules.len().div_ceil(64) as u32;
         }
+        settings.epoch = epoch;
         settings.held = match tables.held {
             0 => u64::MAX,
             held => held,
@@ -311,6 +334,24 @@ impl Loader {
         self.generation = generation;
         self.slots = slots;
         Ok(())
+    }
+
+    /// The epoch of a profile with these paths: that of the profile in force if it has the same, else one that neither half has, for
+    /// packets of both may be held.
+    fn epoch(&self, ways: u64) -> Result<u32, LoaderError> {
+        if self.generation == 0 {
+            return Ok(0);
+        }
+        let of = |turn| {
+            let half = ((self.generation + turn) & 1) as u32;
+            let settings = write("SETTINGS", self.maps.settings.get(&half, 0))?;
+            Ok::<u32, LoaderError>(settings.0.epoch)
+        };
+        let (here, there) = (of(0)?, of(1)?);
+        if ways == self.slots.ways {
+            return Ok(here);
+        }
+        Ok(here.max(there).wrapping_add(1))
     }
 
     /// A server begins idle, and with its first packet, whatever another one has left in its slot.

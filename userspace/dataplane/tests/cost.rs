@@ -27,9 +27,13 @@
 
 mod support;
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, num::NonZero, ptr::NonNull, time::Instant};
 
-use perturb_common::abi::{Attachment, Direction, Event};
+use nix::sys::mman::{self, MapFlags, MmapAdvise, ProtFlags};
+use perturb_common::{
+    abi::{Attachment, Direction, Event, ServerState},
+    instance::places,
+};
 use perturb_dataplane::{
     attach::{Attached, Clsact, Side},
     jit,
@@ -117,10 +121,76 @@ fn know_flows(rig: &mut Rig, flows: u32) {
     }
 }
 
-/// One run each of many packets, by turns with a packet that stays the same and the idle program:
-/// median times of a run, ns, of (idle, one flow, all flows).
-fn single_runs(one: &mut Rig, many: &mut Rig, flows: u32, rounds: u32) -> [f64; 3] {
-    let mut times: [Vec<f64>; 3] = Default::default();
+/// Memory of this process, as large as a table of instances, of which a line is read where the programs find one: what they
+/// cannot do without when no cache has it. It is mapped in small pages, as the memory of maps is, so that a read walks the page
+/// tables, too.
+struct Lines {
+    first: NonNull<u64>,
+    bytes: NonZero<usize>,
+    next: usize,
+}
+
+impl Lines {
+    /// As large as the table of so many instances.
+    fn of(instances: u32) -> Self {
+        let bytes = NonZero::new(places(instances) as usize * size_of::<ServerState>()).unwrap();
+        let (access, flags) = (
+            ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+            MapFlags::MAP_PRIVATE,
+        );
+        // SAFETY: new memory, which is filled before it is read.
+        let first = unsafe {
+            let first = mman::mmap_anonymous(None, bytes, access, flags).unwrap();
+            mman::madvise(first, bytes.get(), MmapAdvise::MADV_NOHUGEPAGE).unwrap();
+            first.write_bytes(1, bytes.get());
+            first.cast()
+        };
+        Self {
+            first,
+            bytes,
+            next: 0,
+        }
+    }
+
+    /// What the next of `count` lines costs over a line that was just read, ns.
+    fn read(&mut self, count: u32) -> f64 {
+        self.next = (self.next + STRIDE as usize) % count as usize;
+        let place = (self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16)
+            % (self.bytes.get() / size_of::<ServerState>());
+        let [first, again] = [(); 2].map(|()| {
+            let start = Instant::now();
+            // SAFETY: one of the lines. Each reading of the clock waits for what comes before it.
+            unsafe { self.first.add(place * 8).read_volatile() };
+            start.elapsed().as_nanos() as f64
+        });
+        first - again
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        // SAFETY: nobody else knows of it.
+        unsafe { mman::munmap(self.first.cast(), self.bytes.get()).unwrap() };
+    }
+}
+
+/// Hops over the flows.
+const STRIDE: u32 = 61_007;
+
+/// Median times of single runs, ns.
+struct Single {
+    idle: f64,
+    /// Of a packet that stays the same.
+    one: f64,
+    /// Of packets of all flows by turns.
+    all: f64,
+    /// Of a line that is read by this process, where there are as many.
+    line: f64,
+}
+
+/// One run each of many packets, by turns with a packet that stays the same and the idle program.
+fn single_runs(one: &mut Rig, many: &mut Rig, lines: &mut Lines, flows: u32, rounds: u32) -> Single {
+    let mut times: [Vec<f64>; 4] = Default::default();
     let same = flow_frame(7);
     let lone = Context::default();
     let mut flow = 0u32;
@@ -130,13 +200,13 @@ fn single_runs(one: &mut Rig, many: &mut Rig, flows: u32, rounds: u32) -> [f64; 
     };
     let before = [held(one), held(many)];
     for _ in 0..rounds {
-        // A stride that hops over the table.
-        flow = (flow + 61_007) % flows;
+        flow = (flow + STRIDE) % flows;
         let next = flow_frame(flow);
         let idle = one.programs.program(Program::Idle).unwrap();
         times[0].push(batch(idle, &same, &lone, 1).0);
         times[1].push(batch(one.capture(Direction::Egress), &same, &lone, 1).0);
         times[2].push(batch(many.capture(Direction::Egress), &next, &lone, 1).0);
+        times[3].push(lines.read(flows));
     }
     for ((captured, refused), after) in before.into_iter().zip([held(one), held(many)]) {
         let runs = u64::from(rounds);
@@ -146,7 +216,8 @@ fn single_runs(one: &mut Rig, many: &mut Rig, flows: u32, rounds: u32) -> [f64; 
             "packets captured, and held nowhere"
         );
     }
-    times.map(|times| quartiles(&times)[1])
+    let [idle, one, all, line] = times.map(|times| quartiles(&times)[1]);
+    Single { idle, one, all, line }
 }
 
 #[test]
@@ -243,9 +314,9 @@ fn table() {
         bench.rigs[rig].attach(LOOPBACK, ALONE);
     }
     let [few, many] = bench.rigs.get_disjoint_mut([one, many_flows]).unwrap();
-    let [idle, same, all] = single_runs(few, many, FLOWS, 40_000);
+    let Single { idle, one, all, line } = single_runs(few, many, &mut Lines::of(131_072), FLOWS, 40_000);
     println!(
-        "single runs with cold caches: idle {idle:.0} ns, one flow {same:.0} ns, 100 000 flows by turns {all:.0} ns"
+        "single runs with cold caches: idle {idle:.0} ns, one flow {one:.0} ns, 100 000 flows by turns {all:.0} ns; one line of memory {line:.0} ns"
     );
 }
 
@@ -293,14 +364,16 @@ fn growth() {
     let mut many = Rig::with_flows(&profile, Pacer::Fq, 1 << 21).unwrap();
     one.attach(LOOPBACK, ALONE);
     many.attach(LOOPBACK, ALONE);
+    let mut lines = Lines::of(1 << 21);
     let mut known = 0;
     for flows in [1, 1_000, 10_000, 100_000, 1_000_000] {
         for flow in known..flows {
             many.send(Direction::Egress, &flow_frame(flow), Context::default());
         }
         known = flows;
-        let [idle, _, all] = single_runs(&mut one, &mut many, flows, 20_000);
-        shown("flows", flows, "cold", all - idle);
+        let single = single_runs(&mut one, &mut many, &mut lines, flows, 20_000);
+        shown("flows", flows, "cold", single.all - single.idle);
+        shown("lines", flows, "cold", single.line);
     }
 }
 

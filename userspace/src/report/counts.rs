@@ -60,6 +60,7 @@ impl Counts {
             released: self.event(Event::Released),
             foreign: self.event(Event::Foreign),
             inconsistent: self.event(Event::Inconsistent),
+            outdated: self.event(Event::Outdated),
             unlogged: self.event(Event::Unlogged),
         }
     }
@@ -145,6 +146,7 @@ pub(super) mod tests {
             | Event::Foreign
             | Event::NoInstance
             | Event::Inconsistent
+            | Event::Outdated
             | Event::Unlogged => 0,
         }
     }
@@ -178,6 +180,7 @@ pub(super) mod tests {
         Event::SlotReused,
         Event::Captured,
         Event::MemoryLimit,
+        Event::Outdated,
     ];
 
     /// Nothing but a hundred of one event.

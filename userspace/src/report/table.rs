@@ -100,11 +100,12 @@ impl fmt::Display for Report {
         let events = &self.events;
         writeln!(
             f,
-            "  passed: unmatched {}, malformed {}, lease expired {}; marked {}, duplicated {}, corrupted {}; contention {}, \
+            "  passed: unmatched {}, malformed {}, lease expired {}, of a path that changed {}; marked {}, duplicated {}, corrupted {}; contention {}, \
              others' packets on perturb's devices {}",
             events.unmatched,
             events.malformed,
             events.lease_expired,
+            events.outdated,
             events.marked,
             events.duplicated,
             events.corrupted,

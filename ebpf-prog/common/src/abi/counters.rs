@@ -61,10 +61,12 @@ pub enum Event {
     Captured = 25,
     /// Unintended drop: sch_fq holds as much memory as it may.
     MemoryLimit = 26,
+    /// The paths of the profile were changed while a packet waited between two servers of its own: it skipped the rest.
+    Outdated = 27,
 }
 
 /// Number of events.
-pub const EVENTS: u32 = 27;
+pub const EVENTS: u32 = 28;
 
 /// Index of a class's counters in the CLASS_COUNTERS map.
 #[inline(always)]

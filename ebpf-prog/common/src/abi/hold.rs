@@ -11,8 +11,8 @@ use crate::{priorities::LABELS, slots::Owner};
 /// bits 4..0   next position on the path; 31: done, deliver
 /// ```
 ///
-/// On perturb's own devices, where few others' packets come, the lowest four bits of the magic carry the label of the packet's
-/// priority ([`priorities`]).
+/// On perturb's own devices, where few others' packets come, the magic carries more: bits 10..7 the label of the packet's priority
+/// ([`priorities`]), bits 13..11 the epoch of its path. Only bits 15..14 then tell it from others.
 ///
 /// [`priorities`]: crate::priorities
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,9 @@ pub struct Tag {
     ///
     /// [`Lead`]: crate::lead::Lead
     pub waits: bool,
+    /// Epoch of the paths ([`Settings::epoch`](super::Settings::epoch)) of which `position` is an index, modulo
+    /// [`Tag::EPOCHS`]; 0 of a packet on its interface.
+    pub epoch: u32,
 }
 
 impl Tag {
@@ -33,8 +36,20 @@ impl Tag {
     const MAGIC: u32 = 0x169;
     const LABEL: u32 = 7;
     const LABEL_MASK: u32 = LABELS - 1;
+    /// How many epochs a tag tells apart, a power of two: a packet that is held while the paths change so often is taken for one
+    /// of the last.
+    pub const EPOCHS: u32 = 8;
+    const EPOCH: u32 = Self::LABEL + LABELS.trailing_zeros();
+    const EPOCH_MASK: u32 = Self::EPOCHS - 1;
 
-    /// As a `tc_index`.
+    /// What a tag says of an epoch.
+    #[inline(always)]
+    #[must_use]
+    pub const fn epoch(epoch: u32) -> u32 {
+        epoch & Self::EPOCH_MASK
+    }
+
+    /// As a `tc_index`, without the epoch.
     #[inline(always)]
     #[must_use]
     pub const fn encode(self) -> u32 {
@@ -52,6 +67,7 @@ impl Tag {
             direction: (tc_index >> 5) & 1,
             position: tc_index & 31,
             waits: (tc_index >> 6) & 1 != 0,
+            epoch: 0,
         })
     }
 
@@ -59,20 +75,25 @@ impl Tag {
     #[inline(always)]
     #[must_use]
     pub const fn encode_with(self, label: u32) -> u32 {
-        self.encode() ^ ((label & Self::LABEL_MASK) << Self::LABEL)
+        let epoch = self.epoch & Self::EPOCH_MASK;
+        self.encode() ^ ((label & Self::LABEL_MASK) << Self::LABEL) ^ (epoch << Self::EPOCH)
     }
 
     /// Tag and label of a `tc_index` on perturb's own devices; `None` if it is not ours.
     #[inline(always)]
     #[must_use]
     pub const fn decode_with(tc_index: u32) -> Option<(Self, u32)> {
-        let label = ((tc_index >> Self::LABEL) ^ Self::MAGIC) & Self::LABEL_MASK;
-        match Self::decode(tc_index ^ (label << Self::LABEL)) {
-            Some(tag) => Some((tag, label)),
+        let own = tc_index ^ (Self::MAGIC << Self::LABEL);
+        let label = (own >> Self::LABEL) & Self::LABEL_MASK;
+        let epoch = (own >> Self::EPOCH) & Self::EPOCH_MASK;
+        match Self::decode(tc_index ^ (label << Self::LABEL) ^ (epoch << Self::EPOCH)) {
+            Some(tag) => Some((Self { epoch, ..tag }, label)),
             None => None,
         }
     }
 }
+
+const _: () = assert!(Tag::EPOCHS.is_power_of_two() && Tag::EPOCH + Tag::EPOCHS.trailing_zeros() <= 14);
 
 /// The hold device is a veth pair with sch_fq: the kernel keeps the time.
 pub const PACER_FQ: u32 = 0;
@@ -94,8 +115,8 @@ pub struct Slot {
     pub priority: u32,
     /// Destination and source MAC addresses (user pacer: the ticket lies in their place).
     pub mac: [u8; 12],
-    /// Zero.
-    pub reserved: u32,
+    /// [`Tag::epoch`] (user pacer).
+    pub epoch: u32,
 }
 
 /// The 12 bytes in place of the MAC addresses while a packet is in the TAP: when it leaves and
@@ -116,7 +137,7 @@ impl Ticket {
     const STATE: u32 = 18;
     const STATE_MASK: u32 = 127;
 
-    /// A ticket.
+    /// A ticket; the tag's epoch has no room in it and waits in the slot.
     #[inline(always)]
     #[must_use]
     pub const fn new(departure: u64, slot: u32, tag: Tag) -> Self {

@@ -160,6 +160,7 @@ mod tests {
     #[test]
     fn a_departure_is_read_off_a_ticket_only() {
         let tag = Tag {
+            epoch: 0,
             direction: 1,
             position: Tag::DELIVER,
             waits: true,

@@ -198,7 +198,7 @@ fn with_network(
                 Acknowledgments::Charged => 0,
                 Acknowledgments::Free => SETTING_FREE_ACKNOWLEDGMENTS,
             },
-        reserved: 0,
+        epoch: 0,
         network: paths.network,
     };
     Ok(tables)
