@@ -6,7 +6,7 @@ use std::{
     io::Write as _,
     process::ExitCode,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, anyhow};
@@ -20,6 +20,12 @@ use perturb_tests::{
     remains::State,
 };
 
+/// Prints a measured figure.
+macro_rules! figure {
+    ($($arguments:tt)*) => { println!("    figure: {}", format_args!($($arguments)*)) };
+}
+pub(crate) use figure;
+
 /// The file where skipped tests leave their reasons, one line `test: reason` each; they count as passed
 /// there, as ignored otherwise.
 const SKIPS: &str = "PERTURB_SKIPS";
@@ -27,12 +33,24 @@ const SKIPS: &str = "PERTURB_SKIPS";
 /// Says why no figure of this machine is to be judged by its bound, if so. What is not a figure is tested all the same.
 const UNFIT: &str = "PERTURB_UNFIT_FOR_FIGURES";
 
+/// How long a test may take unmentioned.
+const LONG: Duration = Duration::from_secs(2);
+
 /// A test.
 #[derive(Clone, Copy)]
 pub(crate) struct Test {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&Setting) -> Result<()>,
     pub(crate) pacers: Pacers,
+    /// It runs only if asked for by `--include-ignored` (`cargo xtask test --full`, or a filter).
+    pub(crate) long: bool,
+}
+
+impl Test {
+    /// The test takes too long for every run.
+    pub(crate) const fn long(self) -> Self {
+        Self { long: true, ..self }
+    }
 }
 
 /// How often a test runs.
@@ -50,6 +68,7 @@ pub(crate) const fn each(name: &'static str, run: fn(&Setting) -> Result<()>) ->
         name,
         run,
         pacers: Pacers::Each,
+        long: false,
     }
 }
 
@@ -59,6 +78,7 @@ pub(crate) const fn once(name: &'static str, run: fn(&Setting) -> Result<()>) ->
         name,
         run,
         pacers: Pacers::Any,
+        long: false,
     }
 }
 
@@ -95,14 +115,21 @@ impl Setting {
         quiet()
     }
 
-    /// Runs a test of nothing but figures, whose bounds are meant for a machine that does nothing else: not at all while others
-    /// take the processors, and what is wrong must be found three times.
-    pub(crate) fn fairly(&self, test: impl Fn() -> Result<()>) -> Result<()> {
+    /// Measures a figure ([`thrice`]) on a machine that does nothing else: not at all while others take the processors.
+    pub(crate) fn fairly(&self, measure: impl Fn() -> Result<Option<String>>) -> Result<()> {
         self.needs_fair_timing()?;
-        thrice(|| match test() {
-            Err(fault) if !fault.is::<Skip>() => Ok(Some(format!("{fault:#}"))),
-            other => other.map(|()| None),
-        })
+        thrice(measure)
+    }
+
+    /// Checks that a wrong figure is found, each time; not while others take the processors.
+    pub(crate) fn catches(&self, test: impl Fn() -> Result<()>) -> Result<()> {
+        self.needs_fair_timing()?;
+        let watch = clock::Watch::start();
+        let caught = test();
+        if caught.is_err() {
+            not_busy(watch.stolen_share())?;
+        }
+        caught
     }
 }
 
@@ -177,12 +204,6 @@ pub(crate) fn skip(reason: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Skip(reason.into()))
 }
 
-/// Prints a measured figure.
-macro_rules! figure {
-    ($($arguments:tt)*) => { println!("    figure: {}", format_args!($($arguments)*)) };
-}
-pub(crate) use figure;
-
 /// Runs the tests that the command line selects.
 pub(crate) fn run(tests: &[Test]) -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -200,12 +221,23 @@ pub(crate) fn run(tests: &[Test]) -> ExitCode {
 }
 
 fn trials(test: &Test) -> Vec<Trial> {
-    let Test { name, run, pacers } = *test;
+    let Test {
+        name,
+        run,
+        pacers,
+        long,
+    } = *test;
     let trial = |name: String, pacer: Option<Pacer>| {
         Trial::ignorable_test(name.clone(), move || {
+            let start = Instant::now();
             let result = setting(pacer).and_then(|setting| run(&setting));
+            let took = start.elapsed();
+            if took > LONG {
+                figure!("took {:.0} s", took.as_secs_f64());
+            }
             conclude(&name, result)
         })
+        .with_ignored_flag(long)
     };
     match pacers {
         Pacers::Each => [Pacer::Fq, Pacer::User]

@@ -27,7 +27,7 @@ use crate::{
 
 pub(crate) const TESTS: &[Test] = &[
     once("memory::what_is_charged_is_what_the_kernel_takes", truesize),
-    each("memory::the_limit_is_of_bytes", limit),
+    each("memory::the_limit_is_of_bytes", limit).long(),
     each("memory::what_leaves_is_given_back", given_back),
     once("memory::what_devices_drop_is_given_back", dropped),
     each("memory::a_lower_limit_drops_nothing_held", lowered),

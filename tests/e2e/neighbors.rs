@@ -23,7 +23,7 @@ use crate::harness::{Setting, Test, each, once};
 
 pub(crate) const TESTS: &[Test] = &[
     once("neighbors::foreign_locks_block_nothing", foreign_locks),
-    once("neighbors::who_holds_the_lock_is_named", named),
+    once("neighbors::who_holds_the_lock_is_named", named).long(),
     once("neighbors::clear_spares_private_hosts", spared),
     each("neighbors::a_reused_number_is_left_alone", reused),
 ];

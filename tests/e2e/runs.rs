@@ -224,7 +224,7 @@ fn hosts(setting: &Setting) -> Result<()> {
 }
 
 /// The receiver's overhead is burnt by the processor that receive packet steering chooses for its interface.
-fn pays(setting: &Setting) -> Result<()> {
+fn pays(setting: &Setting) -> Result<Option<String>> {
     const PACKETS: u64 = 2_000;
     const OVERHEAD_US: u64 = 300;
     let &[first, .., last] = usable()?.as_slice() else {
@@ -249,19 +249,17 @@ fn pays(setting: &Setting) -> Result<()> {
         let after = soft_interrupts()?;
         ensure!(output.status.success(), "{output:?}");
         let spent = |processor: usize| after[processor].saturating_sub(before[processor]);
-        figure!(
+        let said = format!(
             "{asked:?} are asked of processor {pays}; it spent {:?}, and processor {sends} {:?}",
             spent(pays),
             spent(sends)
         );
-        ensure!(
-            2 * spent(pays) > asked && 2 * spent(sends) < asked,
-            "{asked:?} are asked of processor {pays}; it spent {:?}, and processor {sends} {:?}",
-            spent(pays),
-            spent(sends)
-        );
+        figure!("{said}");
+        if 2 * spent(pays) <= asked || 2 * spent(sends) >= asked {
+            return Ok(Some(said));
+        }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// A set of one processor, as sysfs reads it (`bitmap_parse`): words of 32 bits in hexadecimal, the highest first.

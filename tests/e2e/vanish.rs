@@ -28,8 +28,8 @@ pub(crate) const TESTS: &[Test] = &[
     each("vanish::interface_renamed", renamed),
     each("vanish::interface_moved", moved),
     each("vanish::follow_goes_on", follow),
-    each("vanish::follow_survives_a_flap", flap),
-    each("vanish::follow_leaves_nothing_open", descriptors),
+    each("vanish::follow_survives_a_flap", flap).long(),
+    each("vanish::follow_leaves_nothing_open", descriptors).long(),
     each("vanish::follow_refuses_what_apply_refuses", unfit),
     each("vanish::apply_knows_another_interface", another),
 ];

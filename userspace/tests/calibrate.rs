@@ -114,6 +114,7 @@ fn found(test: &str) -> Result<()> {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --full"]
 fn catches_a_knob_that_is_wrong() {
     for (knob, factor, firm_ones) in [
         ("latency", 0.9, 2),

@@ -236,6 +236,7 @@ fn a_curve_is_written_level_by_level_and_resumed() {
 
 /// 2 ms of processor time: no more than 500 op/s.
 #[test]
+#[ignore = "long: cargo xtask test --full"]
 fn saturation_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let output = curve(directory.path())

@@ -112,6 +112,7 @@ fn ganesha() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --full"]
 fn knfsd() {
     if let Some(program) = missing(&[
         "linux.uml",

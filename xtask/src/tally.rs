@@ -14,7 +14,10 @@ pub(crate) const SKIPS_VARIABLE: &str = "PERTURB_SKIPS";
 pub(crate) struct Tally {
     pub(crate) passed: u32,
     pub(crate) failed: u32,
+    /// Tests that cannot run here.
     pub(crate) skipped: u32,
+    /// Long tests, which nobody asked for.
+    pub(crate) left: u32,
 }
 
 impl Tally {
@@ -31,7 +34,8 @@ impl Tally {
         Some(Self {
             passed: number("passed")?,
             failed: number("failed")?,
-            skipped: number("ignored")?,
+            skipped: 0,
+            left: number("ignored")?,
         })
     }
 
@@ -58,6 +62,7 @@ impl Add for Tally {
             passed: self.passed + other.passed,
             failed: self.failed + other.failed,
             skipped: self.skipped + other.skipped,
+            left: self.left + other.left,
         }
     }
 }
@@ -74,7 +79,11 @@ impl fmt::Display for Tally {
             f,
             "{} passed, {} failed, {} skipped",
             self.passed, self.failed, self.skipped
-        )
+        )?;
+        match self.left {
+            0 => Ok(()),
+            left => write!(f, ", {left} long ones left to --full"),
+        }
     }
 }
 
@@ -93,10 +102,14 @@ mod tests {
             Tally {
                 passed: 14,
                 failed: 3,
-                skipped: 1
+                skipped: 0,
+                left: 1
             }
         );
-        assert_eq!(sum.moving(2).to_string(), "12 passed, 3 failed, 3 skipped");
+        assert_eq!(
+            sum.moving(2).to_string(),
+            "12 passed, 3 failed, 2 skipped, 1 long ones left to --full"
+        );
     }
 
     #[test]

@@ -1,8 +1,13 @@
-//! `cargo xtask test`: everything, from a machine with nothing installed by hand.
+//! `cargo xtask test`: the tests, from a machine with nothing installed by hand.
+//!
+//! Model: four stages. Two run whole, but for long tests (`#[ignore]`): the crates', and end to end on this machine's kernel. Two
+//! run a selection: the sandbox, for this machine may have no sch_fq, and stock kernels with several processors. `--full` runs all
+//! tests of all stages, and more rounds of those that have rounds.
 
 mod vm;
 
 use std::{
+    env,
     ffi::OsString,
     fs,
     io::{BufRead as _, BufReader},
@@ -27,22 +32,47 @@ const END_TO_END: &str = "perturb-tests";
 /// Tells the end-to-end tests which program to test.
 const PROGRAM_VARIABLE: &str = "PERTURB_BIN";
 
-/// Part of the names of tests of the user pacer (`trials` of the end-to-end tests).
-const OF_USER_PACER: &str = "::user";
+/// Part of the names of tests of sch_fq (`trials` of the end-to-end tests).
+const OF_FQ: &str = "::fq";
+/// What runs in the sandbox unless it is asked for: beginnings of names of tests whose subject is what sch_fq does with held
+/// packets. What a controller does for its emulation does not depend on the pacer; it is tested on this machine's kernel.
+const SANDBOX_SELECTION: &[&str] = &[
+    "delay::",
+    "rates::bandwidth_100_mbit",
+    "rates::gap",
+    "tcp::",
+    "fates::",
+    "buffers::bytes",
+    "flows::",
+    "scopes::own_for_each_flow",
+    "packets::",
+    "life::ctrl_c",
+    "life::live_update",
+    "life::a_killed_process",
+    "losses::",
+    "update::horizon",
+    "update::a_change",
+];
+/// More of what the tests do by rounds.
+const MORE: [(&str, &str); 3] = [
+    ("PERTURB_KILLS", "200"),
+    ("PERTURB_ORDER_DATAGRAMS", "100000"),
+    ("PERTURB_SWEEP_FULL", "1"),
+];
 
 /// Which tests.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
-    /// Only these; all by default, of `vm` a selection
+    /// Only these, whole but for long tests; all by default, of `sandbox` and `vm` a selection
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Stage>,
     /// Only this kernel in the stage `vm`: stable, newest, or a package
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<Kernel>,
-    /// In the sandbox, the tests of the user pacer too, which this machine's kernel runs anyway
+    /// All tests of all stages, long ones too, with more rounds: for hours
     #[arg(long)]
     full: bool,
-    /// Only tests whose name contains this
+    /// Only tests whose name contains this, long ones too
     filter: Option<String>,
 }
 
@@ -98,12 +128,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 Stage::Vm => {
                     let extent = vm::Extent {
                         kernel: args.kernel.as_ref(),
-                        all: !args.only.is_empty(),
+                        all: is_whole(args),
+                        long: has_long(args),
                         filter,
                     };
                     vm::test(&built, extent)?
                 }
-                stage => run_stage(stage, &built, args.full, filter)?,
+                stage => run_stage(stage, &built, args)?,
             };
             Ok((stage, tally))
         })
@@ -120,7 +151,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn run_stage(stage: Stage, built: &Built, full: bool, filter: Option<&str>) -> Result<Tally> {
+/// Whether a stage that has a selection runs all its tests.
+fn is_whole(args: &Args) -> bool {
+    args.full || !args.only.is_empty() || args.filter.is_some()
+}
+
+/// Whether long tests run.
+fn has_long(args: &Args) -> bool {
+    args.full || args.filter.is_some()
+}
+
+fn run_stage(stage: Stage, built: &Built, args: &Args) -> Result<Tally> {
+    let filter = args.filter.as_deref();
     if let Some(obstacle) = stage.obstacle() {
         let skipped = count(stage, built, filter)?;
         println!("{}: all {skipped} skipped: {obstacle}", stage.name());
@@ -135,8 +177,26 @@ fn run_stage(stage: Stage, built: &Built, full: bool, filter: Option<&str>) -> R
         // Tests that measure time would measure each other.
         cargo.arg("--test-threads=1");
     }
-    if stage == Stage::Sandbox && !full && Stage::Host.obstacle().is_none() {
-        cargo.args(["--skip", OF_USER_PACER]);
+    if stage == Stage::Sandbox && !is_whole(args) {
+        let program = vm::program(built)?;
+        let chosen = |test: &str| {
+            test.ends_with(OF_FQ) && SANDBOX_SELECTION.iter().any(|begin| test.starts_with(begin))
+        };
+        let listed = vm::listed(&program)?;
+        cargo.arg("--exact");
+        for test in listed_tests(&listed).filter(|test| !chosen(test)) {
+            cargo.args(["--skip", test]);
+        }
+    }
+    if has_long(args) {
+        cargo.arg("--include-ignored");
+    }
+    if args.full {
+        for (variable, more) in MORE {
+            if env::var_os(variable).is_none() {
+                cargo.env(variable, more);
+            }
+        }
     }
     run_tests(stage.name(), &mut cargo)
 }

@@ -126,7 +126,13 @@ impl Device {
             }
             let there = programs_at(netlink, &now, side)?;
             if let Some(&(program, ..)) = expected().find(|(_, _, id)| !there.contains(id)) {
-                return Ok(Some(Change::Detached(program, side)));
+                // A device that is deleted loses its programs, and may have been there a moment ago.
+                let is_there = netlink.link_at(self.link.index)?.is_some();
+                return Ok(Some(if is_there {
+                    Change::Detached(program, side)
+                } else {
+                    Change::Deleted
+                }));
             }
         }
         Ok(None)

@@ -53,7 +53,7 @@ const UNFIT: (&str, &str) = (
     "processors that software emulates are slower than the bounds are for",
 );
 /// Fewer of what other stages do often: each takes seconds here.
-const FEWER: [(&str, &str); 2] = [("PERTURB_KILLS", "12"), ("PERTURB_ORDER_DATAGRAMS", "2000")];
+const FEWER: [(&str, &str); 2] = [("PERTURB_KILLS", "6"), ("PERTURB_ORDER_DATAGRAMS", "1000")];
 /// How long a selection may take on a kernel, seconds, before it is killed: a quarter of it is usual.
 const LIMIT: u32 = 2400;
 
@@ -62,8 +62,10 @@ const LIMIT: u32 = 2400;
 pub(super) struct Extent<'a> {
     /// Only this kernel.
     pub(super) kernel: Option<&'a Kernel>,
-    /// All tests, however long they take.
+    /// All tests, not the selection.
     pub(super) all: bool,
+    /// Long tests, too.
+    pub(super) long: bool,
     /// Of these, only tests whose names contain this.
     pub(super) filter: Option<&'a str>,
 }
@@ -73,11 +75,17 @@ pub(super) fn test(built: &Built, extent: Extent<'_>) -> Result<Tally> {
     let program = program(built)?;
     let chosen = if extent.all { ALL } else { SELECTION };
     let limit = (!extent.all).then_some(LIMIT);
-    let on = |kernel, chosen, limit| on(built, kernel, &program, chosen, extent.filter, limit);
+    let on = |kernel, chosen, limit| on(built, kernel, &program, chosen, extent, limit);
     match extent.kernel {
         Some(kernel) => on(kernel, chosen, limit),
         None => Ok(on(&Kernel::Stable, chosen, limit)? + on(&Kernel::Newest, SMOKE, Some(LIMIT))?),
     }
+}
+
+/// The end-to-end tests, as their program lists them.
+pub(super) fn listed(program: &Path) -> Result<String> {
+    let listed = output(Command::new(program).args(["--list", "--format=terse"]));
+    listed.context("the end-to-end tests cannot be listed")
 }
 
 /// The tests whose names begin with one of `chosen`, in one boot.
@@ -86,14 +94,14 @@ fn on(
     kernel: &Kernel,
     program: &Path,
     chosen: &[&str],
-    filter: Option<&str>,
+    extent: Extent<'_>,
     limit: Option<u32>,
 ) -> Result<Tally> {
     let name = format!("{} ({kernel})", Stage::Vm.name());
-    let listed = output(Command::new(program).args(["--list", "--format=terse"]));
-    let listed = listed.context("the end-to-end tests cannot be listed")?;
+    let listed = listed(program)?;
     let is_chosen = |test: &&str| {
-        chosen.iter().any(|begin| test.starts_with(begin)) && filter.is_none_or(|part| test.contains(part))
+        chosen.iter().any(|begin| test.starts_with(begin))
+            && extent.filter.is_none_or(|part| test.contains(part))
     };
     let (tests, others): (Vec<&str>, Vec<&str>) = listed_tests(&listed).partition(is_chosen);
     if tests.is_empty() {
@@ -124,6 +132,9 @@ fn on(
     for other in others {
         command.args(["--skip", other]);
     }
+    if extent.long {
+        command.arg("--include-ignored");
+    }
     command
         .current_dir(package)
         .env(PROGRAM_VARIABLE, &built.program)
@@ -137,7 +148,7 @@ fn on(
 }
 
 /// Compiles the end-to-end tests; the path of their program.
-fn program(built: &Built) -> Result<PathBuf> {
+pub(super) fn program(built: &Built) -> Result<PathBuf> {
     let mut cargo = compile::cargo("test", &built.object);
     cargo.args([
         "--package",
