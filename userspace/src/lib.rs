@@ -4,11 +4,13 @@
 //! cli ──► controller ──► registry (what is applied on this machine)
 //!   │         └────────► perturb-dataplane (programs, maps, devices)
 //!   ├───► lab (private hosts) ──► controller
-//!   ├───► calibrate, measure ──► lab, probe (sockets), estimate (pure), page
+//!   ├───► calibrate, measure ──► lab, probe (sockets), estimate (pure)
 //!   ├───► nfs, pattern, rto (perturb-workloads)
-//!   ├───► sweep ──► lab, and a directory of runs; sweep::report ──► stats, models, page
+//!   ├───► sweep ──► lab, and a directory of runs; sweep::report ──► stats, models
 //!   └───► predict, locality (perturb-models)
 //! ```
+//!
+//! What results look like is in perturb-present.
 
 #[macro_use]
 mod say;
@@ -23,7 +25,6 @@ pub mod locality;
 mod logs;
 pub mod measure;
 pub mod nfs;
-pub mod page;
 pub mod pattern;
 pub mod predict;
 pub mod privileges;

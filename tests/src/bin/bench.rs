@@ -7,7 +7,7 @@ use std::{fmt::Write as _, fs, path::Path, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use perturb_stats::chart::{Axis, Chart, Kind, Series};
+use perturb_present::chart::{Axis, Chart, Kind, Series};
 use serde_json::{Value, json};
 
 /// Put the results of a benchmark together

@@ -3,7 +3,10 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::Context as _;
-use perturb_stats::chart::{Axis, Chart, ChartError, Kind, Series, Stroke};
+use perturb_present::{
+    Page, Row,
+    chart::{Axis, Chart, ChartError, Kind, Series, Stroke},
+};
 
 use super::{
     knob::Knob,
@@ -12,7 +15,6 @@ use super::{
     signature::Signature,
     sweep::Raw,
 };
-use crate::page::{Page, Row};
 
 /// Writes `calibration.json`, `calibration.csv` and `calibration.html` into a directory.
 pub fn write(directory: &Path, calibration: &Calibration, raw: &Raw) -> anyhow::Result<()> {

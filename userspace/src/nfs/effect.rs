@@ -6,10 +6,8 @@
 //! of overheads that a server pays per operation, 2.4 in his traffic. A gap does to packets what overhead does,
 //! elsewhere. Bandwidth has no line: nothing happens until the traffic needs more of it.
 
-use perturb_stats::{
-    Line,
-    chart::{Axis, Chart, Series, Stroke},
-};
+use perturb_present::chart::{Axis, Chart, Series, Stroke};
+use perturb_stats::Line;
 use serde::Serialize;
 
 use super::measure::Added;

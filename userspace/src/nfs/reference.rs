@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use perturb_stats::chart::{Axis, Chart, Series};
+use perturb_present::chart::{Axis, Chart, Series};
 
 use super::{InvalidInput, effect, measure::Added};
 

@@ -4,7 +4,10 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::Context as _;
 use perturb_models::queueing::NfsServer;
-use perturb_stats::chart::{Axis, Chart, Point, Series, Stroke};
+use perturb_present::{
+    Page,
+    chart::{Axis, Chart, Point, Series, Stroke},
+};
 use perturb_workloads::nfs::{
     curve::{self, CurveLine, Signature},
     record::Record,
@@ -18,7 +21,7 @@ use super::{
     reference::Reference,
     table::{Table, number},
 };
-use crate::{page::Page, report::Fault};
+use crate::report::Fault;
 
 /// Points of a modeled curve in a chart.
 const MODEL_POINTS: u32 = 100;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use perturb_stats::chart::{Axis, Chart, Kind, Point, Series as Line, Stroke};
+use perturb_present::chart::{Axis, Chart, Kind, Point, Series as Line, Stroke};
 
 use super::results::Series;
 use crate::predict::table::{Table, number, optional};

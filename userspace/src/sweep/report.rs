@@ -18,7 +18,6 @@ mod findings;
 mod fixture;
 mod level;
 mod load;
-mod matrix;
 mod models;
 mod output;
 mod shape;

@@ -1,13 +1,11 @@
-//! Samples and what may be said of them: quantiles, intervals, straight lines, histograms, charts.
+//! Samples and what may be said of them: quantiles, intervals, straight lines, histograms.
 //!
 //! Model: a [`Sample`] is a set of independent observations of one quantity under one setting; a
 //! [`Histogram`] is the same for so many observations that only their distribution can be kept.
 //! An [`Estimate`] carries its point and its interval together, so neither travels alone.
 //! Nothing here does I/O, reads a clock or knows where the numbers come from: units are in the
-//! names of the caller's variables and in the labels of a [`chart::Axis`]. What is missing is an
-//! error or an empty option, never 0.
+//! names of the caller's variables. What is missing is an error or an empty option, never 0.
 
-pub mod chart;
 mod estimate;
 mod histogram;
 mod random;

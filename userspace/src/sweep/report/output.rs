@@ -3,21 +3,21 @@
 use std::{fs, path::Path};
 
 use anyhow::Context as _;
-use perturb_stats::chart::{Axis, Chart, Point, Series, Stroke};
+use perturb_present::{
+    Page, Row,
+    chart::{Axis, Chart, Point, Series, Stroke},
+    matrix,
+};
 
 use super::{
     answers::named,
     compare::Comparison,
     curve::KnobReport,
     findings::Verdict,
-    matrix,
     summary::{Report, WorkloadReport},
     terminal::{figure, sensitivity},
 };
-use crate::{
-    page::{Page, Row},
-    sweep::experiment::Knob,
-};
+use crate::sweep::experiment::Knob;
 
 /// Writes `index.html`, `report.json`, `curves.csv` and a picture for each curve and each matrix.
 pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {

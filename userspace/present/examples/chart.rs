@@ -1,6 +1,6 @@
-//! Prints a chart with every feature, to look at: `cargo run -p perturb-stats --example chart > chart.svg`.
+//! Prints a chart with every feature, to look at: `cargo run -p perturb-present --example chart > chart.svg`.
 
-use perturb_stats::chart::{Axis, Chart, ChartError, Point, Series, Stroke};
+use perturb_present::chart::{Axis, Chart, ChartError, Point, Series, Stroke};
 
 fn main() -> Result<(), ChartError> {
     let response = |rate: f64, service: f64| 1e3 * service / (1.0 - rate * service);

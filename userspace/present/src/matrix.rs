@@ -1,7 +1,9 @@
-//! The communication balance as a picture: from one (row) to the other (column), the darker the more, as
+//! A communication balance as a picture: from one (row) to the other (column), the darker the more, as in
 //! Martin 1999, figure 3.1.
 
 use std::fmt::Write as _;
+
+use crate::markup::escaped;
 
 /// Side of a cell.
 const CELL: usize = 44;
@@ -10,8 +12,9 @@ const MARGIN: usize = 40;
 /// Width of a letter of them.
 const LETTER: usize = 7;
 
-/// The picture as an SVG document.
-pub(super) fn svg(title: &str, names: &[String], matrix: &[Vec<u64>]) -> String {
+/// The picture as an SVG document. `matrix[from][to]` is a count, and has a row and a column for each of the `names`.
+#[must_use]
+pub fn svg(title: &str, names: &[String], matrix: &[Vec<u64>]) -> String {
     let most = matrix.iter().flatten().copied().max().unwrap_or(0).max(1);
     let names: Vec<String> = names.iter().map(|name| escaped(name)).collect();
     let longest = names.iter().map(String::len).max().unwrap_or(0);
@@ -69,12 +72,6 @@ fn short(count: u64) -> String {
         10_000..10_000_000 => format!("{:.0}k", count as f64 / 1e3),
         _ => format!("{:.0}M", count as f64 / 1e6),
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -29,16 +29,6 @@ impl From<(f64, f64)> for Point {
     }
 }
 
-impl From<(f64, crate::Estimate)> for Point {
-    fn from((x, estimate): (f64, crate::Estimate)) -> Self {
-        Self {
-            x,
-            y: estimate.point,
-            interval: Some((estimate.lower, estimate.upper)),
-        }
-    }
-}
-
 /// How the points of a series are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stroke {
@@ -160,12 +150,18 @@ impl Chart {
     }
 
     /// The chart as an SVG document.
+    ///
+    /// # Errors
+    /// If it has no points, or one that its axes have no place for.
     pub fn to_svg(&self) -> Result<String, ChartError> {
         self.check()?;
         Ok(svg::draw(self))
     }
 
     /// Several charts below each other as one SVG document.
+    ///
+    /// # Errors
+    /// If one of them cannot be drawn.
     pub fn stacked(charts: &[Self]) -> Result<String, ChartError> {
         charts.iter().try_for_each(Self::check)?;
         Ok(svg::stack(charts))

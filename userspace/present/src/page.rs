@@ -5,9 +5,12 @@
 //! kept. `prefers-color-scheme` switches the colors, as it does in the charts.
 //! What is lacking: any markup in texts (they are escaped), nested parts, interaction.
 
-use std::{fmt::Write as _, fs, io, path::Path};
+use std::fmt::Write as _;
 
-use perturb_stats::chart::{Chart, ChartError};
+use crate::{
+    chart::{Chart, ChartError},
+    markup::escaped,
+};
 
 /// The palette is that of the charts.
 const STYLE: &str = "\
@@ -128,6 +131,9 @@ impl Page {
     }
 
     /// Adds a chart.
+    ///
+    /// # Errors
+    /// If it cannot be drawn.
     pub fn chart(mut self, chart: &Chart) -> Result<Self, ChartError> {
         self.body.push_str(&chart.to_svg()?);
         Ok(self)
@@ -152,29 +158,16 @@ impl Page {
         )
     }
 
-    /// Writes the file.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        fs::write(path, self.to_html())
-    }
-
     fn element(mut self, name: &str, text: &str) -> Self {
         let _ = writeln!(self.body, "<{name}>{}</{name}>", escaped(text));
         self
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
-    use perturb_stats::chart::{Axis, Series};
-
     use super::*;
+    use crate::chart::{Axis, Series};
 
     fn page() -> Page {
         let chart = Chart::new("c", Axis::new("size", "B"), Axis::new("time", "us"))

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 
 use super::{Chart, Point, Series, Stroke, scale::Scale, scale::short};
+use crate::markup::escaped;
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 72.0;
@@ -304,11 +305,4 @@ fn key(out: &mut String, series: &Series, color: usize, place: usize, left: f64,
         left + 30.0,
         escaped(&series.name)
     );
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
