@@ -20,12 +20,12 @@ use perturb_common::abi::{
     Attachment, CONTROL_GENERATION, Direction, FlowKey, FlowNote, MAX_CLASSES, NEAR_INTERFACES, NONE, in_half,
 };
 use perturb_dataplane::maps::{self, Maps};
+use perturb_present::Table;
 use serde::Serialize;
 pub use watch::watch;
 
 use crate::{
     registry::{self, Record},
-    table::Table,
     told::Told,
 };
 
@@ -84,7 +84,7 @@ pub fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(());
     }
     let now = micros(perturb_clock::now(), offset);
-    let mut table = Table::new(&[&Flow::COLUMNS[..], &["first seen"]].concat());
+    let mut table = Table::new(1, &[&Flow::COLUMNS[..], &["first seen"]].concat());
     for Listed { first_us, flow } in &flows {
         let age = Duration::from_micros(now.saturating_sub(*first_us));
         table.row([flow.cells(), vec![format!("{:.1} s ago", age.as_secs_f64())]].concat());

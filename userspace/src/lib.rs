@@ -34,7 +34,6 @@ pub mod report;
 pub mod rto;
 mod signals;
 pub mod sweep;
-pub mod table;
 pub mod told;
 pub mod trace;
 mod voice;

@@ -24,6 +24,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use perturb_present::measured;
 
 use crate::{
     estimate::{median, train},
@@ -32,7 +33,6 @@ use crate::{
         message::{WIRE_V4, WIRE_V6},
     },
     report::{self, Bystander, Checked},
-    table::number,
 };
 use control::Peer;
 use output::Measured;
@@ -191,14 +191,14 @@ fn print_groups(between: &groups::Between) {
         println!(
             "{} pairs: {} Mbit/s, longest wait {} us, {} % lost",
             step.pairs,
-            number(step.bytes_s * 8e-6),
-            number(step.longest_wait_us),
-            number(100.0 * step.loss)
+            measured(step.bytes_s * 8e-6),
+            measured(step.longest_wait_us),
+            measured(100.0 * step.loss)
         );
     }
     match (between.bandwidth_bytes_s, between.buffer_us) {
-        (Some(rate), Some(depth)) => println!("b {} Mbit/s, d {} us", number(rate * 8e-6), number(depth)),
-        (Some(rate), None) => println!("b {} Mbit/s, d more than was filled", number(rate * 8e-6)),
+        (Some(rate), Some(depth)) => println!("b {} Mbit/s, d {} us", measured(rate * 8e-6), measured(depth)),
+        (Some(rate), None) => println!("b {} Mbit/s, d more than was filled", measured(rate * 8e-6)),
         (None, _) => {
             println!("the sum still grows: more pairs are needed to fill what is between the groups");
         }

@@ -27,8 +27,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::table;
-
 /// Done.
 const DONE: u8 = 0;
 /// Something failed, or ended early.

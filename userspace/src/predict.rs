@@ -13,7 +13,6 @@ mod logpc;
 mod nfs;
 mod pipeline;
 mod plogpt;
-pub(crate) mod table;
 mod validate;
 mod whatif;
 

@@ -28,6 +28,7 @@ use std::{
 };
 
 use clap::Args;
+use perturb_present::span;
 use serde_json::json;
 
 use execute::{Ended, Sweep};
@@ -287,8 +288,8 @@ fn dry_run(experiment: &Experiment, task: Option<Task>, as_json: bool) -> anyhow
         runs.len(),
         experiment.design.key(),
         experiment.seed,
-        progress::span(expected),
-        progress::span(longest)
+        span(expected),
+        span(longest)
     );
     if let Some(stop) = experiment.stop {
         println!(

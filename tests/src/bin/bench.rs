@@ -7,7 +7,10 @@ use std::{fmt::Write as _, fs, path::Path, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use perturb_present::chart::{Axis, Chart, Kind, Series};
+use perturb_present::{
+    Digits, Table,
+    chart::{Axis, Chart, Kind, Series},
+};
 use serde_json::{Value, json};
 
 /// Put the results of a benchmark together
@@ -100,105 +103,73 @@ fn rows(comparison: &Value) -> impl Iterator<Item = &Value> {
     comparison["rows"].as_array().into_iter().flatten()
 }
 
-/// A number as people read it: with four digits, at most two of them behind the point.
-fn short(value: f64) -> String {
-    if value.abs() < 100.0 {
-        format!("{value:.2}")
-    } else if value.abs() < 1e6 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.3e}")
-    }
+/// A number, or a dash.
+fn short(value: impl Into<Option<f64>>) -> String {
+    Digits::of(4).trimmed().write(value)
+}
+
+fn part(text: &mut String, heading: &str, table: &Table) -> Result<()> {
+    writeln!(text, "### {heading}\n\n{}", table.markdown())?;
+    Ok(())
 }
 
 fn tabulate(text: &mut String, place: &str, comparison: &Value) -> Result<()> {
     let emulators = emulators(comparison);
-    writeln!(
-        text,
-        "### Emulators on {place}: {}\n",
-        comparison["machine"].as_str().unwrap_or_default()
-    )?;
-    writeln!(text, "| figure | unit | {} |", emulators.join(" | "))?;
-    writeln!(text, "|---|---|{}", "--:|".repeat(emulators.len()))?;
+    let mut table = Table::new(2, &[&["figure", "unit"], emulators.as_slice()].concat());
     for row in rows(comparison) {
         let cell = |emulator: &&str| {
             let figure = &row["emulators"][*emulator];
             let number = |key: &str| figure[key].as_f64();
             if let (Some(value), Some(low), Some(high)) = (number("value"), number("low"), number("high")) {
                 format!("{} ({} to {})", short(value), short(low), short(high))
-            } else if let Some(value) = number("value") {
-                short(value)
             } else if let (Some(p50), Some(p99)) = (number("p50"), number("p99")) {
                 format!("{p50:.1} / {p99:.1}")
             } else {
-                "-".into()
+                short(number("value"))
             }
         };
-        let cells: Vec<String> = emulators.iter().map(cell).collect();
-        writeln!(
-            text,
-            "| {} | {} | {} |",
-            row["figure"].as_str().unwrap_or_default(),
-            row["unit"].as_str().unwrap_or_default(),
-            cells.join(" | ")
-        )?;
+        let named = ["figure", "unit"].map(|key| word(row, key));
+        table.row(named.into_iter().chain(emulators.iter().map(cell)).collect());
     }
-    writeln!(text)?;
-    Ok(())
+    let heading = format!("Emulators on {place}: {}", word(comparison, "machine"));
+    part(text, &heading, &table)
+}
+
+fn word(of: &Value, key: &str) -> String {
+    of[key].as_str().unwrap_or_default().to_owned()
 }
 
 fn costs(text: &mut String, cost: &[Value]) -> Result<()> {
-    let cases: Vec<&Value> = cost.iter().filter(|line| line["case"].is_string()).collect();
-    if !cases.is_empty() {
-        writeln!(text, "### Cost of a packet in the programs\n")?;
-        writeln!(
-            text,
-            "| case | 25 %, ns | 50 %, ns | 75 %, ns |\n|---|--:|--:|--:|"
-        )?;
-        for line in cases {
-            let quartiles: Vec<String> = line["ns"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_f64)
-                .map(|ns| format!("{ns:.0}"))
-                .collect();
-            writeln!(
-                text,
-                "| {} | {} |",
-                line["case"].as_str().unwrap_or_default(),
-                quartiles.join(" | ")
-            )?;
+    let whole = |ns: f64| format!("{ns:.0}");
+    let mut cases = Table::new(1, &["case", "25 %, ns", "50 %, ns", "75 %, ns"]);
+    let mut grown = Table::new(1, &["of", "count", "caches", "ns"]);
+    for line in cost {
+        if line["case"].is_string() {
+            let quartiles = line["ns"].as_array().into_iter().flatten();
+            let quartiles = quartiles.filter_map(Value::as_f64).map(whole);
+            cases.row([word(line, "case")].into_iter().chain(quartiles).collect());
         }
-        writeln!(text)?;
+        if line["growth"].is_string() {
+            grown.row(vec![
+                word(line, "growth"),
+                line["count"].to_string(),
+                word(line, "caches"),
+                whole(line["ns"].as_f64().unwrap_or(f64::NAN)),
+            ]);
+        }
     }
-    let grown: Vec<&Value> = cost.iter().filter(|line| line["growth"].is_string()).collect();
+    if !cases.is_empty() {
+        part(text, "Cost of a packet in the programs", &cases)?;
+    }
     if !grown.is_empty() {
-        writeln!(text, "### Cost over what there is\n")?;
-        writeln!(text, "| of | count | caches | ns |\n|---|--:|---|--:|")?;
-        for line in grown {
-            writeln!(
-                text,
-                "| {} | {} | {} | {:.0} |",
-                line["growth"].as_str().unwrap_or_default(),
-                line["count"],
-                line["caches"].as_str().unwrap_or_default(),
-                line["ns"].as_f64().unwrap_or(f64::NAN)
-            )?;
-        }
-        writeln!(text)?;
+        part(text, "Cost over what there is", &grown)?;
     }
     Ok(())
 }
 
 fn throughputs(text: &mut String, models: &[Value]) -> Result<()> {
-    if models.is_empty() {
-        return Ok(());
-    }
-    writeln!(text, "### Throughput of the models\n")?;
-    writeln!(text, "| model | size | rate, 1/s |\n|---|--:|--:|")?;
+    let mut table = Table::new(1, &["model", "size", "rate, 1/s"]);
     for line in models {
-        let name = line["bench"].as_str().unwrap_or_default();
         let variant = match (line["bus"].as_bool(), line["method"].as_str()) {
             (Some(true), _) => ", with a bus".to_owned(),
             (_, Some(method)) => format!(", {method}"),
@@ -208,14 +179,11 @@ fn throughputs(text: &mut String, models: &[Value]) -> Result<()> {
         let rate = line["events_per_s"]
             .as_f64()
             .or_else(|| Some(size? / line["seconds"].as_f64()?));
-        writeln!(
-            text,
-            "| {name}{variant} | {} | {} |",
-            size.map_or("-".into(), short),
-            rate.map_or("-".into(), short)
-        )?;
+        table.row(vec![word(line, "bench") + &variant, short(size), short(rate)]);
     }
-    writeln!(text)?;
+    if !table.is_empty() {
+        part(text, "Throughput of the models", &table)?;
+    }
     Ok(())
 }
 
@@ -317,7 +285,7 @@ mod tests {
         ];
         let mut text = String::new();
         throughputs(&mut text, &models).unwrap();
-        assert!(text.contains("| whatif, with a bus | 100 | 5.000e6 |"), "{text}");
+        assert!(text.contains("| whatif, with a bus | 100 | 5000000 |"), "{text}");
         assert!(text.contains("| locality, natural | 1000 | 2000 |"), "{text}");
     }
 }

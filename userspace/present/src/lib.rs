@@ -1,4 +1,4 @@
-//! How results look, once for all commands: charts, and pages that hold them.
+//! How results look, once for all commands: numbers, tables, charts, and pages that hold them.
 //!
 //! Model: everything becomes text ([`std::fmt::Display`] or a `String`) that the caller prints or stores. Nothing here
 //! opens a file, knows an emulation or computes a statistic.
@@ -6,6 +6,10 @@
 pub mod chart;
 mod markup;
 pub mod matrix;
+mod number;
 mod page;
+mod table;
 
-pub use page::{Page, Row};
+pub use number::{Digits, compact, computed, measured, span};
+pub use page::Page;
+pub use table::Table;

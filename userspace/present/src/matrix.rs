@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::markup::escaped;
+use crate::{compact, markup::escaped};
 
 /// Side of a cell.
 const CELL: usize = 44;
@@ -58,20 +58,12 @@ pub fn svg(title: &str, names: &[String], matrix: &[Vec<u64>]) -> String {
                     "<text class=\"count\" x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\">{}</text>",
                     middle(to),
                     at + 4,
-                    short(*count)
+                    compact(*count as f64, 2)
                 );
             }
         }
     }
     svg + "</svg>\n"
-}
-
-fn short(count: u64) -> String {
-    match count {
-        0..10_000 => count.to_string(),
-        10_000..10_000_000 => format!("{:.0}k", count as f64 / 1e3),
-        _ => format!("{:.0}M", count as f64 / 1e6),
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 
 use crate::{
+    Table,
     chart::{Chart, ChartError},
     markup::escaped,
 };
@@ -21,7 +22,7 @@ svg{display:block;max-width:100%;height:auto;margin:1rem 0}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:1rem 0}\
 caption{text-align:left;opacity:.75;padding-bottom:.3rem}\
 th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #d0d7de;white-space:nowrap}\
-th:first-child,td:first-child{text-align:left}\
+th.text,td.text{text-align:left}\
 tr.flagged td{background:#fff1e5}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dt{opacity:.75}dd{margin:0;overflow-wrap:anywhere}\
 pre{padding:.7rem;overflow-x:auto;background:#f6f8fa}\
@@ -33,24 +34,6 @@ body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}tr.flagged td{b
 pub struct Page {
     title: String,
     body: String,
-}
-
-/// A row of a table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
-    /// Its cells, the first one to the left and the others to the right.
-    pub cells: Vec<String>,
-    /// Whether it stands out: what a reader must not overlook.
-    pub flagged: bool,
-}
-
-impl From<Vec<String>> for Row {
-    fn from(cells: Vec<String>) -> Self {
-        Self {
-            cells,
-            flagged: false,
-        }
-    }
 }
 
 impl Page {
@@ -99,30 +82,22 @@ impl Page {
 
     /// Adds a table.
     #[must_use]
-    pub fn table<R: Into<Row>>(
-        mut self,
-        caption: &str,
-        header: &[&str],
-        rows: impl IntoIterator<Item = R>,
-    ) -> Self {
+    pub fn table(mut self, caption: &str, table: &Table) -> Self {
         let out = &mut self.body;
         out.push_str("<div class=\"wide\"><table>\n");
         if !caption.is_empty() {
             let _ = writeln!(out, "<caption>{}</caption>", escaped(caption));
         }
+        let class = |column| if column < table.text { " class=\"text\"" } else { "" };
         out.push_str("<thead><tr>");
-        for name in header {
-            let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(name));
+        for (column, name) in table.header.iter().enumerate() {
+            let _ = write!(out, "<th scope=\"col\"{}>{}</th>", class(column), escaped(name));
         }
         out.push_str("</tr></thead>\n<tbody>\n");
-        for row in rows.into_iter().map(Into::into) {
-            out.push_str(if row.flagged {
-                "<tr class=\"flagged\">"
-            } else {
-                "<tr>"
-            });
-            for cell in &row.cells {
-                let _ = write!(out, "<td>{}</td>", escaped(cell));
+        for row in &table.rows {
+            out.push_str(if row.flagged { "<tr class=\"flagged\">" } else { "<tr>" });
+            for (column, cell) in row.cells.iter().enumerate() {
+                let _ = write!(out, "<td{}>{}</td>", class(column), escaped(cell));
             }
             out.push_str("</tr>\n");
         }
@@ -172,19 +147,14 @@ mod tests {
     fn page() -> Page {
         let chart = Chart::new("c", Axis::new("size", "B"), Axis::new("time", "us"))
             .series(Series::new("s", [(1.0, 2.0), (2.0, 3.0)]));
+        let mut times = Table::new(1, &["knob", "us"]);
+        times.push(vec!["<g>".into(), "5".into()], true);
         Page::new("a < b")
             .heading("Results & more")
             .paragraph("one \"two\"")
             .facts([("kernel", "6.18".to_owned())])
-            .table(
-                "times in us",
-                &["knob", "us"],
-                [Row {
-                    cells: vec!["<g>".into(), "5".into()],
-                    flagged: true,
-                }],
-            )
-            .table("", &["x"], [vec!["1".to_owned()]])
+            .table("times in us", &times)
+            .table("", &Table::new(0, &["x"]))
             .verbatim("version: 1\n  name: x")
             .chart(&chart)
             .unwrap()
@@ -208,7 +178,7 @@ mod tests {
     #[test]
     fn texts_are_escaped_and_tags_balanced() {
         let html = page().to_html();
-        assert!(html.contains("<h1>a &lt; b</h1>") && html.contains("<td>&lt;g&gt;</td>"));
+        assert!(html.contains("<h1>a &lt; b</h1>") && html.contains("<td class=\"text\">&lt;g&gt;</td><td>5</td>"));
         assert!(html.contains("one &quot;two&quot;") && html.contains("version: 1\n  name: x"));
         assert_eq!(html.matches("prefers-color-scheme: dark").count(), 3);
         for tag in [

@@ -16,6 +16,7 @@
 use std::{fmt, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
+use perturb_present::Table;
 use perturb_profile::{Class, Profile, Server, ServerId, Treatment, Volume};
 use serde::Serialize;
 
@@ -34,7 +35,6 @@ use crate::{
     lab,
     probe::{clock, endpoint::Train, message::WIRE_V4},
     report::Fault,
-    table::Table,
 };
 
 /// UDP payloads of the small and the large packets, bytes.
@@ -331,26 +331,28 @@ fn spacing(
 
 impl fmt::Display for Classes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(&[
-            "class",
-            "direction",
-            "what",
-            "asked us",
-            "got us",
-            "error us",
-            "may be",
-            "verdict",
-        ]);
+        let mut table = Table::new(
+            1,
+            &[
+                "class",
+                "direction",
+                "what",
+                "asked us",
+                "got us",
+                "error us",
+                "may be",
+                "verdict",
+            ],
+        );
         for line in &self.classes {
-            let or_dash = |value: Option<f64>| value.map_or("-".to_owned(), number);
             let verdict = line.verdict.name();
             table.row(vec![
                 line.class.clone(),
                 line.direction.to_owned(),
                 line.what.to_owned(),
                 number(line.asked_us),
-                or_dash(line.got_us),
-                or_dash(line.error_us),
+                number(line.got_us),
+                number(line.error_us),
                 number(line.tolerance_us),
                 verdict.to_owned(),
             ]);

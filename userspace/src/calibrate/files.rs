@@ -4,14 +4,14 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::Context as _;
 use perturb_present::{
-    Page, Row,
+    Page,
     chart::{Axis, Chart, ChartError, Kind, Series, Stroke},
 };
 
 use super::{
     knob::Knob,
     measurement::Samples,
-    report::{COLUMNS, Calibration, Measured, Outcome, control_row, reasons, row},
+    report::{Calibration, Measured, Outcome, reasons},
     signature::Signature,
     sweep::Raw,
 };
@@ -100,17 +100,6 @@ fn page(calibration: &Calibration) -> anyhow::Result<Page> {
     let mut page = Page::new("Calibration: desired against observed")
         .paragraph(verdict)
         .facts(calibration.provenance.facts());
-    let controls = [
-        control_row("off", &calibration.off),
-        control_row("control", &calibration.control),
-    ];
-    let rows = controls
-        .into_iter()
-        .map(Row::from)
-        .chain(calibration.settings.iter().map(|setting| Row {
-            cells: row(setting),
-            flagged: !setting.ok,
-        }));
     page = page
         .heading("Settings")
         .paragraph(
@@ -118,7 +107,7 @@ fn page(calibration: &Calibration) -> anyhow::Result<Page> {
              included. A cross-effect beyond its tolerance is marked: * for one that LogGP predicts, ! for one that it \
              does not.",
         )
-        .table("o, g, L in microseconds, G in ns per byte on the wire", &COLUMNS, rows);
+        .table("o, g, L in microseconds, G in ns per byte on the wire", &calibration.table());
     for reason in reasons(&calibration.settings) {
         page = page.paragraph(&format!("* {reason}"));
     }

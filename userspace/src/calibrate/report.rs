@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use perturb_present::{Digits, Table};
 use serde::Serialize;
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
 use crate::{
     estimate::Observed,
     report::{Fault, lost},
-    table::Table,
 };
 
 /// One setting, judged.
@@ -121,6 +121,17 @@ impl Calibration {
         }
     }
 
+    /// The controls and the settings; those that are not as they should be stand out.
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new(1, &COLUMNS);
+        table.row(control_row("off", &self.off));
+        table.row(control_row("control", &self.control));
+        for setting in &self.settings {
+            table.push(row(setting), !setting.ok);
+        }
+        table
+    }
+
     /// What people must be told beside the table.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
@@ -173,13 +184,12 @@ fn unexplained(judgement: &Judgement) -> impl Iterator<Item = &Cross> {
 }
 
 /// The columns of the table.
-pub const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 9] = [
     "knob", "desired", "o us", "g us", "L us", "G ns/B", "error", "may be", "verdict",
 ];
 
 /// One row.
-#[must_use]
-pub fn row(setting: &Measured) -> Vec<String> {
+fn row(setting: &Measured) -> Vec<String> {
     let judgement = &setting.judgement;
     let mut cells = vec![
         setting.knob.to_string(),
@@ -203,22 +213,17 @@ pub fn row(setting: &Measured) -> Vec<String> {
 }
 
 /// The row of a control.
-#[must_use]
-pub fn control_row(name: &str, observed: &Observed) -> Vec<String> {
+fn control_row(name: &str, observed: &Observed) -> Vec<String> {
     let mut cells = vec![name.to_owned(), "-".to_owned()];
     cells.extend(Knob::ALL.iter().map(|&knob| number(value(observed, knob))));
     cells.extend(["-"; 3].map(str::to_owned));
     cells
 }
 
-/// A number with its size's decimals.
+/// A number, or a dash: four digits, at most two of them behind the point, as no clock here sees less.
 #[must_use]
-pub fn number(value: f64) -> String {
-    match value.abs() {
-        large if large >= 1_000.0 => format!("{value:.0}"),
-        middle if middle >= 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
+pub(super) fn number(value: impl Into<Option<f64>>) -> String {
+    Digits::of(4).decimals(2).write(value)
 }
 
 /// Why flagged cross-effects are as they are, each reason once.
@@ -240,13 +245,7 @@ pub fn reasons(settings: &[Measured]) -> Vec<String> {
 
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(&COLUMNS);
-        table.row(control_row("off", &self.off));
-        table.row(control_row("control", &self.control));
-        for setting in &self.settings {
-            table.row(row(setting));
-        }
-        write!(f, "{table}")?;
+        write!(f, "{}", self.table())?;
         for reason in reasons(&self.settings) {
             writeln!(f, "* {reason}")?;
         }

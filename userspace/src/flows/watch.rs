@@ -9,13 +9,13 @@ use std::{
 use anyhow::{Context as _, bail};
 use perturb_common::abi::{CONTROL_WATCH, Event, Request};
 use perturb_dataplane::maps::{Maps, Requests};
+use perturb_present::Table;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Flow, Names, in_force, micros, realtime_offset};
 use crate::{
     registry::{self, Record},
-    table::Table,
     told::Told,
 };
 
@@ -185,7 +185,7 @@ fn print_table(active: &BTreeMap<Flow, Activity>, out: &mut impl Write) -> anyho
         ""
     };
     let now = perturb_clock::now();
-    let mut table = Table::new(&[&Flow::COLUMNS[..], &["packets", "bytes", "last seen"]].concat());
+    let mut table = Table::new(1, &[&Flow::COLUMNS[..], &["packets", "bytes", "last seen"]].concat());
     for (flow, activity) in active {
         let age = Duration::from_nanos(now.saturating_sub(activity.last));
         let counts = vec![

@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Write as _};
 
+use perturb_present::{Table, measured};
 use serde::Serialize;
 
 use super::path::Direction;
-use crate::table::{Table, number};
 
 /// Sizes of the messages in the network's table, bytes.
 const MESSAGES: [u32; 6] = [0, 1_024, 4_096, 16_384, 65_536, 1_048_576];
@@ -110,32 +110,32 @@ impl fmt::Display for Measured {
             "{}: L {:.1} us one way, round trip {:.1} us",
             self.peer, self.latency_us, self.round_trip_us
         )?;
-        let mut table = Table::new(&["direction", "payload B", "o_s us", "o_r us", "g(m) us"]);
+        let mut table = Table::new(1, &["direction", "payload B", "o_s us", "o_r us", "g(m) us"]);
         for (name, direction) in [("out", &self.out), ("in", &self.inward)] {
             for size in &direction.sizes {
                 let hidden = if size.sender_limited { " (sender)" } else { "" };
                 table.row(vec![
                     name.to_owned(),
                     size.payload_bytes.to_string(),
-                    number(size.overhead_send_us),
-                    number(size.overhead_receive_us),
-                    format!("{}{hidden}", number(size.gap_us)),
+                    measured(size.overhead_send_us),
+                    measured(size.overhead_receive_us),
+                    format!("{}{hidden}", measured(size.gap_us)),
                 ]);
             }
         }
         write!(f, "{table}")?;
-        let mut table = Table::new(&["direction", "g us", "b Mbit/s", "d us", "loss %", "both ways"]);
+        let mut table = Table::new(1, &["direction", "g us", "b Mbit/s", "d us", "loss %", "both ways"]);
         for ((name, direction), both) in [("out", &self.out), ("in", &self.inward)]
             .into_iter()
             .zip(self.both_ways)
         {
-            let deeper = || format!("> {}", number(direction.longest_wait_us));
+            let deeper = || format!("> {}", measured(direction.longest_wait_us));
             table.row(vec![
                 name.to_owned(),
-                number(direction.gap_us),
-                number(direction.bandwidth_bytes_s.map(|rate| rate * 8e-6)),
-                direction.buffer_us.map_or_else(deeper, number),
-                number(100.0 * direction.loss),
+                measured(direction.gap_us),
+                measured(direction.bandwidth_bytes_s.map(|rate| rate * 8e-6)),
+                direction.buffer_us.map_or_else(deeper, measured),
+                measured(100.0 * direction.loss),
                 format!("{both:.2}"),
             ]);
         }

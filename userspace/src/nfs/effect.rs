@@ -6,7 +6,10 @@
 //! of overheads that a server pays per operation, 2.4 in his traffic. A gap does to packets what overhead does,
 //! elsewhere. Bandwidth has no line: nothing happens until the traffic needs more of it.
 
-use perturb_present::chart::{Axis, Chart, Series, Stroke};
+use perturb_present::{
+    chart::{Axis, Chart, Series, Stroke},
+    measured,
+};
 use perturb_stats::Line;
 use serde::Serialize;
 
@@ -156,15 +159,14 @@ pub(super) fn chart(points: &[Point], published: Option<(&str, &[Point])>) -> Op
 
 impl std::fmt::Display for Fit {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        use super::table::number;
         write!(
             formatter,
             "{}: slope {}{}, intercept {}, r² {} ({} points)",
             self.what,
-            number(self.slope),
+            measured(self.slope),
             self.slope_error
-                .map_or(String::new(), |error| format!(" ± {}", number(error))),
-            number(self.intercept),
+                .map_or(String::new(), |error| format!(" ± {}", measured(error))),
+            measured(self.intercept),
             self.r_squared
                 .map_or("-".into(), |r_squared| format!("{r_squared:.4}")),
             self.points

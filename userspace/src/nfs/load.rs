@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 
 use clap::Args;
+use perturb_present::{Table, measured};
 use perturb_workloads::nfs::{
     Stop,
     client::Export,
@@ -14,7 +15,6 @@ use super::{
     DONE, FAILED, InvalidInput,
     interrupt::stop_on_signal,
     options::{LoadOptions, PortOptions, rate},
-    table::{Table, number},
 };
 use crate::report::{self, Bystander};
 
@@ -93,8 +93,8 @@ pub(super) fn warn(outcome: &Outcome) -> u8 {
         eprintln!(
             "perturb: warning: 1 % of the calls were sent more than {} ms late, of a mean response time of {} ms: this \
              machine is busy or the rate too high for it; use a quieter one, more --connections, or less load",
-            number(late),
-            number(mean)
+            measured(late),
+            measured(mean)
         );
     }
     match outcome.record.cut_short {
@@ -133,20 +133,20 @@ fn describe(record: &Record) -> String {
         record.mix,
         record.arrivals,
         record.transport,
-        number(record.requested_op_s),
-        number(record.delivered_op_s),
+        measured(record.requested_op_s),
+        measured(record.delivered_op_s),
         record.duration_s,
         record.processes,
         record.connections
     );
     let interval = record.mean_interval_ms.map_or(String::new(), |[low, high]| {
-        format!(" ({} to {})", number(low), number(high))
+        format!(" ({} to {})", measured(low), measured(high))
     });
     text.push_str(&format!(
         "response time  mean {} ms{interval}, median {} ms, 99 % below {} ms\n",
-        number(record.mean_ms),
-        number(record.p50_ms),
-        number(record.p99_ms)
+        measured(record.mean_ms),
+        measured(record.p50_ms),
+        measured(record.p99_ms)
     ));
     text.push_str(&format!(
         "data set       {:.1} MB in {} files, {:.1} MB in {} files accessed (scale {})\n",
@@ -163,7 +163,7 @@ fn describe(record: &Record) -> String {
     for (kind, count) in &record.errors_by_kind {
         text.push_str(&format!("  {count} x {kind}\n"));
     }
-    let mut table = Table::new(&["operation", "count", "percent", "mean ms", "99 % ms"]);
+    let mut table = Table::new(1, &["operation", "count", "percent", "mean ms", "99 % ms"]);
     let mut operations: Vec<_> = record.operations.iter().collect();
     operations.sort_by(|left, right| right.1.percent.total_cmp(&left.1.percent));
     for (procedure, operation) in operations {
@@ -171,8 +171,8 @@ fn describe(record: &Record) -> String {
             procedure.to_string(),
             operation.count.to_string(),
             format!("{:.2}", operation.percent),
-            number(operation.mean_ms),
-            number(operation.p99_ms),
+            measured(operation.mean_ms),
+            measured(operation.p99_ms),
         ]);
     }
     text + &table.to_string()

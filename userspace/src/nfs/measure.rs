@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use perturb_present::measured;
 use perturb_workloads::nfs::{
     Stop,
     client::{Export, Ports},
@@ -20,10 +21,7 @@ use perturb_workloads::nfs::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    load::{Line, warn},
-    table::number,
-};
+use super::load::{Line, warn};
 use crate::report::{self, Bystander, Fault};
 
 /// A search for saturation begins at this rate.
@@ -209,8 +207,8 @@ fn measure_levels(series: &Series, host: Option<&Path>, stop: &Stop) -> anyhow::
             series.name,
             done + 1,
             missing.len(),
-            number(*rate),
-            number(left.as_secs_f64() / 60.0)
+            measured(*rate),
+            measured(left.as_secs_f64() / 60.0)
         );
         let plan = Plan {
             rate: *rate,
@@ -231,10 +229,10 @@ fn measure_levels(series: &Series, host: Option<&Path>, stop: &Stop) -> anyhow::
 fn brief(level: &Record) -> String {
     format!(
         "asked {} op/s, delivered {}, mean {} ms, 99 % below {} ms, {} errors",
-        number(level.requested_op_s),
-        number(level.delivered_op_s),
-        number(level.mean_ms),
-        number(level.p99_ms),
+        measured(level.requested_op_s),
+        measured(level.delivered_op_s),
+        measured(level.mean_ms),
+        measured(level.p99_ms),
         level.errors
     )
 }
@@ -276,7 +274,7 @@ fn search(plan: &Plan, series: &Series, stop: &Stop) -> anyhow::Result<Option<f6
         let prefix = format!(
             "{}: looking for saturation at {} op/s  ",
             series.name,
-            number(rate)
+            measured(rate)
         );
         let mut code = super::DONE;
         let Some(level) = measure_level(&probe, stop, series.quiet, prefix, &mut code)? else {

@@ -5,8 +5,9 @@ use std::{fmt::Write as _, fs, path::Path};
 use anyhow::Context as _;
 use perturb_models::queueing::NfsServer;
 use perturb_present::{
-    Page,
+    Page, Table,
     chart::{Axis, Chart, Point, Series, Stroke},
+    measured,
 };
 use perturb_workloads::nfs::{
     curve::{self, CurveLine, Signature},
@@ -19,7 +20,6 @@ use super::{
     measure::Added,
     overlay::{Overlay, overlay, response_ms},
     reference::Reference,
-    table::{Table, number},
 };
 use crate::report::Fault;
 
@@ -264,22 +264,22 @@ impl std::fmt::Display for Report<'_> {
             if curve.model.is_some() {
                 header.extend(["model ms", "error %"]);
             }
-            let mut table = Table::new(&header);
+            let mut table = Table::new(1, &header);
             for (index, level) in curve.levels.iter().enumerate() {
                 let [low, high] = level.mean_interval_ms.map_or([None; 2], |ends| ends.map(Some));
                 let mut row = vec![
-                    number(level.requested_op_s),
-                    number(level.delivered_op_s),
-                    number(level.mean_ms),
-                    number(low),
-                    number(high),
-                    number(level.p50_ms),
-                    number(level.p99_ms),
+                    measured(level.requested_op_s),
+                    measured(level.delivered_op_s),
+                    measured(level.mean_ms),
+                    measured(low),
+                    measured(high),
+                    measured(level.p50_ms),
+                    measured(level.p99_ms),
                     level.errors.to_string(),
                     level.retransmissions.to_string(),
                 ];
                 if let Some(model) = &curve.model {
-                    row.push(number(model.response_ms[index]));
+                    row.push(measured(model.response_ms[index]));
                     row.push(model.error_percent[index].map_or("-".into(), |error| format!("{error:+.1}")));
                 }
                 table.row(row);
@@ -305,43 +305,46 @@ impl std::fmt::Display for Report<'_> {
 impl Report<'_> {
     /// The signatures as Table 5.1 has them, measurement and model below each other.
     fn signatures(&self) -> Table {
-        let mut table = Table::new(&[
-            "signature",
-            "base ms",
-            "slope us/(op/s)",
-            "±",
-            "intercept ms",
-            "r²",
-            "knee op/s",
-            "peak op/s",
-            "ORT ms",
-        ]);
+        let mut table = Table::new(
+            1,
+            &[
+                "signature",
+                "base ms",
+                "slope us/(op/s)",
+                "±",
+                "intercept ms",
+                "r²",
+                "knee op/s",
+                "peak op/s",
+                "ORT ms",
+            ],
+        );
         let line = |line: Option<CurveLine>| {
             [
-                number(line.map(|line| line.slope_us_per_op_s)),
-                number(line.and_then(|line| line.slope_error)),
-                number(line.map(|line| line.intercept_ms)),
-                number(line.and_then(|line| line.r_squared)),
+                measured(line.map(|line| line.slope_us_per_op_s)),
+                measured(line.and_then(|line| line.slope_error)),
+                measured(line.map(|line| line.intercept_ms)),
+                measured(line.and_then(|line| line.r_squared)),
             ]
         };
         for curve in self.curves {
             if let Some(signature) = &curve.signature {
-                let mut peak = number(signature.peak_op_s);
+                let mut peak = measured(signature.peak_op_s);
                 if !signature.saturated {
                     // No level was saturated, so the peak may be higher.
                     let _ = write!(peak, " or more");
                 }
-                let mut row = vec![curve.name.clone(), number(signature.base_ms)];
+                let mut row = vec![curve.name.clone(), measured(signature.base_ms)];
                 row.extend(line(signature.line));
-                row.extend([number(signature.knee_op_s), peak, number(signature.overall_ms)]);
+                row.extend([measured(signature.knee_op_s), peak, measured(signature.overall_ms)]);
                 table.row(row);
             }
             if let Some(model) = &curve.model {
-                let mut row = vec![format!("{}, model", curve.name), number(model.base_ms)];
+                let mut row = vec![format!("{}, model", curve.name), measured(model.base_ms)];
                 row.extend(line(model.line));
                 row.extend([
-                    number(None),
-                    number(Some(model.saturation_op_s).filter(|rate| rate.is_finite())),
+                    measured(None),
+                    measured(Some(model.saturation_op_s).filter(|rate| rate.is_finite())),
                 ]);
                 table.row(row);
             }

@@ -8,10 +8,11 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
+use perturb_present::Table;
 use perturb_workloads::nfs::server::{Config, Server, Tally};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{DONE, options::ServerOptions, table::Table};
+use super::{DONE, options::ServerOptions};
 use crate::cli::time::{self, within};
 
 /// Arguments of `perturb nfs serve`.
@@ -90,7 +91,7 @@ pub(super) fn serve(config: &Config, duration: Option<Duration>, json: bool) -> 
 
 fn describe(tally: &Tally) -> String {
     let total: u64 = tally.calls.values().sum();
-    let mut table = Table::new(&["procedure", "calls", "percent"]);
+    let mut table = Table::new(1, &["procedure", "calls", "percent"]);
     for (procedure, calls) in &tally.calls {
         let percent = 100.0 * *calls as f64 / total as f64;
         table.row(vec![

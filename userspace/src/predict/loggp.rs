@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use perturb_models::loggp::{Knob, LoggpInput, LoggpPrediction, predict};
+use perturb_present::{Table, computed};
 
 use super::input::{InputError, read};
-use super::table::{Table, number, optional};
 use crate::trace::summarize;
 
 /// Arguments of `perturb predict loggp`.
@@ -50,14 +50,14 @@ pub(super) fn run(args: &LoggpArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(
         out,
         "{name}, {knob} varied; measured {} s",
-        number(input.baseline.run_time.0 / 1e6)
+        computed(input.baseline.run_time.0 / 1e6)
     )?;
-    runs(&prediction, knob, values).print(out)?;
+    write!(out, "{}", runs(&prediction, knob, values))?;
     writeln!(
         out,
         "\nsensitivity, and the values at which the program is slower by 1, 2 and 5 %"
     )?;
-    sensitivities(&prediction).print(out)?;
+    write!(out, "{}", sensitivities(&prediction))?;
     Ok(())
 }
 
@@ -86,14 +86,14 @@ fn runs(prediction: &LoggpPrediction, knob: Knob, values: &[f64]) -> Table {
     header.push("slowdown");
     let mut table = Table::new(0, &header);
     for (index, &value) in values.iter().enumerate() {
-        let mut cells = vec![number(value), number(prediction.run_time_s[index])];
+        let mut cells = vec![computed(value), computed(prediction.run_time_s[index])];
         cells.extend(
             prediction
                 .uniform_s
                 .as_ref()
-                .map(|uniform| number(uniform[index])),
+                .map(|uniform| computed(uniform[index])),
         );
-        cells.push(number(prediction.slowdown[index]));
+        cells.push(computed(prediction.slowdown[index]));
         table.row(cells);
     }
     table
@@ -112,12 +112,12 @@ fn sensitivities(prediction: &LoggpPrediction) -> Table {
         // The line of the bandwidth is over G, in us per byte.
         let mut cells = vec![
             name,
-            number(sensitivity.run_time_s_per_us),
-            number(sensitivity.slowdown_per_us),
+            computed(sensitivity.run_time_s_per_us),
+            computed(sensitivity.slowdown_per_us),
         ];
         for index in 0..3 {
             let limit = sensitivity.tolerance.get(index);
-            cells.push(optional(
+            cells.push(computed(
                 limit.and_then(|limit| limit.value_us.or(limit.value_mb_s)),
             ));
         }

@@ -9,10 +9,10 @@ use perturb_models::logpc::{Input, Kind, Parameters, Prediction, predict};
 use perturb_models::mesh::comparison::{self, Row};
 use perturb_models::mesh::simulation::{Seen, simulate};
 use perturb_models::mesh::{Mesh, MeshError};
+use perturb_present::{Table, computed};
 use serde::Serialize;
 
 use super::input::{InputError, read};
-use super::table::{Table, number, optional};
 
 /// Arguments of `perturb predict logpc`.
 #[derive(Args, Debug)]
@@ -190,7 +190,7 @@ fn table(parameters: &Parameters, answer: &Answer, out: &mut dyn Write) -> std::
         )?;
         if let Some(rows) = sweep {
             writeln!(out)?;
-            sweep_table(rows).print(out)?;
+            write!(out, "{}", sweep_table(rows))?;
         }
     }
     Ok(())
@@ -211,14 +211,14 @@ fn sweep_table(rows: &[Row]) -> Table {
         ],
     );
     for row in rows {
-        let percent = |share: f64| number((share * 1000.0).round() / 10.0);
-        let tenth = |cycles: f64| number((cycles * 10.0).round() / 10.0);
+        let percent = |share: f64| computed((share * 1000.0).round() / 10.0);
+        let tenth = |cycles: f64| computed((cycles * 10.0).round() / 10.0);
         table.row(vec![
-            number(row.message_bytes),
+            computed(row.message_bytes),
             percent(row.utilization),
             percent(row.simulated_utilization),
             percent(row.simulated_busiest),
-            optional(
+            computed(
                 row.network_contention_cycles
                     .map(|cycles| (cycles * 10.0).round() / 10.0),
             ),

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use perturb_models::queueing::{NfsInput, NfsPrediction, predict_nfs};
+use perturb_present::{Table, computed};
 
 use super::input::{InputError, read};
-use super::table::{Table, number, optional};
 
 /// Arguments of `perturb predict nfs`.
 #[derive(Args, Debug)]
@@ -27,42 +27,42 @@ pub(super) fn run(args: &NfsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out)?;
         return Ok(());
     }
-    curve(&prediction).print(out)?;
+    write!(out, "{}", curve(&prediction))?;
     writeln!(
         out,
         "\nbase response    {:>10} ms at {} op/s",
-        number(prediction.base_ms),
-        number(prediction.base_rate_op_s)
+        computed(prediction.base_ms),
+        computed(prediction.base_rate_op_s)
     )?;
     writeln!(
         out,
         "slope            {:>10} us per op/s",
-        optional(prediction.slope_us_per_op_s)
+        computed(prediction.slope_us_per_op_s)
     )?;
     writeln!(
         out,
         "intercept        {:>10} ms",
-        optional(prediction.intercept_ms)
+        computed(prediction.intercept_ms)
     )?;
-    writeln!(out, "r squared        {:>10}", optional(prediction.r_squared))?;
+    writeln!(out, "r squared        {:>10}", computed(prediction.r_squared))?;
     writeln!(
         out,
         "saturation       {:>10} op/s",
-        optional(prediction.saturation_op_s)
+        computed(prediction.saturation_op_s)
     )?;
     writeln!(
         out,
         "  of the CPU     {:>10} op/s",
-        optional(prediction.cpu_saturation_op_s)
+        computed(prediction.cpu_saturation_op_s)
     )?;
     writeln!(
         out,
         "  of the disks   {:>10} op/s",
-        optional(prediction.disk_saturation_op_s)
+        computed(prediction.disk_saturation_op_s)
     )?;
     if !prediction.variations.is_empty() {
         writeln!(out)?;
-        variations(&prediction).print(out)?;
+        write!(out, "{}", variations(&prediction))?;
     }
     Ok(())
 }
@@ -93,7 +93,7 @@ fn curve(prediction: &NfsPrediction) -> Table {
                 response.cpu_utilization * 100.0,
                 response.disk_utilization * 100.0,
             ]
-            .map(number)
+            .map(computed)
             .to_vec(),
         );
     }
@@ -131,7 +131,7 @@ fn variations(prediction: &NfsPrediction) -> Table {
                 last.map(|last| *last.0),
                 last.map(|last| *last.1),
             ]
-            .map(optional)
+            .map(computed)
             .to_vec(),
         );
     }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use perturb_models::pipeline::{Cut, PipelineInput, predict};
+use perturb_present::{Table, computed};
 
 use super::input::{InputError, read};
-use super::table::{Table, number};
 
 /// Arguments of `perturb predict pipeline`.
 #[derive(Args, Debug)]
@@ -33,40 +33,40 @@ pub(super) fn run(args: &PipelineArgs, out: &mut dyn Write) -> anyhow::Result<()
         prediction.message_bytes,
         prediction.cut.fragment_count,
         prediction.cut.fragment_bytes,
-        number(prediction.cut.delay_us),
-        number(prediction.cut.bandwidth_mb_s),
-        number(prediction.steady_bandwidth_mb_s),
+        computed(prediction.cut.delay_us),
+        computed(prediction.cut.bandwidth_mb_s),
+        computed(prediction.steady_bandwidth_mb_s),
         prediction.bottleneck
     )?;
     writeln!(
         out,
         "best fragments {} B: {} us\n",
         prediction.best_fragment_bytes,
-        number(prediction.best_delay_us)
+        computed(prediction.best_delay_us)
     )?;
     let mut stages = Table::new(1, &["stage", "us per fragment", "busy, %"]);
     for stage in &prediction.stages {
         stages.row(vec![
             stage.stage.clone(),
-            number(stage.fragment_us),
-            number(stage.utilization * 100.0),
+            computed(stage.fragment_us),
+            computed(stage.utilization * 100.0),
         ]);
     }
-    stages.print(out)?;
+    write!(out, "{stages}")?;
     if !prediction.fragments.is_empty() {
         writeln!(out)?;
-        cuts(&prediction.fragments).print(out)?;
+        write!(out, "{}", cuts(&prediction.fragments))?;
     }
     let loggp = prediction.loggp;
     writeln!(
         out,
         "\nLogGP: o_s {} us, o_r {} us, L {} us, g {} us, G {} us/B ({} MB/s)",
-        number(loggp.send_overhead_us),
-        number(loggp.receive_overhead_us),
-        number(loggp.latency_us),
-        number(loggp.gap_us),
-        number(loggp.gap_per_byte_us),
-        number(loggp.bandwidth_mb_s)
+        computed(loggp.send_overhead_us),
+        computed(loggp.receive_overhead_us),
+        computed(loggp.latency_us),
+        computed(loggp.gap_us),
+        computed(loggp.gap_per_byte_us),
+        computed(loggp.bandwidth_mb_s)
     )?;
     Ok(())
 }
@@ -77,8 +77,8 @@ fn cuts(cuts: &[Cut]) -> Table {
         table.row(vec![
             cut.fragment_bytes.to_string(),
             cut.fragment_count.to_string(),
-            number(cut.delay_us),
-            number(cut.bandwidth_mb_s),
+            computed(cut.delay_us),
+            computed(cut.bandwidth_mb_s),
         ]);
     }
     table

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use perturb_models::plogpt::{Expectation, PlogptInput, PlogptPrediction, predict};
 use perturb_models::quantity::{self, ByteSize, SIZE};
+use perturb_present::{Table, computed};
 use serde::Serialize;
 
 use super::input::{InputError, read};
-use super::table::{Table, number, optional};
 
 /// Operations printed at most as a table; `--json` prints them all.
 const MOST_ROWS: usize = 200;
@@ -151,40 +151,40 @@ fn sweep(args: &PlogptArgs, mut input: PlogptInput, out: &mut dyn Write) -> anyh
     );
     for row in sweep {
         table.row(vec![
-            optional(row.nodes.map(f64::from)),
-            optional(row.message_bytes),
-            number(row.total_us),
+            computed(row.nodes.map(f64::from)),
+            computed(row.message_bytes),
+            computed(row.total_us),
             row.retransmission_timeouts.to_string(),
-            number(row.total_without_timeouts_us.unwrap_or(row.total_us)),
-            number(
+            computed(row.total_without_timeouts_us.unwrap_or(row.total_us)),
+            computed(
                 row.expectation
                     .map_or(row.total_us, |expectation| expectation.total_us),
             ),
-            optional(row.plogp_us),
+            computed(row.plogp_us),
         ]);
     }
-    table.print(out)?;
+    write!(out, "{table}")?;
     Ok(())
 }
 
 fn print(args: &PlogptArgs, prediction: &PlogptPrediction, out: &mut dyn Write) -> std::io::Result<()> {
     let mut line = |name: &str, value: String| writeln!(out, "{name:<46} {value:>14}");
-    line("total, us", number(prediction.total_us))?;
+    line("total, us", computed(prediction.total_us))?;
     if let Some(plogp) = prediction.plogp_us {
-        line("  PlogP: no contention, no time-outs", number(plogp))?;
+        line("  PlogP: no contention, no time-outs", computed(plogp))?;
     }
     if let Some(closed_form) = prediction.closed_form_us {
-        line("  closed form", number(closed_form))?;
+        line("  closed form", computed(closed_form))?;
     }
     if let Some(without) = prediction.total_without_timeouts_us {
-        line("  without time-outs", number(without))?;
+        line("  without time-outs", computed(without))?;
     }
     if let Some(expectation) = prediction.expectation {
         line(
             "  mean if one of those that qualify is delayed",
-            number(expectation.total_us),
+            computed(expectation.total_us),
         )?;
-        line("    standard error", number(expectation.standard_error_us))?;
+        line("    standard error", computed(expectation.standard_error_us))?;
     }
     line("messages", prediction.messages.to_string())?;
     line("delayed by a time-out", prediction.delayed_transfers.to_string())?;
@@ -220,13 +220,13 @@ fn print(args: &PlogptArgs, prediction: &PlogptPrediction, out: &mut dyn Write) 
                 operation.op.to_owned(),
                 rank.to_string(),
                 index.to_string(),
-                number(operation.enter_us),
-                number(operation.leave_us),
-                optional(operation.finish_us),
+                computed(operation.enter_us),
+                computed(operation.leave_us),
+                computed(operation.finish_us),
                 if operation.rto { "yes" } else { "" }.to_owned(),
             ]);
         }
     }
     writeln!(out)?;
-    table.print(out)
+    write!(out, "{table}")
 }

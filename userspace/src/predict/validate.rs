@@ -4,9 +4,9 @@ use std::io::Write;
 
 use clap::Args;
 use perturb_models::published::{Comparison, Measurements, comparisons, measurements};
+use perturb_present::{Table, computed};
 use serde::Serialize;
 
-use super::table::{Table, number};
 
 /// Arguments of `perturb predict validate`.
 #[derive(Args, Debug)]
@@ -81,7 +81,14 @@ pub(super) fn run(args: &ValidateArgs, out: &mut dyn Write) -> anyhow::Result<()
         writeln!(out)?;
         return Ok(());
     }
-    print(&published(&rows), args.markdown, out)?;
+    let shown = |table: Table| {
+        if args.markdown {
+            table.markdown()
+        } else {
+            table.to_string()
+        }
+    };
+    write!(out, "{}", shown(published(&rows)))?;
     let agree = rows.iter().filter(|row| row.agrees()).count();
     writeln!(
         out,
@@ -90,17 +97,9 @@ pub(super) fn run(args: &ValidateArgs, out: &mut dyn Write) -> anyhow::Result<()
     )?;
     if !measured.is_empty() {
         writeln!(out, "\nAgainst measurements, error of the model in percent:\n")?;
-        print(&errors(&measured), args.markdown, out)?;
+        write!(out, "{}", shown(errors(&measured)))?;
     }
     Ok(())
-}
-
-fn print(table: &Table, markdown: bool, out: &mut dyn Write) -> std::io::Result<()> {
-    if markdown {
-        table.print_markdown(out)
-    } else {
-        table.print(out)
-    }
 }
 
 fn published(rows: &[Comparison]) -> Table {
@@ -123,8 +122,8 @@ fn published(rows: &[Comparison]) -> Table {
             row.case.clone(),
             row.unit.to_owned(),
             if row.agrees() { "yes" } else { "no" }.to_owned(),
-            number(row.paper),
-            number(row.ours),
+            computed(row.paper),
+            computed(row.ours),
             format!("{:+.2e}", row.difference()),
             row.deviation.or(row.reading).unwrap_or_default().to_owned(),
         ]);

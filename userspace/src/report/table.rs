@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Flow, Report};
+use perturb_present::Table;
+
+use super::{ClassReport, Report, ServerReport};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,35 +36,7 @@ impl fmt::Display for Report {
                 left as f64 / 1e3
             )?;
         }
-        writeln!(
-            f,
-            "  {:<20} {:<8} {:>10} {:>10} {:>14} {:>9} {:>12}",
-            "class", "", "packets", "on wire", "bytes", "dropped", "delay"
-        )?;
-        for class in &self.classes {
-            for (direction, flow) in [("egress", &class.egress), ("ingress", &class.ingress)] {
-                writeln!(f, "  {:<20} {direction:<8} {}", class.name, FlowRow(flow))?;
-            }
-        }
-        writeln!(
-            f,
-            "  {:<20} {:>8} {:>10} {:>10} {:>14} {:>9} {:>12} {:>12}",
-            "server", "in use", "packets", "busy", "bytes", "dropped", "max backlog", "backlog"
-        )?;
-        for server in &self.servers {
-            writeln!(
-                f,
-                "  {:<20} {:>8} {:>10} {:>7.1} ms {:>14} {:>9} {:>9.1} us {:>12}",
-                server.name,
-                share(server.utilization),
-                server.packets,
-                server.busy_ms,
-                server.bytes,
-                server.tail_drops + server.losses,
-                server.max_backlog_us,
-                backlog(server.backlog_us)
-            )?;
-        }
+        write!(f, "{}{}", classes(&self.classes), servers(&self.servers))?;
         let drops = &self.drops;
         writeln!(
             f,
@@ -156,26 +130,61 @@ pub(super) fn share(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), |share| format!("{:.1} %", 100.0 * share))
 }
 
-/// A backlog.
-pub(super) fn backlog(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".into(), |backlog| format!("{backlog:.1} us"))
+/// A time, if there is one.
+pub(super) fn micros(value: impl Into<Option<f64>>) -> String {
+    value.into().map_or_else(|| "-".into(), |us| format!("{us:.1} us"))
 }
 
-struct FlowRow<'a>(&'a Flow);
-
-impl fmt::Display for FlowRow<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Flow {
-            packets,
-            wire_packets,
-            bytes,
-            dropped,
-            mean_delay_us,
-        } = self.0;
-        write!(f, "{packets:>10} {wire_packets:>10} {bytes:>14} {dropped:>9} ")?;
-        match mean_delay_us {
-            Some(delay) => write!(f, "{delay:>9.1} us"),
-            None => write!(f, "{:>12}", "-"),
+fn classes(classes: &[ClassReport]) -> Table {
+    let mut table = Table::new(
+        2,
+        &["class", "", "packets", "on wire", "bytes", "dropped", "delay"],
+    )
+    .indent(2)
+    .widths(&[19, 7, 9, 9, 13, 8, 11]);
+    for class in classes {
+        for (direction, flow) in [("egress", &class.egress), ("ingress", &class.ingress)] {
+            table.row(vec![
+                class.name.clone(),
+                direction.into(),
+                flow.packets.to_string(),
+                flow.wire_packets.to_string(),
+                flow.bytes.to_string(),
+                flow.dropped.to_string(),
+                micros(flow.mean_delay_us),
+            ]);
         }
     }
+    table
+}
+
+fn servers(servers: &[ServerReport]) -> Table {
+    let mut table = Table::new(
+        1,
+        &[
+            "server",
+            "in use",
+            "packets",
+            "busy",
+            "bytes",
+            "dropped",
+            "max backlog",
+            "backlog",
+        ],
+    )
+    .indent(2)
+    .widths(&[19, 7, 9, 9, 13, 8, 11, 11]);
+    for server in servers {
+        table.row(vec![
+            server.name.clone(),
+            share(server.utilization),
+            server.packets.to_string(),
+            format!("{:.1} ms", server.busy_ms),
+            server.bytes.to_string(),
+            (server.tail_drops + server.losses).to_string(),
+            micros(server.max_backlog_us),
+            micros(server.backlog_us),
+        ]);
+    }
+    table
 }

@@ -2,9 +2,11 @@
 
 use std::{fmt, time::Duration};
 
+use perturb_present::Table;
+
 use super::{
     Report, ServerReport,
-    table::{backlog, share},
+    table::{micros, share},
 };
 
 /// The servers of an emulation between two looks.
@@ -59,22 +61,23 @@ impl fmt::Display for Activity<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report;
         writeln!(f, "{}, pacer {}", report.place, report.pacer)?;
-        writeln!(
-            f,
-            "  {:<20} {:>8} {:>14} {:>12} {:>12} {:>9}",
-            "server", "in use", "carries", "backlog", "max backlog", "dropped"
-        )?;
+        let mut table = Table::new(
+            1,
+            &["server", "in use", "carries", "backlog", "max backlog", "dropped"],
+        )
+        .indent(2)
+        .widths(&[19, 7, 13, 11, 11, 8]);
         for Row { server, bytes, drops } in &self.rows {
             let rate = *bytes as f64 * 8e-6 / self.time.as_secs_f64().max(f64::MIN_POSITIVE);
-            writeln!(
-                f,
-                "  {:<20} {:>8} {rate:>7.2} Mbit/s {:>12} {:>9.1} us {drops:>9}",
-                server.name,
+            table.row(vec![
+                server.name.clone(),
                 share(server.utilization),
-                backlog(server.backlog_us),
-                server.max_backlog_us,
-            )?;
+                format!("{rate:.2} Mbit/s"),
+                micros(server.backlog_us),
+                micros(server.max_backlog_us),
+                drops.to_string(),
+            ]);
         }
-        Ok(())
+        write!(f, "{table}")
     }
 }

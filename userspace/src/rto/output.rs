@@ -6,10 +6,13 @@ use std::{
 };
 
 use anyhow::Context as _;
-use perturb_present::chart::{Axis, Chart, Kind, Point, Series as Line, Stroke};
+use perturb_present::{
+    Digits, Table,
+    chart::{Axis, Chart, Kind, Point, Series as Line, Stroke},
+    computed,
+};
 
 use super::results::Series;
-use crate::predict::table::{Table, number, optional};
 
 /// Bars of a histogram.
 const BARS: usize = 12;
@@ -52,15 +55,9 @@ pub(super) fn print(all: &[Series], out: &mut dyn Write) -> io::Result<()> {
             series.tcp.tail_loss_probes.to_string(),
             series.tcp.retransmits.to_string(),
             series.drops.to_string(),
-            series.predicted_ms.plogpt.map_or_else(|| "-".into(), millis),
-            series
-                .predicted_ms
-                .plogpt_expected
-                .map_or_else(|| "-".into(), millis),
-            series
-                .predicted_ms
-                .plogpt_without_timeouts
-                .map_or_else(|| "-".into(), millis),
+            millis(series.predicted_ms.plogpt),
+            millis(series.predicted_ms.plogpt_expected),
+            millis(series.predicted_ms.plogpt_without_timeouts),
             millis(series.predicted_ms.plogp),
         ]);
     }
@@ -70,19 +67,19 @@ pub(super) fn print(all: &[Series], out: &mut dyn Write) -> io::Result<()> {
             "{}, {} hosts; latency of a small message {} us, RTO {} ms\n",
             first.algorithm,
             first.hosts,
-            number(first.latency_us),
-            number(first.rto_ms)
+            computed(first.latency_us),
+            computed(first.rto_ms)
         )?;
     }
-    table.print(out)?;
+    write!(out, "{table}")?;
     for series in all {
         histogram(series, out)?;
     }
     errors(all, out)
 }
 
-fn millis(value: f64) -> String {
-    format!("{value:.2}")
+fn millis(value: impl Into<Option<f64>>) -> String {
+    Digits::of(12).decimals(2).write(value)
 }
 
 /// Where packets were dropped, and how the rounds' times are spread.
@@ -147,12 +144,12 @@ fn errors(all: &[Series], out: &mut dyn Write) -> io::Result<()> {
         let found = mean(predicted);
         table.row(vec![
             name.into(),
-            optional(found.map(|(absolute, _)| absolute)),
+            computed(found.map(|(absolute, _)| absolute)),
             found.map_or_else(|| "-".into(), |(_, relative)| format!("{:.0}", 100.0 * relative)),
         ]);
     }
     writeln!(out)?;
-    table.print(out)
+    write!(out, "{table}")
 }
 
 /// A line for each round.

@@ -6,6 +6,8 @@ use std::{
     time::Instant,
 };
 
+use perturb_present::span;
+
 use super::{
     experiment::Experiment,
     plan::Run,
@@ -130,14 +132,4 @@ pub(super) fn expected(experiment: &Experiment, workload: usize) -> f64 {
         .map_or(1.0, |expected| expected.as_secs_f64())
         .min(workload.time_limit.as_secs_f64())
         + SET_UP_S
-}
-
-/// Seconds, as people say them.
-pub(super) fn span(seconds: f64) -> String {
-    let seconds = seconds.round() as u64;
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        _ => format!("{:.1} h", seconds as f64 / 3600.0),
-    }
 }

@@ -24,6 +24,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
+use perturb_present::Table;
 use perturb_tests::{product::Product, slice::slices};
 use tempfile::TempDir;
 
@@ -287,7 +288,7 @@ fn main() -> Result<()> {
     let slices = slices(0)?;
     let [quantum, tick] = [slices.quantum, slices.tick].map(|length| length.as_secs_f64() * 1e6);
     let (mut tables, mut traces) = (Memory(Vec::new()), Memory(Vec::new()));
-    let mut rows = vec![HEADER.map(String::from).to_vec()];
+    let mut table = Table::new(4, &HEADER);
     let mut errors: Vec<[f64; 3]> = Vec::new();
     for case in &CASES {
         let ranks = |host: &[u32]| host.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -391,9 +392,14 @@ fn main() -> Result<()> {
             row.extend([format!("{predicted:.4}"), format!("{error:+.1}")]);
         }
         errors.push(error);
-        rows.push(row);
+        table.row(row);
     }
-    print(&rows, cli.markdown);
+    let shown = if cli.markdown {
+        table.markdown()
+    } else {
+        table.to_string()
+    };
+    print!("{shown}");
     let within = |model: usize| errors.iter().filter(|error| error[model].abs() <= BAR).count();
     println!(
         "\nOf {} rows, {} are within {BAR} % by the paper's model, {} with exchanges and overheads, {} with time slices \
@@ -406,26 +412,4 @@ fn main() -> Result<()> {
         tick / 1e3,
     );
     Ok(())
-}
-
-fn print(rows: &[Vec<String>], markdown: bool) {
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    for (index, row) in rows.iter().enumerate() {
-        if markdown {
-            println!("| {} |", row.join(" | "));
-            if index == 0 {
-                println!("|{}{}", "---|".repeat(4), "---:|".repeat(8));
-            }
-        } else {
-            let cells: Vec<String> = row
-                .iter()
-                .enumerate()
-                .map(|(column, cell)| match column {
-                    0..4 => format!("{cell:<0$}", width(column)),
-                    _ => format!("{cell:>0$}", width(column)),
-                })
-                .collect();
-            println!("{}", cells.join("  ").trim_end());
-        }
-    }
 }

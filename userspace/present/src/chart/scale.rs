@@ -156,29 +156,6 @@ impl Scale {
     }
 }
 
-/// A number as short as it can be: four significant digits, no trailing zeros, k and M for round
-/// large ones.
-pub(super) fn short(value: f64) -> String {
-    let size = value.abs();
-    if size == 0.0 {
-        return "0".into();
-    }
-    let (scaled, suffix) = match size {
-        s if s >= 1e9 => (value / 1e9, "G"),
-        s if s >= 1e6 => (value / 1e6, "M"),
-        s if s >= 1e4 => (value / 1e3, "k"),
-        _ => (value, ""),
-    };
-    let decimals = (3 - scaled.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    let digits = format!("{scaled:.decimals$}");
-    let digits = if digits.contains('.') {
-        digits.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        digits.as_str()
-    };
-    format!("{}{suffix}", digits.replace('-', "\u{2212}"))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -191,15 +168,6 @@ mod tests {
         assert_eq!(Scale::linear(0.0, 6.0).ticks, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert_eq!(Scale::logarithmic(3.0, 40.0).ticks, [2.0, 5.0, 10.0, 20.0, 50.0]);
         assert_eq!(Scale::logarithmic(1.0, 1e5).ticks.len(), 6);
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        let shown = [0.0, 0.05, 12.5, 1405.0, 20_000.0, 2.5e6, -3.0, 0.000_3].map(short);
-        assert_eq!(
-            shown,
-            ["0", "0.05", "12.5", "1405", "20k", "2.5M", "\u{2212}3", "0.0003"]
-        );
     }
 
     proptest! {

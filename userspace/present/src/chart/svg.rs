@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Chart, Point, Series, Stroke, scale::Scale, scale::short};
-use crate::markup::escaped;
+use super::{Chart, Point, Series, Stroke, scale::Scale};
+use crate::{compact, markup::escaped};
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 72.0;
@@ -149,7 +149,7 @@ fn axes(out: &mut String, chart: &Chart, frame: &Frame<'_>) {
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             LEFT - 8.0,
             y + 4.0,
-            short(tick)
+            label(tick)
         );
     }
     for &tick in &frame.x.ticks {
@@ -159,7 +159,7 @@ fn axes(out: &mut String, chart: &Chart, frame: &Frame<'_>) {
             "<path class=\"axis\" d=\"M{x:.1} {bottom:.1}v5\"/>\
              <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             bottom + 19.0,
-            short(tick)
+            label(tick)
         );
     }
     let _ = writeln!(
@@ -231,9 +231,9 @@ fn draw_series(
             let tip = format!(
                 "{}: {} {}, {} {}",
                 series.name,
-                short(point.x),
+                label(point.x),
                 chart.x.unit(),
-                short(point.y),
+                label(point.y),
                 chart.y.unit()
             );
             marker(
@@ -247,6 +247,11 @@ fn draw_series(
         }
     }
     out.push_str("</g>\n");
+}
+
+/// A number beside an axis.
+fn label(value: f64) -> String {
+    compact(value, 4)
 }
 
 /// A shape per place, so that series differ without their colors.

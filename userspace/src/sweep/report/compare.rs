@@ -5,9 +5,10 @@
 
 use std::fmt;
 
+use perturb_present::measured;
 use serde::Serialize;
 
-use super::{summary::Report, terminal::figure};
+use super::summary::Report;
 use crate::sweep::experiment::Knob;
 
 /// Two slowdowns of a setting.
@@ -124,8 +125,8 @@ impl fmt::Display for Comparison {
                 "{:<20} {:<10} slope {} and {} ({:+.1} %)",
                 slopes.workload,
                 slopes.knob.key(),
-                figure(slopes.first),
-                figure(slopes.second),
+                measured(slopes.first),
+                measured(slopes.second),
                 slopes.difference_percent
             )?;
         }

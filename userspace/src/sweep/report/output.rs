@@ -4,9 +4,9 @@ use std::{fs, path::Path};
 
 use anyhow::Context as _;
 use perturb_present::{
-    Page, Row,
+    Page, Table,
     chart::{Axis, Chart, Point, Series, Stroke},
-    matrix,
+    matrix, measured,
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     curve::KnobReport,
     findings::Verdict,
     summary::{Report, WorkloadReport},
-    terminal::{figure, sensitivity},
+    terminal::sensitivity,
 };
 use crate::sweep::experiment::Knob;
 
@@ -30,24 +30,35 @@ pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
     if let Some(description) = &report.description {
         page = page.paragraph(description);
     }
-    page = page.facts(facts(report)).heading("In short").table(
-        "Slowdown in percent for one µs more per packet; G by the program's mean packet. Tolerances: the largest value \
-         with at most 5 % of slowdown.",
+    let mut short = Table::new(
+        2,
         &["program", "ranking", "o", "g", "L", "1/G", "o, 5 %", "g, 5 %", "L, 5 %", "1/G, 5 %"],
-        report.workloads.iter().map(short_row),
     );
-    page = page.table(
-        "The findings of Martin's thesis about programs in general, with these numbers",
-        &["finding", "", "evidence"],
-        report.findings.iter().map(|finding| Row {
-            cells: vec![
-                finding.claim.to_owned(),
-                finding.verdict.to_string(),
-                finding.evidence.clone(),
-            ],
-            flagged: finding.verdict == Verdict::Refuted,
-        }),
-    );
+    for workload in &report.workloads {
+        let broken = workload.baseline.value.is_none() || !Report::failures(workload).is_empty();
+        short.push(short_row(workload), broken);
+    }
+    let mut findings = Table::new(3, &["finding", "", "evidence"]);
+    for finding in &report.findings {
+        let cells = vec![
+            finding.claim.to_owned(),
+            finding.verdict.to_string(),
+            finding.evidence.clone(),
+        ];
+        findings.push(cells, finding.verdict == Verdict::Refuted);
+    }
+    page = page
+        .facts(facts(report))
+        .heading("In short")
+        .table(
+            "Slowdown in percent for one µs more per packet; G by the program's mean packet. Tolerances: the largest \
+             value with at most 5 % of slowdown.",
+            &short,
+        )
+        .table(
+            "The findings of Martin's thesis about programs in general, with these numbers",
+            &findings,
+        );
     let curves = |workload: &WorkloadReport, knob: Knob| -> anyhow::Result<Option<Chart>> {
         let Some(curve) = workload.knobs.get(knob.key()) else {
             return Ok(None);
@@ -92,21 +103,20 @@ pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
                 page = page.chart(&chart)?;
             }
             if let Some(curve) = workload.knobs.get(knob.key()) {
-                page = table(page, knob, curve);
+                page = page.table("Measured against predicted", &table(knob, curve));
             }
         }
         if let Some(effects) = &workload.effects {
-            page = page.table(
-                &format!("Effects on the slowdown, from {} settings", effects.settings),
-                &["effect", "slowdown", "confounded with"],
-                effects.effects.iter().map(|effect| {
-                    vec![
-                        effect.of.clone(),
-                        format!("{:+.4}", effect.slowdown),
-                        effect.confounded_with.clone().unwrap_or_default(),
-                    ]
-                }),
-            );
+            let mut table = Table::new(1, &["effect", "slowdown", "confounded with"]);
+            for effect in &effects.effects {
+                table.row(vec![
+                    effect.of.clone(),
+                    format!("{:+.4}", effect.slowdown),
+                    effect.confounded_with.clone().unwrap_or_default(),
+                ]);
+            }
+            let caption = format!("Effects on the slowdown, from {} settings", effects.settings);
+            page = page.table(&caption, &table);
         }
     }
     put("index.html", &page.to_html())?;
@@ -166,7 +176,7 @@ fn facts(report: &Report) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn short_row(workload: &WorkloadReport) -> Row {
+fn short_row(workload: &WorkloadReport) -> Vec<String> {
     let mut cells = vec![workload.name.clone(), workload.ranking.text.clone()];
     for knob in Knob::ALL {
         let place = workload.ranking.places.iter().find(|place| place.knob == knob);
@@ -187,11 +197,7 @@ fn short_row(workload: &WorkloadReport) -> Row {
             (Some((value, true)), _) => format!("≥ {}", knob.written(value)),
         });
     }
-    let broken = workload.baseline.value.is_none() || !Report::failures(workload).is_empty();
-    Row {
-        cells,
-        flagged: broken,
-    }
+    cells
 }
 
 fn baseline_facts(workload: &WorkloadReport) -> Vec<(&'static str, String)> {
@@ -200,23 +206,23 @@ fn baseline_facts(workload: &WorkloadReport) -> Vec<(&'static str, String)> {
     if let Some(value) = base.value {
         let interval = base
             .interval
-            .map(|[lower, upper]| format!(" [{}, {}]", figure(lower), figure(upper)))
+            .map(|[lower, upper]| format!(" [{}, {}]", measured(lower), measured(upper)))
             .unwrap_or_default();
         facts.push((
             "baseline",
-            format!("{} {}{interval}, {} runs", figure(value), base.unit, base.runs),
+            format!("{} {}{interval}, {} runs", measured(value), base.unit, base.runs),
         ));
     }
     let bandwidth = base
         .bandwidth_mb_s
-        .map_or("unlimited".to_owned(), |rate| format!("{} MB/s", figure(rate)));
+        .map_or("unlimited".to_owned(), |rate| format!("{} MB/s", measured(rate)));
     facts.push((
         "network",
         format!(
             "o {} us, g {} us, L {} us, 1/G {bandwidth}; {} hosts",
-            figure(base.overhead_us),
-            figure(base.gap_us),
-            figure(base.latency_us),
+            measured(base.overhead_us),
+            measured(base.gap_us),
+            measured(base.latency_us),
             workload.hosts
         ),
     ));
@@ -310,7 +316,7 @@ fn chart(workload: &WorkloadReport, knob: Knob, curve: &KnobReport) -> Chart {
     chart
 }
 
-fn table(page: Page, knob: Knob, curve: &KnobReport) -> Page {
+fn table(knob: Knob, curve: &KnobReport) -> Table {
     let mut header = vec!["level", "slowdown", "95 % interval", "runs", "failed", "hung"];
     let names: Vec<String> = curve
         .models
@@ -318,7 +324,8 @@ fn table(page: Page, knob: Knob, curve: &KnobReport) -> Page {
         .flat_map(|name| [format!("{name} predicts"), "error".to_owned()])
         .collect();
     header.extend(names.iter().map(String::as_str));
-    let rows = curve.levels_us.iter().enumerate().map(|(index, level)| {
+    let mut table = Table::new(1, &header);
+    for (index, level) in curve.levels_us.iter().enumerate() {
         let dash = || "–".to_owned();
         let mut cells = vec![
             knob.written(*level),
@@ -334,12 +341,9 @@ fn table(page: Page, knob: Knob, curve: &KnobReport) -> Page {
             cells.push(model.slowdown[index].map_or_else(dash, |slowdown| format!("{slowdown:.3}")));
             cells.push(model.error_percent[index].map_or_else(dash, |error| format!("{error:+.1} %")));
         }
-        Row {
-            cells,
-            flagged: curve.failed[index] + curve.timed_out[index] > 0,
-        }
-    });
-    page.table("Measured against predicted", &header, rows)
+        table.push(cells, curve.failed[index] + curve.timed_out[index] > 0);
+    }
+    table
 }
 
 fn csv(report: &Report) -> String {

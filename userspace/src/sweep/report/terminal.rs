@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use perturb_present::measured;
+
 use super::{
     curve::KnobReport,
     summary::{Report, WorkloadReport},
@@ -33,9 +35,9 @@ impl fmt::Display for WorkloadReport {
         let base = &self.baseline;
         match base.value {
             Some(value) => {
-                write!(f, "{}: {} {}", self.name, figure(value), base.unit)?;
+                write!(f, "{}: {} {}", self.name, measured(value), base.unit)?;
                 if let Some([lower, upper]) = base.interval {
-                    write!(f, " [{}, {}]", figure(lower), figure(upper))?;
+                    write!(f, " [{}, {}]", measured(lower), measured(upper))?;
                 }
                 writeln!(f, " at the baseline, {} runs", base.runs)?;
             }
@@ -136,12 +138,12 @@ pub(super) fn sensitivity(knob: Knob, report: &KnobReport) -> String {
     if let Some(slope) = report.slope {
         let error = report
             .slope_stderr
-            .map(|error| format!(" ± {}", figure(error)))
+            .map(|error| format!(" ± {}", measured(error)))
             .unwrap_or_default();
-        parts.push(format!("slope {}{error} per {unit}", figure(slope)));
+        parts.push(format!("slope {}{error} per {unit}", measured(slope)));
     }
     if let Some(coefficient) = report.coefficient {
-        parts.push(format!("{} us of run time per {unit}", figure(coefficient)));
+        parts.push(format!("{} us of run time per {unit}", measured(coefficient)));
     }
     if let Some(knee) = report.knee_us {
         parts.push(format!("knee at {}", knob.written(knee)));
@@ -161,17 +163,4 @@ pub(super) fn sensitivity(knob: Knob, report: &KnobReport) -> String {
     } else {
         parts.join("; ")
     }
-}
-
-/// Four digits that count.
-pub(super) fn figure(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return value.to_string();
-    }
-    let magnitude = value.abs().log10().floor();
-    if !(-4.0..7.0).contains(&magnitude) {
-        return format!("{value:.3e}");
-    }
-    let digits = (3.0 - magnitude).max(0.0) as usize;
-    format!("{value:.digits$}")
 }
