@@ -12,7 +12,7 @@ pub use bystander::Bystander;
 pub(crate) use bystander::merge;
 pub(crate) use faults::lost;
 pub use faults::{Checked, Fault, Place, warn};
-pub use live::LiveLine;
+pub use live::totals;
 use serde::Serialize;
 
 /// An emulation as `perturb status --json` prints it. What does not apply is absent.

@@ -2,7 +2,7 @@
 //! takes no more (Ctrl-S, a pipe that nobody reads) stops the messages and not the work.
 
 use std::{
-    io::Write as _,
+    io::{self, Write as _},
     sync::{
         OnceLock,
         atomic::{AtomicUsize, Ordering},
@@ -29,6 +29,21 @@ pub(crate) fn say(text: String) {
     }
 }
 
+/// Standard error as a writer that never blocks: each write is said as a whole or not at all.
+#[derive(Debug)]
+pub(crate) struct Voice;
+
+impl io::Write for Voice {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        say(String::from_utf8_lossy(text).into_owned());
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Waits until everything is said, but not for long.
 pub(crate) fn settle() {
     const PATIENCE: Duration = Duration::from_millis(200);
@@ -43,7 +58,7 @@ fn start() -> Option<SyncSender<String>> {
     let speak = move || {
         for text in said {
             // Nobody can be told that nobody can be told.
-            let _ = std::io::stderr().write_all(text.as_bytes());
+            let _ = io::stderr().write_all(text.as_bytes());
             UNSAID.fetch_sub(1, Ordering::Relaxed);
         }
     };

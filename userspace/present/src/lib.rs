@@ -1,15 +1,17 @@
-//! How results look, once for all commands: numbers, tables, charts, and pages that hold them.
+//! How results look, once for all commands: numbers, tables, charts, pages that hold them, and the live line.
 //!
-//! Model: everything becomes text ([`std::fmt::Display`] or a `String`) that the caller prints or stores. Nothing here
-//! opens a file, knows an emulation or computes a statistic.
+//! Model: everything becomes text ([`std::fmt::Display`] or a `String`) that the caller prints or stores; a [`LiveLine`]
+//! writes to what it is given. Nothing here opens a file, knows an emulation or computes a statistic.
 
 pub mod chart;
+mod live;
 mod markup;
 pub mod matrix;
 mod number;
 mod page;
 mod table;
 
+pub use live::{LiveLine, bar, clear_screen};
 pub use number::{Digits, compact, computed, measured, span};
 pub use page::Page;
 pub use table::Table;

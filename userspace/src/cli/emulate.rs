@@ -2,13 +2,14 @@
 
 use std::{
     ffi::OsString,
-    io::{IsTerminal as _, Write as _},
+    io::Write as _,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
 use perturb_dataplane::{programs::Pacer, user::SpinBudget};
+use perturb_present::clear_screen;
 use perturb_sandbox::{Sandbox, Task};
 
 use super::{Apply, Clear, Confirm, DONE, PacerName, Run, Status, files::Lacking, ssh};
@@ -198,11 +199,7 @@ fn reports(told: &mut Told) -> anyhow::Result<Vec<Report>> {
 fn watch(args: &Status, period: Duration) -> anyhow::Result<()> {
     let mut told = Told::default();
     let (mut before, mut seen) = (reports(&mut told)?, Instant::now());
-    let clear = if std::io::stdout().is_terminal() {
-        "\x1b[H\x1b[2J"
-    } else {
-        ""
-    };
+    let clear = clear_screen(&std::io::stdout());
     loop {
         std::thread::sleep(period);
         told.look_again();

@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, IsTerminal as _, Write},
+    io::{self, Write},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
 use perturb_common::abi::{CONTROL_WATCH, Event, Request};
 use perturb_dataplane::maps::{Maps, Requests};
-use perturb_present::Table;
+use perturb_present::{Table, clear_screen};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -179,11 +179,7 @@ fn print_lines(taken: &[(Request, Flow)], out: &mut impl Write) -> anyhow::Resul
 }
 
 fn print_table(active: &BTreeMap<Flow, Activity>, out: &mut impl Write) -> anyhow::Result<()> {
-    let clear = if io::stdout().is_terminal() {
-        "\x1b[H\x1b[2J"
-    } else {
-        ""
-    };
+    let clear = clear_screen(&io::stdout());
     let now = perturb_clock::now();
     let mut table = Table::new(1, &[&Flow::COLUMNS[..], &["packets", "bytes", "last seen"]].concat());
     for (flow, activity) in active {

@@ -1,9 +1,7 @@
 //! `perturb nfs load`.
 
-use std::io::IsTerminal as _;
-
 use clap::Args;
-use perturb_present::{Table, measured};
+use perturb_present::{LiveLine, Table, bar, measured};
 use perturb_workloads::nfs::{
     Stop,
     client::Export,
@@ -61,8 +59,8 @@ pub(super) fn run(args: Load) -> anyhow::Result<u8> {
     let stop = Stop::default();
     stop_on_signal(stop.clone())?;
     let bystander = Bystander::begin()?;
-    let line = Line::new(args.quiet, String::new());
-    let outcome = load::run(&plan, &stop, &|progress| line.show(progress));
+    let line = LiveLine::stderr(args.quiet);
+    let outcome = load::run(&plan, &stop, &|progress| line.show(said(progress)));
     line.clear();
     let outcome = outcome.map_err(|error| match error {
         LoadError::Setting { .. } => InvalidInput::Load(error).into(),
@@ -178,53 +176,20 @@ fn describe(record: &Record) -> String {
     text + &table.to_string()
 }
 
-/// The live line on a terminal's stderr.
-pub(super) struct Line {
-    shown: bool,
-    prefix: String,
-}
-
-impl Line {
-    pub(super) fn new(quiet: bool, prefix: String) -> Self {
-        Self {
-            shown: !quiet && std::io::stderr().is_terminal(),
-            prefix,
-        }
-    }
-
-    pub(super) fn show(&self, progress: Progress) {
-        if !self.shown {
-            return;
-        }
-        let text = match progress {
-            Progress::Making { done, of } => format!("making files: {done} of {of}"),
-            Progress::Running {
-                elapsed,
-                of,
-                answered,
-                failed,
-            } => {
-                let part = elapsed.as_secs_f64() / of.as_secs_f64();
-                let bar: String = (0..20)
-                    .map(|cell| {
-                        if part * 20.0 > f64::from(cell) {
-                            '█'
-                        } else {
-                            '░'
-                        }
-                    })
-                    .collect();
-                let left = of.saturating_sub(elapsed).as_secs();
-                format!("{bar} {answered} answered, {failed} failed, {left} s left")
-            }
-            Progress::Removing => "removing files".into(),
-        };
-        eprint!("\r\x1b[K{}{text}", self.prefix);
-    }
-
-    pub(super) fn clear(&self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
-        }
+/// What the live line says.
+pub(super) fn said(progress: Progress) -> String {
+    match progress {
+        Progress::Making { done, of } => format!("making files: {done} of {of}"),
+        Progress::Running {
+            elapsed,
+            of,
+            answered,
+            failed,
+        } => format!(
+            "{} {answered} answered, {failed} failed, {} s left",
+            bar(elapsed.as_secs_f64() / of.as_secs_f64()),
+            of.saturating_sub(elapsed).as_secs()
+        ),
+        Progress::Removing => "removing files".into(),
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use perturb_present::measured;
+use perturb_present::{LiveLine, measured};
 use perturb_workloads::nfs::{
     Stop,
     client::{Export, Ports},
@@ -21,7 +21,7 @@ use perturb_workloads::nfs::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::load::{Line, warn};
+use super::load::{said, warn};
 use crate::report::{self, Bystander, Fault};
 
 /// A search for saturation begins at this rate.
@@ -215,7 +215,7 @@ fn measure_levels(series: &Series, host: Option<&Path>, stop: &Stop) -> anyhow::
             histogram: true,
             ..plan.clone()
         };
-        let Some(level) = measure_level(&plan, stop, series.quiet, prefix, &mut code)? else {
+        let Some(level) = measure_level(&plan, stop, series.quiet, &prefix, &mut code)? else {
             return Ok(super::FAILED);
         };
         if !series.quiet {
@@ -242,11 +242,13 @@ fn measure_level(
     plan: &Plan,
     stop: &Stop,
     quiet: bool,
-    prefix: String,
+    prefix: &str,
     code: &mut u8,
 ) -> anyhow::Result<Option<Record>> {
-    let line = Line::new(quiet, prefix);
-    let outcome = load::run(plan, stop, &|progress| line.show(progress));
+    let line = LiveLine::stderr(quiet);
+    let outcome = load::run(plan, stop, &|progress| {
+        line.show(format_args!("{prefix}{}", said(progress)));
+    });
     line.clear();
     let outcome = match outcome {
         Err(LoadError::Stopped) => return Ok(None),
@@ -277,7 +279,7 @@ fn search(plan: &Plan, series: &Series, stop: &Stop) -> anyhow::Result<Option<f6
             measured(rate)
         );
         let mut code = super::DONE;
-        let Some(level) = measure_level(&probe, stop, series.quiet, prefix, &mut code)? else {
+        let Some(level) = measure_level(&probe, stop, series.quiet, &prefix, &mut code)? else {
             return Ok(None);
         };
         if !series.quiet {

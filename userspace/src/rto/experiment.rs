@@ -15,6 +15,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use perturb_dataplane::namespace::Namespace;
 use perturb_profile::Profile;
+use perturb_present::LiveLine;
 use perturb_stats::Sample;
 use perturb_workloads::collective::{Algorithm, Listening, Rank};
 use tokio::sync::oneshot;
@@ -209,6 +210,7 @@ fn conduct(workers: &[Worker], plan: &Plan, record: &Record) -> anyhow::Result<V
     }
     let latency = latency(workers)?;
     let mut counters = settle(workers, plan.pause)?;
+    let line = LiveLine::stderr(false);
     let mut all = Vec::new();
     for &message in &plan.messages {
         for _ in 0..plan.warmup {
@@ -225,8 +227,12 @@ fn conduct(workers: &[Worker], plan: &Plan, record: &Record) -> anyhow::Result<V
                 tcp: now - counters,
             });
             counters = now;
-            progress(plan, message, number);
+            line.show(format_args!(
+                "{} of {message} bytes: round {number} of {}",
+                plan.name, plan.rounds
+            ));
         }
+        line.keep();
         let mut drops_by_server = drops(record)?;
         for (server, before) in dropped {
             if let Some(count) = drops_by_server.get_mut(&server) {
@@ -250,17 +256,6 @@ fn conduct(workers: &[Worker], plan: &Plan, record: &Record) -> anyhow::Result<V
         ));
     }
     Ok(all)
-}
-
-fn progress(plan: &Plan, message: u64, number: u32) {
-    use std::io::IsTerminal as _;
-    if std::io::stderr().is_terminal() {
-        let end = if number == plan.rounds { "\n" } else { "" };
-        eprint!(
-            "\r\x1b[K{} of {message} bytes: round {number} of {}{end}",
-            plan.name, plan.rounds
-        );
-    }
 }
 
 /// One way between the first and the last host, which are as far apart as any: half the median round trip.

@@ -1,12 +1,8 @@
 //! What a sweep says on standard error: a bar with the time left on a terminal, else a line for each run.
 
-use std::{
-    collections::HashMap,
-    io::{IsTerminal as _, Write as _},
-    time::Instant,
-};
+use std::{collections::HashMap, io::Stderr, time::Instant};
 
-use perturb_present::span;
+use perturb_present::{LiveLine, bar, span};
 
 use super::{
     experiment::Experiment,
@@ -16,14 +12,12 @@ use super::{
 
 /// Time that a run takes beside its command: hosts, programs, and their end.
 pub(super) const SET_UP_S: f64 = 0.5;
-/// Width of the bar.
-const WIDTH: usize = 24;
 
 /// Progress of a sweep.
 pub(super) struct Progress<'a> {
     experiment: &'a Experiment,
     quiet: bool,
-    terminal: bool,
+    line: LiveLine<Stderr>,
     done: usize,
     /// Runs of this block that are to come, by workload.
     left: HashMap<usize, usize>,
@@ -39,7 +33,7 @@ impl<'a> Progress<'a> {
         Self {
             experiment,
             quiet,
-            terminal: std::io::stderr().is_terminal(),
+            line: LiveLine::stderr(quiet),
             done: 0,
             left: HashMap::new(),
             later: 0,
@@ -57,7 +51,7 @@ impl<'a> Progress<'a> {
         }
         self.later = later;
         self.last = Instant::now();
-        if !self.quiet && !self.terminal && before > 0 {
+        if !self.quiet && !self.line.is_on() && before > 0 {
             eprintln!("block {block}: {before} runs were made before");
         }
     }
@@ -84,26 +78,20 @@ impl<'a> Progress<'a> {
             (Status::Ok, Some(value)) => format!("{value:.6} {}", record.unit),
             (status, _) => format!("{} ({})", status.key().to_uppercase(), record.reasons.join("; ")),
         };
-        let eta = self.seconds_left();
-        if self.terminal {
-            let filled = self.done * WIDTH / total.max(1);
-            let bar = format!("{}{}", "█".repeat(filled), "░".repeat(WIDTH - filled));
-            eprint!(
-                "\r\x1b[K{bar} {}/{total}, {} left · {what}: {outcome}",
-                self.done,
-                span(eta)
-            );
-            // A line that cannot be shown is no reason to stop measuring.
-            let _ = std::io::stderr().flush();
+        let left = span(self.seconds_left());
+        if self.line.is_on() {
+            let bar = bar(self.done as f64 / total.max(1) as f64);
+            self.line.show(format_args!(
+                "{bar} {}/{total}, {left} left · {what}: {outcome}",
+                self.done
+            ));
         } else {
-            eprintln!("[{}/{total}, {} left] {what}: {outcome}", self.done, span(eta));
+            eprintln!("[{}/{total}, {left} left] {what}: {outcome}", self.done);
         }
     }
 
     pub(super) fn finish(&self) {
-        if self.terminal && !self.quiet {
-            eprintln!();
-        }
+        self.line.keep();
     }
 
     fn seconds_left(&self) -> f64 {

@@ -1,9 +1,13 @@
 //! The course of an emulation in the process that keeps it up: from its beginning to its end.
 
-use std::time::Duration;
+use std::{
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
 
 use anyhow::bail;
 use perturb_dataplane::{loader::Loader, maps::Maps};
+use perturb_present::LiveLine;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{enter::Enter, silence::Silence, update::set_fq};
@@ -14,9 +18,9 @@ use crate::{
         Record,
         terms::{Before, Due},
     },
-    report::{LiveLine, Report},
+    report::{self, Report},
     signals::Interrupts,
-    voice,
+    voice::{self, Voice},
 };
 
 /// How often it looks whether other commands have changed its record, and whether a lost interface has come back.
@@ -37,7 +41,7 @@ enum End {
 /// What a foreground process listens to.
 pub(super) struct Course {
     interrupts: Interrupts,
-    line: LiveLine,
+    line: LiveLine<Voice>,
     quiet: bool,
     verbose: bool,
 }
@@ -47,7 +51,7 @@ impl Course {
     pub(super) fn prepare(quiet: bool, verbose: bool) -> anyhow::Result<Self> {
         Ok(Self {
             interrupts: Interrupts::listen()?,
-            line: LiveLine::new(quiet),
+            line: LiveLine::new(Voice, !quiet && io::stderr().is_terminal()),
             quiet,
             verbose,
         })
@@ -68,7 +72,8 @@ impl Course {
             ));
         }
         let end = self.go_on(&mut running).await;
-        self.line.finish();
+        self.line.keep();
+        voice::settle();
         drop(logs);
         let names = names(&running.record);
         let lost = match end {
@@ -124,7 +129,11 @@ impl Course {
                     }
                     enter.look(&running.record);
                     running.regain()?;
-                    self.line.show(running)?;
+                    if self.line.is_on()
+                        && let Some(totals) = report::totals(&running.record)?
+                    {
+                        self.line.show(totals);
+                    }
                     silence.look(running)?;
                 }
             }
