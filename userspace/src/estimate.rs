@@ -26,16 +26,3 @@ pub struct Observed {
     /// G, nanoseconds per byte on the wire.
     pub gap_per_byte_ns: f64,
 }
-
-/// The middle value; `None` of nothing.
-#[must_use]
-pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
-    }
-}

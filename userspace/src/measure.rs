@@ -25,9 +25,10 @@ use std::{
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use perturb_present::measured;
+use perturb_stats::median;
 
 use crate::{
-    estimate::{median, train},
+    estimate::train,
     probe::{
         endpoint::{Endpoint, Receipt, Sent, Train},
         message::{WIRE_V4, WIRE_V6},

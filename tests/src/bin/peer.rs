@@ -21,7 +21,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, Subcommand};
-use perturb_stats::Sample;
+use perturb_present::Table;
+use perturb_stats::{Sample, median};
 use perturb_tests::{
     bed::{Bed, Host},
     clock,
@@ -84,26 +85,30 @@ fn main() -> Result<ExitCode> {
             figures.extend(found.with_context(|| format!("measuring {}", emulator.name()))?);
         }
     }
-    println!(
-        "{:<14} {:>24} {:>14} {:>14}",
-        "20 ms each way", "RTT error, us, p50 / p99", "1 flow, Mbit/s", "8 flows"
+    let mut table = Table::new(
+        1,
+        &[
+            "20 ms each way",
+            "RTT error, us, p50 / p99",
+            "1 flow, Mbit/s",
+            "8 flows",
+        ],
     );
     for (figures, emulator) in figures.iter().zip(EMULATORS) {
-        let name = emulator.name();
-        if figures.is_empty() {
-            println!("{name:<14} is not installed: cargo install rattan");
-            continue;
+        let middle = |place: usize| {
+            let values: Vec<f64> = figures.iter().map(|figures| figures[place]).collect();
+            median(&values).map(|value| format!("{value:.0}"))
+        };
+        let mut row = vec![emulator.name().to_owned()];
+        match [0, 1, 2, 3].map(middle) {
+            [Some(p50), Some(p99), Some(one), Some(eight)] => {
+                row.extend([format!("{p50} / {p99}"), one, eight]);
+            }
+            _ => row.push("is not installed: cargo install rattan".into()),
         }
-        let [p50, p99, one, eight] = [0, 1, 2, 3].map(|place| {
-            let mut values: Vec<f64> = figures.iter().map(|figures| figures[place]).collect();
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2]
-        });
-        println!(
-            "{name:<14} {:>24} {one:>14.0} {eight:>14.0}",
-            format!("{p50:.0} / {p99:.0}")
-        );
+        table.row(row);
     }
+    print!("{table}");
     Ok(ExitCode::SUCCESS)
 }
 

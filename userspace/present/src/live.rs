@@ -83,7 +83,10 @@ impl<W: Write> LiveLine<W> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.written = written;
         // There is nowhere to say that it failed.
-        let _ = state.to.write_all(text.as_bytes()).and_then(|()| state.to.flush());
+        let _ = state
+            .to
+            .write_all(text.as_bytes())
+            .and_then(|()| state.to.flush());
     }
 }
 

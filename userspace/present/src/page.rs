@@ -88,14 +88,24 @@ impl Page {
         if !caption.is_empty() {
             let _ = writeln!(out, "<caption>{}</caption>", escaped(caption));
         }
-        let class = |column| if column < table.text { " class=\"text\"" } else { "" };
+        let class = |column| {
+            if column < table.text {
+                " class=\"text\""
+            } else {
+                ""
+            }
+        };
         out.push_str("<thead><tr>");
         for (column, name) in table.header.iter().enumerate() {
             let _ = write!(out, "<th scope=\"col\"{}>{}</th>", class(column), escaped(name));
         }
         out.push_str("</tr></thead>\n<tbody>\n");
         for row in &table.rows {
-            out.push_str(if row.flagged { "<tr class=\"flagged\">" } else { "<tr>" });
+            out.push_str(if row.flagged {
+                "<tr class=\"flagged\">"
+            } else {
+                "<tr>"
+            });
             for (column, cell) in row.cells.iter().enumerate() {
                 let _ = write!(out, "<td{}>{}</td>", class(column), escaped(cell));
             }
@@ -178,7 +188,10 @@ mod tests {
     #[test]
     fn texts_are_escaped_and_tags_balanced() {
         let html = page().to_html();
-        assert!(html.contains("<h1>a &lt; b</h1>") && html.contains("<td class=\"text\">&lt;g&gt;</td><td>5</td>"));
+        assert!(
+            html.contains("<h1>a &lt; b</h1>")
+                && html.contains("<td class=\"text\">&lt;g&gt;</td><td>5</td>")
+        );
         assert!(html.contains("one &quot;two&quot;") && html.contains("version: 1\n  name: x"));
         assert_eq!(html.matches("prefers-color-scheme: dark").count(), 3);
         for tag in [

@@ -78,7 +78,9 @@ impl Table {
     /// All lines, the header first.
     fn lines(&self) -> impl Iterator<Item = &[String]> {
         let header = Some(self.header.as_slice()).filter(|header| !header.is_empty());
-        header.into_iter().chain(self.rows.iter().map(|row| row.cells.as_slice()))
+        header
+            .into_iter()
+            .chain(self.rows.iter().map(|row| row.cells.as_slice()))
     }
 
     fn width(&self, column: usize) -> usize {
@@ -103,7 +105,13 @@ impl fmt::Display for Table {
                     }
                 })
                 .collect();
-            writeln!(f, "{:indent$}{}", "", padded.join("  ").trim_end(), indent = self.indent)?;
+            writeln!(
+                f,
+                "{:indent$}{}",
+                "",
+                padded.join("  ").trim_end(),
+                indent = self.indent
+            )?;
         }
         Ok(())
     }

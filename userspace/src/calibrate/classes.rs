@@ -18,6 +18,7 @@ use std::{fmt, net::SocketAddr, path::Path, time::Duration};
 use anyhow::{Context as _, ensure};
 use perturb_present::Table;
 use perturb_profile::{Class, Profile, Server, ServerId, Treatment, Volume};
+use perturb_stats::median;
 use serde::Serialize;
 
 use super::{
@@ -28,7 +29,6 @@ use super::{
 use crate::{
     controller::setup::{Pacing, Prepared},
     estimate::{
-        median,
         passage::{self, Passage},
         train::{self, Spacing},
     },

@@ -4,13 +4,13 @@ use std::{thread::available_parallelism, time::Duration};
 
 use anyhow::Context as _;
 use perturb_dataplane::programs::ProcessorTime;
-use perturb_stats::{Estimate, Sample};
+use perturb_stats::{Estimate, Sample, median};
 use serde::Serialize;
 
 use super::{hosts::Hosts, knob::Added};
 use crate::{
     estimate::{
-        Observed, median,
+        Observed,
         passage::{self, Passage},
         prtt::{self, Trips},
         train::{self, Spacing},

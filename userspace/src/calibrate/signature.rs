@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use perturb_stats::median;
 use serde::Serialize;
 
 use super::{hosts::Hosts, knob::Added, measurement::Effort};
 use crate::{
-    estimate::{
-        median,
-        signature::{Point, Reading, read},
-    },
+    estimate::signature::{Point, Reading, read},
     probe::{clock, message::WIRE_V4},
 };
 

@@ -15,9 +15,7 @@
 //! message; s is counted in wire bytes here, and the whole of it is served.
 //! What is lacking: o_r, which must be measured otherwise, and any asymmetry of the two ways.
 
-use perturb_stats::Line;
-
-use super::median;
+use perturb_stats::{Line, median};
 
 /// Round trips of one size, microseconds.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -85,11 +85,10 @@ pub fn fit(points: &[(f64, f64)]) -> Result<(f64, f64), RegressionError> {
 
 #[cfg(test)]
 mod tests {
-    use perturb_stats::SplitMix64;
+    use perturb_stats::{SplitMix64, median};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::estimate::median;
 
     /// What a network with g (us) and G (ns/B) makes of a train, stamped up to `late_us` late.
     fn served(

@@ -181,7 +181,10 @@ fn print_lines(taken: &[(Request, Flow)], out: &mut impl Write) -> anyhow::Resul
 fn print_table(active: &BTreeMap<Flow, Activity>, out: &mut impl Write) -> anyhow::Result<()> {
     let clear = clear_screen(&io::stdout());
     let now = perturb_clock::now();
-    let mut table = Table::new(1, &[&Flow::COLUMNS[..], &["packets", "bytes", "last seen"]].concat());
+    let mut table = Table::new(
+        1,
+        &[&Flow::COLUMNS[..], &["packets", "bytes", "last seen"]].concat(),
+    );
     for (flow, activity) in active {
         let age = Duration::from_nanos(now.saturating_sub(activity.last));
         let counts = vec![

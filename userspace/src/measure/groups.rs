@@ -8,16 +8,14 @@
 
 use std::{thread, time::Duration};
 
+use perturb_stats::median;
 use serde::Serialize;
 
 use super::{
     control::{Peer, PeerError},
     path::delays,
 };
-use crate::{
-    estimate::median,
-    probe::endpoint::{Receipt, Sent, Train},
-};
+use crate::probe::endpoint::{Receipt, Sent, Train};
 
 /// UDP payload of a full frame, and its bytes on the wire.
 const PAYLOAD: usize = 1472;

@@ -124,7 +124,10 @@ impl fmt::Display for Measured {
             }
         }
         write!(f, "{table}")?;
-        let mut table = Table::new(1, &["direction", "g us", "b Mbit/s", "d us", "loss %", "both ways"]);
+        let mut table = Table::new(
+            1,
+            &["direction", "g us", "b Mbit/s", "d us", "loss %", "both ways"],
+        );
         for ((name, direction), both) in [("out", &self.out), ("in", &self.inward)]
             .into_iter()
             .zip(self.both_ways)

@@ -12,12 +12,12 @@
 
 use std::time::Duration;
 
-use perturb_stats::{Sample, SampleError};
+use perturb_stats::{Sample, SampleError, median};
 use serde::Serialize;
 
 use crate::{
     estimate::{
-        changes, median,
+        changes,
         train::{self, Spacing},
     },
     probe::endpoint::{Receipt, Sent, Train},

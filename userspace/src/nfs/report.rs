@@ -336,7 +336,11 @@ impl Report<'_> {
                 }
                 let mut row = vec![curve.name.clone(), measured(signature.base_ms)];
                 row.extend(line(signature.line));
-                row.extend([measured(signature.knee_op_s), peak, measured(signature.overall_ms)]);
+                row.extend([
+                    measured(signature.knee_op_s),
+                    peak,
+                    measured(signature.overall_ms),
+                ]);
                 table.row(row);
             }
             if let Some(model) = &curve.model {

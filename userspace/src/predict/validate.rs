@@ -7,7 +7,6 @@ use perturb_models::published::{Comparison, Measurements, comparisons, measureme
 use perturb_present::{Table, computed};
 use serde::Serialize;
 
-
 /// Arguments of `perturb predict validate`.
 #[derive(Args, Debug)]
 pub struct ValidateArgs {

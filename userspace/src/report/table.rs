@@ -132,7 +132,9 @@ pub(super) fn share(value: Option<f64>) -> String {
 
 /// A time, if there is one.
 pub(super) fn micros(value: impl Into<Option<f64>>) -> String {
-    value.into().map_or_else(|| "-".into(), |us| format!("{us:.1} us"))
+    value
+        .into()
+        .map_or_else(|| "-".into(), |us| format!("{us:.1} us"))
 }
 
 fn classes(classes: &[ClassReport]) -> Table {

@@ -14,8 +14,8 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use perturb_dataplane::namespace::Namespace;
-use perturb_profile::Profile;
 use perturb_present::LiveLine;
+use perturb_profile::Profile;
 use perturb_stats::Sample;
 use perturb_workloads::collective::{Algorithm, Listening, Rank};
 use tokio::sync::oneshot;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use perturb_stats::Sample;
+use perturb_stats::{Sample, median};
 use serde::Serialize;
 
 use super::{
@@ -90,10 +90,7 @@ impl Series {
 
     /// Median of the rounds, ms.
     pub(super) fn median(&self) -> f64 {
-        match self.sample() {
-            Some(sample) => sample.median(),
-            None => self.rounds_ms.first().copied().unwrap_or(f64::NAN),
-        }
+        median(&self.rounds_ms).unwrap_or(f64::NAN)
     }
 }
 

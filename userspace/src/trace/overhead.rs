@@ -2,8 +2,9 @@
 //! meanwhile disturbs both alike.
 
 use std::io::Write;
-use std::time::Duration;
 
+use anyhow::bail;
+use perturb_stats::median;
 use serde::Serialize;
 
 use super::{TraceArgs, run};
@@ -29,12 +30,12 @@ pub(super) fn measure(args: &TraceArgs, runs: u32, out: &mut dyn Write) -> anyho
         if code != 0 {
             return Ok(code);
         }
-        untraced.push(time);
+        untraced.push(time.as_secs_f64());
         let (code, report) = run::traced(args)?;
         if code != 0 {
             return Ok(code);
         }
-        traced.push(report.elapsed);
+        traced.push(report.elapsed.as_secs_f64());
         (recording, events) = (report.recording_percent, report.events);
         eprintln!(
             "run {number} of {runs}: {:.3} s untraced, {:.3} s traced",
@@ -42,7 +43,9 @@ pub(super) fn measure(args: &TraceArgs, runs: u32, out: &mut dyn Write) -> anyho
             report.elapsed.as_secs_f64()
         );
     }
-    let (untraced_s, traced_s) = (median(&untraced), median(&traced));
+    let (Some(untraced_s), Some(traced_s)) = (median(&untraced), median(&traced)) else {
+        bail!("nothing was run")
+    };
     let overhead = Overhead {
         runs,
         untraced_s,
@@ -62,30 +65,4 @@ pub(super) fn measure(args: &TraceArgs, runs: u32, out: &mut dyn Write) -> anyho
         )?;
     }
     Ok(0)
-}
-
-fn median(times: &[Duration]) -> f64 {
-    let mut seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
-    seconds.sort_by(f64::total_cmp);
-    let middle = seconds.len() / 2;
-    if seconds.len().is_multiple_of(2) && middle > 0 {
-        (seconds[middle - 1] + seconds[middle]) / 2.0
-    } else {
-        seconds.get(middle).copied().unwrap_or(f64::NAN)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians() {
-        let seconds = |values: &[u64]| {
-            let times: Vec<Duration> = values.iter().map(|value| Duration::from_secs(*value)).collect();
-            median(&times)
-        };
-        assert_eq!(seconds(&[3, 1, 2]), 2.0);
-        assert_eq!(seconds(&[4, 1, 2, 3]), 2.5);
-    }
 }

@@ -16,4 +16,4 @@ pub use estimate::{Estimate, EstimateError};
 pub use histogram::{Bucket, Histogram, HistogramError};
 pub use random::SplitMix64;
 pub use regression::{Line, RegressionError};
-pub use sample::{Sample, SampleError};
+pub use sample::{Sample, SampleError, median};

@@ -195,6 +195,14 @@ impl Sample {
     }
 }
 
+/// The middle one of values in any order, of two the mean; `None` of nothing. It needs no [`Sample`]: one value is its own.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    (!sorted.is_empty()).then(|| interpolated(&sorted, 0.5))
+}
+
 /// Student's t for a two-sided interval.
 pub(crate) fn student_t(degrees_of_freedom: f64, confidence: f64) -> f64 {
     // With at least one degree of freedom the distribution exists.
@@ -243,6 +251,12 @@ mod tests {
         assert_eq!(sample.quantile(1.0), Ok(10.0));
         assert_eq!(sample.quantile(1.1), Err(EstimateError::Quantile(1.1)));
         assert!((sample.standard_deviation() - 3.027_650).abs() < 1e-6);
+    }
+
+    #[test]
+    fn medians() {
+        let medians = [&[3.0, 1.0, 2.0][..], &[4.0, 1.0, 2.0, 3.0], &[7.0], &[]].map(median);
+        assert_eq!(medians, [Some(2.0), Some(2.5), Some(7.0), None]);
     }
 
     #[test]

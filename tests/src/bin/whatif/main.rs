@@ -288,7 +288,7 @@ fn main() -> Result<()> {
     let slices = slices(0)?;
     let [quantum, tick] = [slices.quantum, slices.tick].map(|length| length.as_secs_f64() * 1e6);
     let (mut tables, mut traces) = (Memory(Vec::new()), Memory(Vec::new()));
-    let mut table = Table::new(4, &HEADER);
+    let mut rows = Table::new(4, &HEADER);
     let mut errors: Vec<[f64; 3]> = Vec::new();
     for case in &CASES {
         let ranks = |host: &[u32]| host.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -392,12 +392,12 @@ fn main() -> Result<()> {
             row.extend([format!("{predicted:.4}"), format!("{error:+.1}")]);
         }
         errors.push(error);
-        table.row(row);
+        rows.row(row);
     }
     let shown = if cli.markdown {
-        table.markdown()
+        rows.markdown()
     } else {
-        table.to_string()
+        rows.to_string()
     };
     print!("{shown}");
     let within = |model: usize| errors.iter().filter(|error| error[model].abs() <= BAR).count();

@@ -32,7 +32,9 @@ pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
     }
     let mut short = Table::new(
         2,
-        &["program", "ranking", "o", "g", "L", "1/G", "o, 5 %", "g, 5 %", "L, 5 %", "1/G, 5 %"],
+        &[
+            "program", "ranking", "o", "g", "L", "1/G", "o, 5 %", "g, 5 %", "L, 5 %", "1/G, 5 %",
+        ],
     );
     for workload in &report.workloads {
         let broken = workload.baseline.value.is_none() || !Report::failures(workload).is_empty();
