@@ -60,13 +60,17 @@ impl Product {
         Self::at(Path::new(&path))
     }
 
-    /// As [`Self::find`], or else the `perturb` beside this executable.
+    /// As [`Self::find`], or else the `perturb` that cargo built with this executable: beside it, or above a test's `deps`.
     pub fn find_or_beside() -> Result<Self> {
         if env::var_os("PERTURB_BIN").is_some() {
             return Self::find();
         }
         let this = env::current_exe().context("finding this executable")?;
-        Self::at(&this.with_file_name("perturb"))
+        let mut directory = this.parent().context("this executable has no directory")?;
+        if directory.ends_with("deps") {
+            directory = directory.parent().unwrap_or(directory);
+        }
+        Self::at(&directory.join("perturb")).context("`cargo build --package perturb` makes it")
     }
 
     fn at(path: &Path) -> Result<Self> {

@@ -11,6 +11,7 @@ use std::{
     ffi::OsString,
     fs,
     io::{BufRead as _, BufReader},
+    iter,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
     time::Instant,
@@ -18,6 +19,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use perturb_sandbox::Sandbox;
+use serde_json::Value;
 
 use crate::{
     command::{output, say},
@@ -27,8 +29,8 @@ use crate::{
     workspace,
 };
 
-/// The end-to-end tests' package.
-const END_TO_END: &str = "perturb-tests";
+/// How cargo is asked for the end-to-end tests.
+const END_TO_END: [&str; 4] = ["--package", "perturb-tests", "--test", "e2e"];
 /// Tells the end-to-end tests which program to test.
 const PROGRAM_VARIABLE: &str = "PERTURB_BIN";
 
@@ -78,7 +80,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Stage {
-    /// The crates' own tests
+    /// The crates' own tests, and those of the program that need no test bed
     Unit,
     /// The end-to-end tests on this machine's kernel, in namespaces; needs root
     Host,
@@ -171,8 +173,18 @@ fn run_stage(stage: Stage, built: &Built, args: &Args) -> Result<Tally> {
             ..Tally::default()
         });
     }
-    let mut cargo = cargo(stage, built)?;
-    cargo.args(filter);
+    let mut tally = Tally::default();
+    let mut of_program = (stage == Stage::Unit).then(|| of_program(built)).transpose()?;
+    for cargo in iter::once(&mut cargo(stage, built)?).chain(&mut of_program) {
+        select(cargo, stage, built, args)?;
+        tally = tally + run_tests(stage.name(), cargo)?;
+    }
+    Ok(tally)
+}
+
+/// Which tests of a stage run, as arguments of the test programs.
+fn select(cargo: &mut Command, stage: Stage, built: &Built, args: &Args) -> Result<()> {
+    cargo.args(args.filter.as_deref());
     if stage != Stage::Unit {
         // Tests that measure time would measure each other.
         cargo.arg("--test-threads=1");
@@ -198,7 +210,7 @@ fn run_stage(stage: Stage, built: &Built, args: &Args) -> Result<Tally> {
             }
         }
     }
-    run_tests(stage.name(), &mut cargo)
+    Ok(())
 }
 
 /// Runs a command that runs tests; what they say is shown, and summed.
@@ -258,17 +270,43 @@ fn cargo(stage: Stage, built: &Built) -> Result<Command> {
                 "--exclude",
                 "perturb-ebpf",
                 "--exclude",
-                END_TO_END,
+                END_TO_END[1],
             ]);
         }
         Stage::Host | Stage::Vm => {
-            cargo.args(["--package", END_TO_END]);
+            cargo.args(END_TO_END);
         }
         Stage::Sandbox => {
-            cargo.args(["--package", END_TO_END, "--config"]).arg(runner()?);
+            cargo.args(END_TO_END).arg("--config").arg(runner()?);
         }
     }
     cargo.arg("--");
+    Ok(cargo)
+}
+
+/// `cargo test` for the tests' package but for the end-to-end tests, up to the arguments for the test programs.
+fn of_program(built: &Built) -> Result<Command> {
+    let [package, name, test, end_to_end] = END_TO_END;
+    let mut metadata = compile::cargo("metadata", &built.object);
+    let said = output(metadata.args(["--no-deps", "--format-version=1"])).context("cargo metadata failed")?;
+    let metadata: Value = serde_json::from_str(&said).context("cargo metadata printed no JSON")?;
+    let packages = metadata["packages"]
+        .as_array()
+        .context("cargo names no packages")?;
+    let ours = packages.iter().filter(|package| package["name"] == name);
+    let targets = ours.flat_map(|package| package["targets"].as_array()).flatten();
+    let tests = targets
+        .filter(|target| target["kind"][0] == "test")
+        .filter_map(|target| target["name"].as_str())
+        .filter(|&target| target != end_to_end);
+    let mut cargo = compile::cargo("test", &built.object);
+    cargo
+        .args(["--no-fail-fast", package, name, "--lib", "--bins"])
+        .args(tests.flat_map(|target| [test, target]))
+        .arg("--target-dir")
+        .arg(workspace::target()?)
+        .arg("--")
+        .env(PROGRAM_VARIABLE, &built.program);
     Ok(cargo)
 }
 

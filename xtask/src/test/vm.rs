@@ -150,14 +150,9 @@ fn on(
 /// Compiles the end-to-end tests; the path of their program.
 pub(super) fn program(built: &Built) -> Result<PathBuf> {
     let mut cargo = compile::cargo("test", &built.object);
-    cargo.args([
-        "--package",
-        END_TO_END,
-        "--test",
-        "e2e",
-        "--no-run",
-        "--message-format=json-render-diagnostics",
-    ]);
+    cargo
+        .args(END_TO_END)
+        .args(["--no-run", "--message-format=json-render-diagnostics"]);
     cargo.arg("--target-dir").arg(workspace::target()?);
     let said = output(&mut cargo).context("the end-to-end tests do not compile")?;
     let artifacts = said

@@ -1,0 +1,138 @@
+//! JSON of commands that emulate: they need root, and a perturb with its eBPF programs.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use perturb_tests::{
+    bed::Bed,
+    product::{Pacer, Product},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{compare, here, keys, printed, run};
+
+/// Their files.
+pub(super) const NAMES: &[&str] = &[
+    "status",
+    "status-flows",
+    "rto",
+    "sweep-runs",
+    "sweep-provenance",
+    "measure",
+];
+
+fn is_possible() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+#[test]
+fn status() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let product = Product::find_or_beside()?;
+    let bed = Bed::new()?;
+    let profile = fs::read_to_string(here().join("data/profile.yaml"))?;
+    let applied = product.apply(&bed.left, &profile, Pacer::User)?;
+    bed.left.run(&format!("ping -c 3 -i 0.01 -q {}", bed.right.v4))?;
+    // Others may emulate on this machine, too.
+    let report = applied.counters()?;
+    compare("json/status.txt", &keys::lines(&report.to_string(), &[])?)?;
+    let called = product.call(&bed.left, &["status", "--flows", "--json"])?;
+    ensure!(called.code() == 0, "{called:?}");
+    let mut flows: Value = serde_json::from_str(&called.stdout)?;
+    let flows = flows.as_array_mut().context("flows are no array")?;
+    flows.retain(|flow| flow["emulation"] == report["id"]);
+    compare(
+        "json/status-flows.txt",
+        &keys::lines(&Value::from(flows.clone()).to_string(), &[])?,
+    )?;
+    applied.stop()
+}
+
+#[test]
+fn rto() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let call =
+        "rto --json --pacer user --hosts 2 --message 1KiB --rounds 3 --warmup 1 --pause 1ms topology.yaml";
+    let arguments: Vec<&str> = call.split(' ').collect();
+    let text = printed(&Product::find_or_beside()?, &arguments)?;
+    compare("json/rto.txt", &keys::lines(&text, &[])?)
+}
+
+/// What a sweep leaves, as `data/sweep`, which has more runs.
+#[test]
+fn sweep() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let product = Product::find_or_beside()?;
+    let folder = TempDir::with_prefix("perturb-golden-")?;
+    let out = folder.path().join("sweep");
+    let place = out.to_string_lossy();
+    printed(
+        &product,
+        &["sweep", "--quiet", "--out", &place, "short-experiment.yaml"],
+    )?;
+    for (name, file) in [("sweep-runs", "runs.jsonl"), ("sweep-provenance", "sweep.json")] {
+        let text = fs::read_to_string(out.join(file))?;
+        compare(&format!("json/{name}.txt"), &keys::lines(&text, &[])?)?;
+    }
+    Ok(())
+}
+
+/// Both ends on private hosts.
+#[test]
+fn measure() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let product = Product::find_or_beside()?;
+    let script = format!(
+        "P='{}'; $P on h2 -- $P measure serve 2> /dev/null &
+         for try in 1 2 3 4 5 6 7 8 9; do sleep 0.2; $P measure --quick --json --peer h2 && exit; done",
+        product.path.display()
+    );
+    let output = run(
+        &product,
+        &[
+            "run",
+            "--pacer",
+            "user",
+            "topology.yaml",
+            "--",
+            "bash",
+            "-c",
+            &script,
+        ],
+    )?;
+    compare(
+        "json/measure.txt",
+        &keys::lines(&String::from_utf8(output.stdout)?, &[])?,
+    )
+}
+
+/// Exit codes of `run`: its command's, also by a signal.
+#[test]
+fn exits_of_run() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let product = Product::find_or_beside()?;
+    for (script, code) in [("exit 7", 7), ("kill -TERM $$", 143)] {
+        let output = run(
+            &product,
+            &["run", "--pacer", "user", "profile.yaml", "--", "sh", "-c", script],
+        )?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.code() == Some(code),
+            "{script}: {}: {said}",
+            output.status
+        );
+    }
+    Ok(())
+}

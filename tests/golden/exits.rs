@@ -1,0 +1,165 @@
+//! Exit codes: 0 done, 1 failed, 2 usage or invalid input, 3 this kernel lacks something.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+
+use anyhow::{Context as _, Result};
+use perturb_tests::product::Product;
+use tempfile::TempDir;
+
+use super::{compare, here, run};
+
+/// Calls whose ends depend neither on the kernel nor on who calls.
+const CALLS: &[&str] = &[
+    "--help",
+    "--version",
+    "",
+    "nosuch",
+    "help check",
+    "check",
+    "check profile.yaml",
+    "check --json profile.yaml",
+    "check topology.yaml",
+    "check missing.yaml",
+    "check wrong.yaml",
+    "check --json wrong.yaml",
+    "check four.jsonl",
+    "apply",
+    "apply profile.yaml",
+    "apply --dry-run --iface nosuch0 profile.yaml",
+    "apply --dry-run --iface nosuch0 wrong.yaml",
+    "apply --iface nosuch0 missing.yaml",
+    "apply --iface nosuch0 --for 20 profile.yaml",
+    "apply --iface nosuch0 --pacer nosuch profile.yaml",
+    "clear --iface nosuch0 --all",
+    "clear --nosuch",
+    "confirm --nosuch",
+    "status --nosuch",
+    "status --watch 1",
+    "run",
+    "run profile.yaml",
+    "run --hosts 1 profile.yaml -- true",
+    "run missing.yaml -- true",
+    "run wrong.yaml -- true",
+    "on h2 -- true",
+    "calibrate --nosuch",
+    "calibrate --knob nosuch",
+    "calibrate wrong.yaml",
+    "measure",
+    "measure --peer 127.0.0.1:1",
+    "measure --peer nosuch.invalid",
+    "measure --groups a",
+    "nfs",
+    "nfs load",
+    "nfs load --server 127.0.0.1:/export --nfs-port 1 --mount-port 1 --duration 1s",
+    "nfs load --server nosuch",
+    "nfs load --server 127.0.0.1:/export --rate 0",
+    "nfs load --server 127.0.0.1:/export --mix missing",
+    "nfs serve --for 100ms --listen 127.0.0.1:0",
+    "nfs serve --listen nosuch",
+    "nfs curve --rates",
+    "rto profile.yaml",
+    "rto --message 1 profile.yaml",
+    "rto --message 1KiB missing.yaml",
+    "rto --message 1KiB wrong.yaml",
+    "sweep",
+    "sweep missing.yaml",
+    "sweep wrong-experiment.yaml",
+    "sweep --json experiment.yaml",
+    "sweep --dry-run experiment.yaml",
+    "sweep --dry-run --tasks 2 --array-index 2 experiment.yaml",
+    "sweep --tasks 2 --slurm experiment.yaml",
+    "sweep --out sweep experiment.yaml",
+    "sweep --out missing --resume experiment.yaml",
+    "report",
+    "report .",
+    "report missing",
+    "report --json sweep",
+    "pattern",
+    "pattern nosuch",
+    "pattern reads --reads 1",
+    "predict",
+    "predict nosuch",
+    "predict loggp loggp.yaml",
+    "predict loggp missing.yaml",
+    "predict loggp nfs.yaml",
+    "predict loggp --trace four.jsonl loggp.yaml",
+    "predict nfs nfs.yaml",
+    "predict nfs loggp.yaml",
+    "predict pipeline pipeline.yaml",
+    "predict plogpt plogpt.yaml",
+    "predict plogpt --nodes 4 plogpt.yaml",
+    "predict logpc logpc.yaml",
+    "predict logpc --simulate logpc.yaml",
+    "predict whatif whatif.yaml",
+    "predict whatif --events missing whatif.yaml",
+    "predict whatif --suggest 0 whatif.yaml",
+    "predict validate",
+    "predict validate --model nosuch",
+    "locality",
+    "locality locality.txt",
+    "locality missing",
+    "locality --partition nosuch locality.txt",
+    "locality --experiment 10",
+    "trace",
+    "trace --out /dev/null -- true",
+    "trace --out /dev/null -- false",
+    "trace --out /dev/null -- /nosuch",
+    "schema",
+    "completions bash",
+    "completions nosuch",
+    "stage",
+    "agent",
+];
+
+/// Calls that need root, by somebody who is not.
+const UNPRIVILEGED: &[&str] = &[
+    "apply --iface lo profile.yaml",
+    "run profile.yaml -- true",
+    "rto --message 1KiB profile.yaml",
+    "calibrate --quick --knob latency",
+    "sweep --out out experiment.yaml",
+    "nfs curve --vary latency=1ms --out out",
+    "confirm --iface lo",
+];
+
+fn line(code: Option<i32>, call: &str) -> Result<String> {
+    let code = code.with_context(|| format!("perturb {call}: ended by a signal"))?;
+    Ok(format!("{code}  perturb {call}").trim_end().to_owned() + "\n")
+}
+
+#[test]
+fn of_calls() -> Result<()> {
+    let product = Product::find_or_beside()?;
+    let mut text = String::new();
+    for call in CALLS {
+        let arguments: Vec<&str> = call.split_whitespace().collect();
+        text += &line(run(&product, &arguments)?.status.code(), call)?;
+    }
+    compare("exits.txt", &text)
+}
+
+#[test]
+fn without_root() -> Result<()> {
+    let folder = TempDir::with_prefix("perturb-golden-")?;
+    let program = folder.path().join("perturb");
+    fs::copy(Product::find_or_beside()?.path, &program)?;
+    for input in ["profile.yaml", "experiment.yaml"] {
+        fs::copy(here().join("data").join(input), folder.path().join(input))?;
+    }
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
+    let mut text = String::new();
+    for call in UNPRIVILEGED {
+        let mut command = Command::new("setpriv");
+        if nix::unistd::geteuid().is_root() {
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        }
+        let output = command
+            .arg(&program)
+            .args(call.split_whitespace())
+            .current_dir(folder.path())
+            .output()
+            .context("running setpriv")?;
+        text += &line(output.status.code(), call)?;
+    }
+    compare("exits-without-root.txt", &text)
+}
