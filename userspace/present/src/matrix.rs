@@ -3,7 +3,10 @@
 
 use std::fmt::Write as _;
 
-use crate::{compact, markup::escaped};
+use crate::{
+    compact,
+    markup::{LIGHT, Theme, both, escaped},
+};
 
 /// Side of a cell.
 const CELL: usize = 44;
@@ -23,11 +26,12 @@ pub fn svg(title: &str, names: &[String], matrix: &[Vec<u64>]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
          height=\"{height}\" role=\"img\" font-family=\"system-ui,sans-serif\" font-size=\"12\">\n\
-         <title>{title}</title>\n<style>.name{{fill:#1f2328}}.cell{{fill:#0969da;stroke:#d0d7de}}.count{{fill:#1f2328}}\
-         @media (prefers-color-scheme: dark){{.name,.count{{fill:#e6edf3}}.cell{{fill:#2f81f7;stroke:#30363d}}}}</style>\n",
+         <title>{title}</title>\n<style>{colors}</style>\n\
+         <rect class=\"page\" width=\"100%\" height=\"100%\"></rect>\n",
         width = side.max(220),
         height = side,
         title = escaped(title),
+        colors = both(colors),
     );
     let middle = |index: usize| margin + CELL * index + CELL / 2;
     for (from, row) in matrix.iter().enumerate() {
@@ -35,8 +39,8 @@ pub fn svg(title: &str, names: &[String], matrix: &[Vec<u64>]) -> String {
         let at = middle(from);
         let _ = writeln!(
             svg,
-            "<text class=\"name\" x=\"{x}\" y=\"{y}\" text-anchor=\"end\">{name}</text>\
-             <text class=\"name\" x=\"{at}\" y=\"{top}\" text-anchor=\"middle\">{short}</text>",
+            "<text x=\"{x}\" y=\"{y}\" text-anchor=\"end\">{name}</text>\
+             <text x=\"{at}\" y=\"{top}\" text-anchor=\"middle\">{short}</text>",
             x = margin - 8,
             y = at + 4,
             top = margin - 8,
@@ -55,7 +59,7 @@ pub fn svg(title: &str, names: &[String], matrix: &[Vec<u64>]) -> String {
             if from != to {
                 let _ = writeln!(
                     svg,
-                    "<text class=\"count\" x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\">{}</text>",
+                    "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\">{}</text>",
                     middle(to),
                     at + 4,
                     compact(*count as f64, 2)
@@ -64,6 +68,13 @@ pub fn svg(title: &str, names: &[String], matrix: &[Vec<u64>]) -> String {
         }
     }
     svg + "</svg>\n"
+}
+
+fn colors(theme: &Theme) -> String {
+    let Theme { page, ink, faint, .. } = theme;
+    // The counts are legible on it in both themes.
+    let cell = LIGHT.series[0];
+    format!(".page{{fill:{page}}}text{{fill:{ink}}}.cell{{fill:{cell};stroke:{faint}}}")
 }
 
 #[cfg(test)]

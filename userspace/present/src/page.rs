@@ -10,24 +10,36 @@ use std::fmt::Write as _;
 use crate::{
     Table,
     chart::{Chart, ChartError},
-    markup::escaped,
+    markup::{Theme, both, escaped},
 };
 
-/// The palette is that of the charts.
+/// Everything but the colors.
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
-body{margin:2rem auto;padding:0 1rem;max-width:60rem;font:15px/1.5 system-ui,sans-serif;background:#ffffff;color:#1f2328}\
+body{margin:2rem auto;padding:0 1rem;max-width:60rem;font:15px/1.5 system-ui,sans-serif}\
 h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2rem}\
 svg{display:block;max-width:100%;height:auto;margin:1rem 0}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:1rem 0}\
 caption{text-align:left;opacity:.75;padding-bottom:.3rem}\
-th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #d0d7de;white-space:nowrap}\
-th.text,td.text{text-align:left}\
-tr.flagged td{background:#fff1e5}\
+th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid;white-space:nowrap}\
+th.text,td.text{text-align:left}td.text{white-space:normal}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dt{opacity:.75}dd{margin:0;overflow-wrap:anywhere}\
-pre{padding:.7rem;overflow-x:auto;background:#f6f8fa}\
-@media (prefers-color-scheme: dark){\
-body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}tr.flagged td{background:#3b2300}pre{background:#161b22}}";
+pre{padding:.7rem;overflow-x:auto}";
+
+fn colors(theme: &Theme) -> String {
+    let Theme {
+        page,
+        ink,
+        faint,
+        quiet,
+        flagged,
+        ..
+    } = theme;
+    format!(
+        "body{{background:{page};color:{ink}}}th,td{{border-color:{faint}}}tr.flagged td{{background:{flagged}}}\
+         pre{{background:{quiet}}}"
+    )
+}
 
 /// A report under way.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,7 +150,8 @@ impl Page {
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{}</body>\n</html>\n",
+             <title>{title}</title>\n<style>{STYLE}{}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{}</body>\n</html>\n",
+            both(colors),
             self.body
         )
     }

@@ -143,7 +143,7 @@ fn classes(classes: &[ClassReport]) -> Table {
         &["class", "", "packets", "on wire", "bytes", "dropped", "delay"],
     )
     .indent(2)
-    .widths(&[19, 7, 9, 9, 13, 8, 11]);
+    .widths(&[19, 8, 9, 9, 13, 8, 11]);
     for class in classes {
         for (direction, flow) in [("egress", &class.egress), ("ingress", &class.ingress)] {
             table.row(vec![
@@ -175,7 +175,7 @@ fn servers(servers: &[ServerReport]) -> Table {
         ],
     )
     .indent(2)
-    .widths(&[19, 7, 9, 9, 13, 8, 11, 11]);
+    .widths(&[20, 7, 9, 9, 13, 8, 11, 11]);
     for server in servers {
         table.row(vec![
             server.name.clone(),
@@ -189,4 +189,59 @@ fn servers(servers: &[ServerReport]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::{ClassReport, Flow, ServerReport, counts::tests::none, read::tests::report};
+    use std::time::Duration;
+
+    #[test]
+    fn columns_stay_where_they_are() {
+        let flow = |packets, mean_delay_us| Flow {
+            packets,
+            wire_packets: packets + packets / 10,
+            bytes: 1000 * packets,
+            dropped: 3,
+            mean_delay_us,
+        };
+        let mut report = report(&none());
+        report.classes.push(ClassReport {
+            name: "all".into(),
+            egress: flow(1200, Some(20_000.4)),
+            ingress: flow(0, None),
+        });
+        report.servers.push(ServerReport {
+            name: "uplink".into(),
+            packets: 1200,
+            bytes: 1_234_567,
+            tail_drops: 3,
+            losses: 1,
+            busy_ms: 1.2,
+            max_backlog_us: 52.1,
+            backlog_us: None,
+            utilization: Some(0.125),
+        });
+        let text = report.to_string();
+        let rows: Vec<&str> = text.lines().skip(1).take(5).collect();
+        assert_eq!(
+            rows,
+            [
+                "  class                            packets    on wire          bytes   dropped        delay",
+                "  all                  egress         1200       1320        1200000         3   20000.4 us",
+                "  all                  ingress           0          0              0         3            -",
+                "  server                 in use    packets       busy          bytes   dropped  max backlog      backlog",
+                "  uplink                 12.5 %       1200     1.2 ms        1234567         4      52.1 us            -",
+            ]
+        );
+        let text = report.activity(&report, Duration::from_secs(1)).to_string();
+        let rows: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(
+            rows,
+            [
+                "  server                 in use        carries      backlog  max backlog   dropped",
+                "  uplink                 12.5 %    0.00 Mbit/s            -      52.1 us         0",
+            ]
+        );
+    }
 }

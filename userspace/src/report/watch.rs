@@ -66,7 +66,7 @@ impl fmt::Display for Activity<'_> {
             &["server", "in use", "carries", "backlog", "max backlog", "dropped"],
         )
         .indent(2)
-        .widths(&[19, 7, 13, 11, 11, 8]);
+        .widths(&[20, 7, 13, 11, 11, 8]);
         for Row { server, bytes, drops } in &self.rows {
             let rate = *bytes as f64 * 8e-6 / self.time.as_secs_f64().max(f64::MIN_POSITIVE);
             table.row(vec![

@@ -6,7 +6,10 @@
 use std::fmt::Write as _;
 
 use super::{Chart, Point, Series, Stroke, scale::Scale};
-use crate::{compact, markup::escaped};
+use crate::{
+    compact,
+    markup::{LIGHT, Theme, both, escaped},
+};
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 72.0;
@@ -16,13 +19,6 @@ const PLOT_WIDTH: f64 = WIDTH - LEFT - RIGHT;
 const LEGEND_ROW: f64 = 20.0;
 /// Mean width of a character at the legend's size; labels are only placed by it, never cut.
 const CHARACTER: f64 = 6.6;
-/// Okabe and Ito's palette for all kinds of color vision; the light theme darkens its yellows.
-const LIGHT: [&str; 8] = [
-    "#0072b2", "#d55e00", "#00805d", "#b0497f", "#8a6d00", "#3a8fc0", "#5b5b5b", "#7a3db8",
-];
-const DARK: [&str; 8] = [
-    "#56b4e9", "#ff9248", "#2fc29a", "#e39ac2", "#f0e442", "#9ad0f0", "#c4c4c4", "#c39bf0",
-];
 
 /// Charts below each other in one document.
 pub(super) fn stack(charts: &[Chart]) -> String {
@@ -66,13 +62,13 @@ pub(super) fn draw(chart: &Chart) -> String {
     head(&mut out, chart, height);
     axes(&mut out, chart, &frame);
     for (place, series) in chart.series.iter().enumerate() {
-        let color = series.color.unwrap_or(place) % LIGHT.len();
+        let color = series.color.unwrap_or(place) % LIGHT.series.len();
         draw_series(&mut out, chart, &frame, series, color, place);
     }
     for (row, entries) in rows.iter().enumerate() {
         for &(place, left) in entries {
             let series = &chart.series[place];
-            let color = series.color.unwrap_or(place) % LIGHT.len();
+            let color = series.color.unwrap_or(place) % LIGHT.series.len();
             let baseline = legend_top + row as f64 * LEGEND_ROW;
             key(&mut out, series, color, place, left, baseline);
         }
@@ -98,12 +94,11 @@ impl Frame<'_> {
     }
 }
 
-/// The rules of a theme. Colors stand in each rule: not every viewer knows CSS variables, and without
-/// them it would draw black on black.
-fn theme(page: &str, ink: &str, faint: &str, colors: &[&str]) -> String {
+fn rules(theme: &Theme) -> String {
+    let Theme { page, ink, faint, .. } = theme;
     let mut css =
         format!(".page{{fill:{page}}}text{{fill:{ink}}}.grid{{stroke:{faint}}}.axis{{stroke:{ink}}}");
-    for (index, color) in colors.iter().enumerate() {
+    for (index, color) in theme.series.iter().enumerate() {
         let _ = write!(
             css,
             ".s{index}{{stroke:{color}}}.f{index}{{fill:{color};stroke:{color}}}.b{index}{{fill:{color}}}"
@@ -121,14 +116,12 @@ fn head(out: &mut String, chart: &Chart, height: f64) {
          <style>\n\
          .line{{fill:none;stroke-width:1.8;stroke-linejoin:round}}.band{{fill-opacity:.16;stroke:none}}\
          .dashed{{stroke-dasharray:6 4}}\n\
-         {light}\n\
-         @media (prefers-color-scheme: dark){{{dark}}}\n\
+         {colors}\n\
          </style>\n\
          <rect class=\"page\" width=\"100%\" height=\"100%\"/>\n\
          <text x=\"{LEFT}\" y=\"24\" font-size=\"16\" font-weight=\"600\">{title}</text>\n",
         title = escaped(&chart.title),
-        light = theme("#ffffff", "#1f2328", "#d0d7de", &LIGHT),
-        dark = theme("#0d1117", "#e6edf3", "#30363d", &DARK),
+        colors = both(rules),
     );
     if let Some(caption) = &chart.caption {
         let _ = writeln!(
