@@ -24,7 +24,8 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::Args;
 
 use crate::controller::setup::Pacing;
-use knob::{Knob, Sabotage};
+use knob::Sabotage;
+use perturb_profile::Knob;
 use report::Outcome;
 
 /// Done.
@@ -39,7 +40,7 @@ pub struct Options {
     #[arg(conflicts_with_all = ["knobs", "quick", "out", "seed", "sabotage"])]
     pub profile: Option<PathBuf>,
     /// Only these knobs.
-    #[arg(long = "knob", value_enum, value_name = "KNOB")]
+    #[arg(long = "knob", value_parser = knob::parser(), value_name = "KNOB")]
     pub knobs: Vec<Knob>,
     /// Fewer samples; ends within 45 s.
     #[arg(long)]
@@ -75,7 +76,7 @@ impl Options {
         }
         let mut argv: Vec<OsString> = Vec::new();
         for knob in &self.knobs {
-            argv.extend(["--knob".into(), knob.name().into()]);
+            argv.extend(["--knob".into(), knob.parameter().into()]);
         }
         for (set, name) in [
             (self.quick, "--quick"),
@@ -91,7 +92,10 @@ impl Options {
         }
         argv.extend(["--seed".into(), self.seed.to_string().into()]);
         if let Some(Sabotage { knob, factor }) = self.sabotage {
-            argv.extend(["--sabotage".into(), format!("{knob}={factor}").into()]);
+            argv.extend([
+                "--sabotage".into(),
+                format!("{}={factor}", knob.parameter()).into(),
+            ]);
         }
         argv
     }

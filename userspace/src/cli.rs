@@ -3,6 +3,7 @@
 mod calibrate;
 mod emulate;
 mod files;
+pub(crate) mod quantity;
 mod ssh;
 pub(crate) mod time;
 

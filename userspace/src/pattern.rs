@@ -20,7 +20,10 @@ use perturb_workloads::{
     },
 };
 
-use crate::cli::time::{self, within};
+use crate::cli::{
+    quantity,
+    time::{self, within},
+};
 
 /// Done.
 const DONE: u8 = 0;
@@ -110,7 +113,7 @@ enum Pattern {
         #[arg(long)]
         rounds: u64,
         /// Size of each message, e.g. 16KiB.
-        #[arg(long, value_parser = size)]
+        #[arg(long, value_parser = quantity::message)]
         message: u64,
     },
     /// Task queues, stealing, and locks that are contended for: Barnes
@@ -174,14 +177,6 @@ impl Pattern {
             }),
             Self::TaskQueue { tasks, work } => Runner::Mesh(Program::Tasks { tasks, work }),
         }
-    }
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    let parsed: perturb_profile::Size = text.parse().map_err(|error| format!("{error}, such as 16KiB"))?;
-    match parsed.bytes() {
-        0 => Err("must be at least 1 byte".into()),
-        bytes => Ok(bytes),
     }
 }
 

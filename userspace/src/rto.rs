@@ -25,12 +25,14 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use perturb_profile::{Profile, Size};
+use perturb_profile::Profile;
 use perturb_workloads::collective::Algorithm;
 
 use crate::{
-    cli::PacingArgs,
-    cli::time::{self, within},
+    cli::{
+        PacingArgs, quantity,
+        time::{self, within},
+    },
     controller::setup::Prepared,
     lab::{self, Lab, MAX_HOSTS},
     report::{self, Checked, Fault, Report},
@@ -58,7 +60,7 @@ pub struct RtoArgs {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
     pub hosts: u32,
     /// Size of each message, e.g. 64KiB; several sizes are tried one after the other.
-    #[arg(long, value_delimiter = ',', value_name = "SIZE", required = true, value_parser = size)]
+    #[arg(long, value_delimiter = ',', value_name = "SIZE", required = true, value_parser = quantity::message)]
     pub message: Vec<u64>,
     /// Who sends to whom.
     #[arg(long, value_enum, default_value_t = AlgorithmName::AlltoallB)]
@@ -119,14 +121,6 @@ impl AlgorithmName {
             Self::AlltoallB => Algorithm::AlltoallB,
             Self::Incast => Algorithm::Incast,
         }
-    }
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    let size: Size = text.parse().map_err(|error| format!("{error}"))?;
-    match size.bytes() {
-        0 => Err("must be at least 1 byte".into()),
-        bytes => Ok(bytes),
     }
 }
 

@@ -20,9 +20,8 @@
 //! What it lacks: flow control (a stage never waits for room in the next), cut-through, and
 //! processors that send and receive at the same time.
 
+use perturb_quantity::{ByteSize, BytesPerSecond, Micros, MicrosPerByte};
 use serde::{Deserialize, Serialize};
-
-use crate::quantity::{ByteSize, BytesPerSecond, Micros, MicrosPerByte};
 
 mod fragments;
 

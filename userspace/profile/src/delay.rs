@@ -1,8 +1,9 @@
 //! How long a packet can be under way: what `check` says of a path, and what the horizon must cover.
 
+use perturb_quantity::Duration;
+
 use crate::keys::FRAME;
 use crate::model::{Distribution, Profile, Server, ServerId};
-use crate::quantity::Duration;
 use crate::read::server::backlog_time;
 
 /// The longest wait that the buffer of `server` allows, with full frames; `None` if the buffer limits nothing, or

@@ -1,10 +1,9 @@
 //! What is wrong with a profile: every problem with its place, the offending text, what is allowed and what to do.
 
+use perturb_quantity::Fault;
 use std::fmt;
 
 use serde::Serialize;
-
-use crate::quantity::QuantityError;
 
 /// YAML that means something other than what stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -111,7 +110,7 @@ pub enum Problem {
     #[error("{error}")]
     Quantity {
         /// What is wrong with it.
-        error: QuantityError,
+        error: Fault,
         /// The quantity expected.
         what: &'static str,
         /// Its units.
@@ -271,7 +270,7 @@ impl Problem {
             Self::MissingKey { example, .. } => format!("add `{example}`"),
             Self::WrongKind { expected, .. } => format!("write {expected}"),
             Self::Quantity {
-                error: QuantityError::UnknownUnit { suggestion, .. },
+                error: Fault::UnknownUnit { suggestion, .. },
                 example,
                 ..
             } => meant(*suggestion, &format!("write for example {example}")),

@@ -29,13 +29,13 @@ use perturb_common::abi::{MAX_CLASSES, MAX_NTH, MAX_PATH_SERVERS, MAX_SERVERS};
 
 pub use error::ExpandError;
 pub use network::{Network, network};
+use perturb_quantity::Duration;
 use routes::{Link, route};
 
 use crate::delay::bounded_delay;
 use crate::keys::{ALTERNATIVES, BUFFER_PACKETS, MAX_HORIZON};
 use crate::matching::{Match, Prefix};
 use crate::model::{Class, Name, Profile, Scope, Server, ServerId, Treatment};
-use crate::quantity::Duration;
 use crate::topology::{Layout, Topology};
 
 /// A server that paths of the topology cross; in the order in which they are added to the profile.

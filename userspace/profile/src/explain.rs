@@ -9,12 +9,12 @@ mod jitter;
 use std::fmt;
 
 pub use jitter::{JitterMeaning, Spaced, Spread};
+use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::Serialize;
 
 use crate::delay;
 use crate::keys::{FRAME, MAX_HORIZON};
 use crate::model::{Acknowledgments, Class, Name, Overhead, Profile, Segmentation, ServerId};
-use crate::quantity::{Duration, Probability, Rate, Size};
 use crate::topology::Topology;
 
 /// What a profile means.

@@ -17,15 +17,14 @@ mod expand;
 mod explain;
 mod findings;
 mod keys;
+mod knob;
 mod load;
 mod matching;
 mod model;
 mod print;
-mod quantity;
 mod read;
 mod reader;
 mod schema;
-mod suggest;
 mod topology;
 mod yaml;
 
@@ -44,13 +43,14 @@ pub use explain::{
     ClassMeaning, Explanation, JitterMeaning, LinkMeaning, PathMeaning, Spaced, Spread, TopologyMeaning,
     Warning, explain, held, horizon,
 };
+pub use knob::{BeyondKnob, Knob, UnknownKnob};
 pub use load::{LoadError, Loaded, jitter_files, load};
 pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
 pub use model::{
     Acknowledgments, Buffer, Class, Distribution, EcnThreshold, GilbertElliott, Jitter, Limits, Loss, Name,
     Overhead, Profile, Scope, Segmentation, Server, ServerId, Treatment, Volume,
 };
-pub use quantity::{Duration, Probability, Quantity, QuantityError, Rate, Size};
+pub use perturb_quantity::{Duration, Probability, Rate, Size};
 pub use read::profile::parse;
 pub use schema::{reference_markdown, schema};
 pub use topology::{Collisions, Layout, MAX_HOSTS, Sharing, Tcp, Topology, Window};

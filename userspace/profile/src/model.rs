@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::{Serialize, Serializer};
 
 use crate::matching::{Match, Prefix};
-use crate::quantity::{Duration, Probability, Rate, Size};
 use crate::topology::{Collisions, Tcp, Topology};
 
 /// A network to put programs on.

@@ -2,11 +2,13 @@
 //!
 //! Every function returns `None` after it has reported, so the caller reads on and all problems are found at once.
 
+use std::fmt;
+
+use perturb_quantity::{Quantity, closest};
+
 use crate::diagnostic::Problem;
 use crate::findings::{Findings, KeyPath};
 use crate::model::Name;
-use crate::quantity::Quantity;
-use crate::suggest::closest;
 use crate::yaml::{Entry, Kind, Node, Place};
 
 /// A smallest and a largest value.
@@ -170,8 +172,12 @@ impl<'a> At<'a> {
     }
 
     /// A quantity within bounds.
-    pub fn quantity<Q: Quantity>(self, bounds: Bounds<Q>, findings: &mut Findings<'_>) -> Option<Q> {
-        match self.text(Q::WHAT, findings)?.parse::<Q>() {
+    pub fn quantity<Q: Quantity + fmt::Display>(
+        self,
+        bounds: Bounds<Q>,
+        findings: &mut Findings<'_>,
+    ) -> Option<Q> {
+        match self.text(Q::DIMENSION.what, findings)?.parse::<Q>() {
             Ok(value) if value < bounds.min || value > bounds.max => {
                 let (min, max) = (bounds.min.to_string(), bounds.max.to_string());
                 self.report(Problem::OutOfRange { min, max }, findings);
@@ -181,10 +187,10 @@ impl<'a> At<'a> {
             Err(error) => {
                 self.report(
                     Problem::Quantity {
-                        error,
-                        what: Q::WHAT,
-                        units: Q::OFFERED,
-                        example: Q::EXAMPLE,
+                        error: error.fault,
+                        what: Q::DIMENSION.what,
+                        units: Q::DIMENSION.offered,
+                        example: Q::DIMENSION.example,
                     },
                     findings,
                 );

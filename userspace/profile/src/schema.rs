@@ -6,11 +6,11 @@
 
 use std::fmt::Write as _;
 
+use perturb_quantity::{Dimension, Duration, Probability, Quantity, Rate, Size};
 use serde_json::{Map, Value, json};
 
 use crate::keys::{self, Key, Section, Shape};
 use crate::model::Name;
-use crate::quantity::{Duration, Probability, Quantity, Rate, Size};
 
 /// The JSON Schema of a profile.
 pub fn schema() -> Value {
@@ -39,10 +39,16 @@ pub fn schema() -> Value {
 }
 
 fn quantity<Q: Quantity>(name: &str, definitions: &mut Map<String, Value>) {
-    let description = format!("{} in {}; for example {}", Q::WHAT, Q::OFFERED, Q::EXAMPLE);
+    let Dimension {
+        what,
+        offered,
+        example,
+        ..
+    } = Q::DIMENSION;
+    let description = format!("{what} in {offered}; for example {example}");
     definitions.insert(
         name.to_owned(),
-        json!({ "type": "string", "pattern": Q::PATTERN, "description": description, "examples": [Q::EXAMPLE] }),
+        json!({ "type": "string", "pattern": Q::DIMENSION.pattern(), "description": description, "examples": [example] }),
     );
 }
 

@@ -4,8 +4,9 @@
 //! servers (a slow NIC) stand before and after. The hosts are those of `perturb run --hosts N`, or the `hosts` of the
 //! profile, in order. What a kind means is in [`Layout`]; the paths themselves are generated elsewhere.
 
+use perturb_quantity::{Duration, Size};
+
 use crate::model::{Name, Server, ServerId};
-use crate::quantity::{Duration, Size};
 
 /// A network between hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +67,16 @@ impl Layout {
         match self {
             Self::Bus { link, .. } | Self::Star { link } | Self::Mesh { link, .. } => {
                 std::slice::from_ref(link)
+            }
+            Self::Tree { levels, .. } => levels,
+        }
+    }
+
+    /// The same, to change them.
+    pub(crate) fn links_mut(&mut self) -> &mut [Server] {
+        match self {
+            Self::Bus { link, .. } | Self::Star { link } | Self::Mesh { link, .. } => {
+                std::slice::from_mut(link)
             }
             Self::Tree { levels, .. } => levels,
         }

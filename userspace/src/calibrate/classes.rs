@@ -17,7 +17,9 @@ use std::{fmt, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use perturb_present::Table;
-use perturb_profile::{Class, Profile, Server, ServerId, Treatment, Volume};
+use perturb_profile::{
+    Class, Match, Name, PortRange, Profile, Protocol, Server, ServerId, Treatment, Volume,
+};
 use perturb_stats::median;
 use serde::Serialize;
 
@@ -39,6 +41,8 @@ use crate::{
 
 /// UDP payloads of the small and the large packets, bytes.
 const PAYLOADS: [usize; 2] = [64, 1472];
+/// What the probes are.
+const UDP: Protocol = Protocol(17);
 /// Ports of the classes begin here.
 const FIRST_PORT: u16 = 20_000;
 /// Lone packets and bursts of each size.
@@ -105,8 +109,9 @@ pub fn run(path: &Path, pacing: Pacing, say: &mut dyn FnMut(&str)) -> anyhow::Re
     let prepared = Prepared::with_files(profile, files)?;
     let mut hosts = Hosts::new(&original.tcp)?;
     let clock_ns = clock::cost();
-    let idle =
-        perturb_profile::parse(&super::knob::Added::default().profile(1)).context("the control's profile")?;
+    let idle = super::knob::Added::default()
+        .profile(1)
+        .context("the control's profile")?;
     hosts.set(&Prepared::of(idle, &addresses)?, pacing)?;
     say("control");
     let control = lone(&hosts, hosts.to, PAYLOADS[0], 1.0, Duration::ZERO, clock_ns)?;
@@ -147,16 +152,16 @@ fn by_port(original: &Profile) -> anyhow::Result<(Profile, Vec<Part>)> {
         for (direction, path) in ["egress", "ingress"].into_iter().zip(class.paths()) {
             let Some(path) = path else { continue };
             let port = FIRST_PORT + parts.len() as u16;
-            let text = format!(
-                "version: 1\nclasses: [{{ name: c{port}, match: {{ protocol: udp, destination_port: {port} }}, egress: [] }}]"
-            );
-            let probe = perturb_profile::parse(&text).context("a class's port")?;
-            let [Class { name, matching, .. }] = probe.classes.as_slice() else {
-                anyhow::bail!("a profile of one class has {}", probe.classes.len())
-            };
             profile.classes.push(Class {
-                name: name.clone(),
-                matching: matching.clone(),
+                name: Name::new(&format!("c{port}")).context("a class's name")?,
+                matching: Match {
+                    protocol: vec![UDP],
+                    destination_port: vec![PortRange {
+                        low: port,
+                        high: port,
+                    }],
+                    ..Match::default()
+                },
                 treatment: Treatment::Emulate {
                     egress: Some(path.to_vec()),
                     ingress: None,

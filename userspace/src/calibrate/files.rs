@@ -7,9 +7,9 @@ use perturb_present::{
     Page,
     chart::{Axis, Chart, ChartError, Kind, Series, Stroke},
 };
+use perturb_profile::Knob;
 
 use super::{
-    knob::Knob,
     measurement::Samples,
     report::{Calibration, Measured, Outcome, reasons},
     signature::Signature,
@@ -145,7 +145,7 @@ fn knob_chart(knob: Knob, settings: &[&Measured]) -> Chart {
             .collect()
     };
     Chart::new(
-        format!("{knob}: desired and observed"),
+        format!("{}: desired and observed", knob.parameter()),
         axis("desired"),
         axis("observed"),
     )

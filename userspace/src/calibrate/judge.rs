@@ -19,10 +19,11 @@
 //! What is lacking: a verdict where the interval of the observation is wider than the tolerance. The machine is too
 //! busy then, which is said, and does not pass.
 
+use perturb_profile::Knob;
 use serde::Serialize;
 
 use super::{
-    knob::{Knob, Setting},
+    knob::{Setting, parameter},
     measurement::Summary,
 };
 use crate::estimate::Observed;
@@ -86,6 +87,7 @@ impl Verdict {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cross {
     /// Which.
+    #[serde(serialize_with = "parameter")]
     pub parameter: Knob,
     /// observed - control, in its unit.
     pub change: f64,
@@ -105,7 +107,7 @@ pub fn value(observed: &Observed, knob: Knob) -> f64 {
         Knob::Overhead => observed.overhead_us,
         Knob::Gap => observed.gap_us,
         Knob::Latency => observed.latency_us,
-        Knob::GapPerByte => observed.gap_per_byte_ns,
+        Knob::Bandwidth => observed.gap_per_byte_ns,
     }
 }
 
@@ -123,7 +125,7 @@ fn expected(setting: Setting, own: f64) -> (f64, f64) {
     match setting.knob {
         Knob::Overhead => (sum, sum),
         Knob::Latency => (slowest, sum),
-        Knob::Gap | Knob::GapPerByte => (slowest, slowest),
+        Knob::Gap | Knob::Bandwidth => (slowest, slowest),
     }
 }
 
@@ -132,7 +134,7 @@ fn expected(setting: Setting, own: f64) -> (f64, f64) {
 pub fn tolerance(setting: Setting) -> f64 {
     let relative = RELATIVE * setting.desired;
     match setting.knob {
-        Knob::GapPerByte => relative,
+        Knob::Bandwidth => relative,
         _ => relative.max(ABSOLUTE_US),
     }
 }
@@ -144,7 +146,7 @@ pub fn half_width(knob: Knob, summary: &Summary) -> f64 {
         Knob::Overhead => summary.overhead_us.half_width(),
         Knob::Gap => summary.spacing_us.half_width(),
         Knob::Latency => summary.send_us.half_width() + summary.transit_us.half_width(),
-        Knob::GapPerByte => summary.gap_per_byte_half_ns,
+        Knob::Bandwidth => summary.gap_per_byte_half_ns,
     }
 }
 
@@ -163,7 +165,7 @@ pub fn judge(setting: Setting, summary: &Summary, control: &Summary) -> Judgemen
         Verdict::Undecided
     } else if error.abs() > tolerance {
         Verdict::Wrong
-    } else if matches!(setting.knob, Knob::Gap | Knob::GapPerByte) && own > setting.desired + tolerance {
+    } else if matches!(setting.knob, Knob::Gap | Knob::Bandwidth) && own > setting.desired + tolerance {
         Verdict::Hidden
     } else {
         Verdict::Right
@@ -186,7 +188,7 @@ fn cross(setting: Setting, other: Knob, summary: &Summary, control: &Summary) ->
     let own = value(&control.observed, other);
     let change = value(&summary.observed, other) - own;
     let absolute = match other {
-        Knob::GapPerByte => 1e3 * ABSOLUTE_US / FRAME,
+        Knob::Bandwidth => 1e3 * ABSOLUTE_US / FRAME,
         _ => ABSOLUTE_US,
     };
     let tolerance = absolute.max(CROSS_RELATIVE * own);
@@ -225,13 +227,13 @@ fn reason(
         (Knob::Overhead, Knob::Gap) if at_most(both) => Some(
             "o > g hides g: a packet is initiated each o, each o_s + o_r where both hosts share a processor",
         ),
-        (Knob::Overhead, Knob::GapPerByte) if change.abs() <= 1e3 * both / FRAME + tolerance => {
+        (Knob::Overhead, Knob::Bandwidth) if change.abs() <= 1e3 * both / FRAME + tolerance => {
             Some("o > G times the size hides G: each packet of a long message costs o")
         }
         (Knob::Gap, Knob::Latency) if at_most(setting.desired) => {
             Some("a packet is delivered when its service ends, and a slower sender hides the service")
         }
-        (Knob::Gap, Knob::GapPerByte) if at_most(1e3 * setting.desired / FRAME) => {
+        (Knob::Gap, Knob::Bandwidth) if at_most(1e3 * setting.desired / FRAME) => {
             Some("each packet of a long message takes g")
         }
         _ => None,
@@ -286,7 +288,7 @@ mod tests {
             Knob::Overhead => observed.overhead_us = seen,
             Knob::Gap => observed.gap_us = seen,
             Knob::Latency => observed.latency_us = seen,
-            Knob::GapPerByte => observed.gap_per_byte_ns = seen,
+            Knob::Bandwidth => observed.gap_per_byte_ns = seen,
         }
         observed
     }
@@ -298,7 +300,7 @@ mod tests {
             (Knob::Overhead, 500.0),
             (Knob::Gap, 500.0),
             (Knob::Latency, 100_000.0),
-            (Knob::GapPerByte, 8_000.0),
+            (Knob::Bandwidth, 8_000.0),
         ] {
             let setting = Setting { knob, desired };
             let verdict = |factor: f64| {
@@ -346,14 +348,14 @@ mod tests {
     #[test]
     fn a_slower_machine_hides_the_knob() {
         let setting = Setting {
-            knob: Knob::GapPerByte,
+            knob: Knob::Bandwidth,
             desired: 8.0,
         };
-        let slow = with(Knob::GapPerByte, 20.0);
+        let slow = with(Knob::Bandwidth, 20.0);
         let verdict = |seen| {
             judge(
                 setting,
-                &summary(with(Knob::GapPerByte, seen), 1.0),
+                &summary(with(Knob::Bandwidth, seen), 1.0),
                 &summary(slow, 1.0),
             )
             .verdict

@@ -1,66 +1,28 @@
 //! The knobs, their ranges, and the profiles that set them.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
-use serde::Serialize;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use perturb_profile::{BeyondKnob, Knob, Name, Profile, Segmentation};
+use serde::{Serialize, Serializer};
 
 use super::measurement::single_processor;
 
-/// One of LogGP's four parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-pub enum Knob {
-    /// o, of the sender and of the receiver.
-    Overhead,
-    /// g.
-    Gap,
-    /// L.
-    Latency,
-    /// G.
-    GapPerByte,
+/// The knobs on the command line, by the names of LogGP's parameters.
+pub fn parser() -> impl TypedValueParser<Value = Knob> {
+    let names = Knob::ALL.map(|knob| {
+        let help = match knob {
+            Knob::Overhead => "o, of the sender and of the receiver",
+            Knob::Gap | Knob::Latency | Knob::Bandwidth => knob.letter(),
+        };
+        PossibleValue::new(knob.parameter()).help(help)
+    });
+    PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
-impl Knob {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Overhead, Self::Gap, Self::Latency, Self::GapPerByte];
-
-    /// Its name in JSON, CSV and options.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Overhead => "overhead",
-            Self::Gap => "gap",
-            Self::Latency => "latency",
-            Self::GapPerByte => "gap_per_byte",
-        }
-    }
-
-    /// The papers' letter.
-    #[must_use]
-    pub fn letter(self) -> &'static str {
-        match self {
-            Self::Overhead => "o",
-            Self::Gap => "g",
-            Self::Latency => "L",
-            Self::GapPerByte => "G",
-        }
-    }
-
-    /// The unit in which it is given and observed.
-    #[must_use]
-    pub fn unit(self) -> &'static str {
-        match self {
-            Self::GapPerByte => "ns/B",
-            _ => "us",
-        }
-    }
-}
-
-impl fmt::Display for Knob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+/// A knob in JSON: the name of LogGP's parameter.
+pub(super) fn parameter<S: Serializer>(knob: &Knob, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(knob.parameter())
 }
 
 /// A knob turned to a value, the others at their baseline, which is nothing added.
@@ -68,7 +30,7 @@ impl fmt::Display for Knob {
 pub struct Setting {
     /// Which knob.
     pub knob: Knob,
-    /// The value, in the knob's unit.
+    /// The value, in the knob's unit: G is ns per byte wherever something is calibrated.
     pub desired: f64,
 }
 
@@ -90,7 +52,7 @@ pub fn range(knobs: &[Knob]) -> Vec<Setting> {
             Knob::Gap => GAPS.to_vec(),
             Knob::Latency => LATENCIES.to_vec(),
             // 8 bits are a byte, 1 Mbit/s is a bit per 1000 ns.
-            Knob::GapPerByte => RATES.iter().map(|rate| 8_000.0 / rate).collect(),
+            Knob::Bandwidth => RATES.iter().map(|rate| 8_000.0 / rate).collect(),
         };
         values.into_iter().map(move |desired| Setting { knob, desired })
     };
@@ -131,7 +93,7 @@ impl Added {
             Knob::Overhead => &mut self.overhead_us,
             Knob::Gap => &mut self.gap_us,
             Knob::Latency => &mut self.latency_us,
-            Knob::GapPerByte => &mut self.gap_per_byte_ns,
+            Knob::Bandwidth => &mut self.gap_per_byte_ns,
         }
     }
 
@@ -154,25 +116,23 @@ impl Added {
     /// The profile that adds it, alike in both directions. Super-packets are split whatever it adds: the control then
     /// shows what that takes. On one processor, which would take longer to split and to deliver them than they occupy a
     /// network of 1 Gbit/s, they stay whole whatever it adds.
-    #[must_use]
-    pub fn profile(&self, seed: u64) -> String {
-        let ns = |us: f64| (us * 1e3).round() as u64;
-        let bandwidth = if self.gap_per_byte_ns > 0.0 {
-            format!(
-                "bandwidth: {}bit/s\n",
-                (8e9 / self.gap_per_byte_ns).round() as u64
-            )
-        } else {
-            String::new()
+    ///
+    /// # Errors
+    /// When no profile may add so much.
+    pub fn profile(&self, seed: u64) -> Result<Profile, BeyondKnob> {
+        let plain = Profile {
+            name: Name::new("calibrate"),
+            seed,
+            segmentation: if single_processor() {
+                Segmentation::Whole
+            } else {
+                Segmentation::Exact
+            },
+            ..Profile::default()
         };
-        let segmentation = if single_processor() { "whole" } else { "exact" };
-        format!(
-            "version: 1\nname: calibrate\nseed: {seed}\nsegmentation: {segmentation}\noverhead: {{ send: {o}ns, receive: {o}ns }}\n\
-             gap: {g}ns\nlatency: {l}ns\n{bandwidth}",
-            o = ns(self.overhead_us),
-            g = ns(self.gap_us),
-            l = ns(self.latency_us),
-        )
+        Knob::ALL.into_iter().try_fold(plain, |profile, knob| {
+            profile.with(knob, self.of(knob) / knob.units())
+        })
     }
 }
 
@@ -180,6 +140,7 @@ impl Added {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sabotage {
     /// Which knob.
+    #[serde(serialize_with = "parameter")]
     pub knob: Knob,
     /// What its value is multiplied by.
     pub factor: f64,
@@ -198,7 +159,7 @@ impl FromStr for Sabotage {
     fn from_str(text: &str) -> Result<Self, NoSabotage> {
         let refused = || NoSabotage(text.into());
         let (name, factor) = text.split_once('=').ok_or_else(refused)?;
-        let knob = Knob::ALL.into_iter().find(|knob| knob.name() == name);
+        let knob = Knob::ALL.into_iter().find(|knob| knob.parameter() == name);
         let factor: f64 = factor.parse().map_err(|_| refused())?;
         match knob {
             Some(knob) if (0.01..=100.0).contains(&factor) => Ok(Self { knob, factor }),
@@ -214,8 +175,11 @@ mod tests {
     #[test]
     fn every_setting_has_a_profile() {
         for setting in range(&Knob::ALL) {
-            let text = Added::by(setting).profile(7);
-            let profile = perturb_profile::parse(&text).unwrap();
+            let profile = Added::by(setting).profile(7).unwrap();
+            assert_eq!(
+                perturb_profile::parse(&profile.to_string()).as_ref(),
+                Ok(&profile)
+            );
             let meaning = perturb_profile::explain(&profile);
             let path = meaning.classes[0].egress.clone().unwrap();
             let us = |duration: perturb_profile::Duration| duration.nanos() as f64 / 1e3;
@@ -223,9 +187,9 @@ mod tests {
                 Knob::Overhead => us(path.overhead),
                 Knob::Gap => us(path.gap.unwrap()),
                 Knob::Latency => us(path.latency),
-                Knob::GapPerByte => path.bandwidth.unwrap().time_of(1_000).nanos() as f64 / 1e3,
+                Knob::Bandwidth => path.bandwidth.unwrap().time_of(1_000).nanos() as f64 / 1e3,
             };
-            assert_eq!(found, setting.desired, "{text}");
+            assert_eq!(found, setting.desired, "{profile}");
         }
     }
 

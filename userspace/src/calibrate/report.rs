@@ -3,11 +3,12 @@
 use std::fmt;
 
 use perturb_present::{Digits, Table};
+use perturb_profile::Knob;
 use serde::Serialize;
 
 use super::{
     judge::{Cross, Judgement, Verdict, value},
-    knob::{Knob, Sabotage, Setting},
+    knob::{Sabotage, Setting, parameter},
     measurement::Summary,
     provenance::Provenance,
     signature::Signature,
@@ -21,6 +22,7 @@ use crate::{
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// Which knob was turned.
+    #[serde(serialize_with = "parameter")]
     pub knob: Knob,
     /// To what: microseconds, or ns per byte.
     pub desired: f64,
@@ -147,17 +149,18 @@ impl Calibration {
         }
         for knob in hidden(&self.settings) {
             warnings.push(format!(
-                "this machine is slower than every setting of {knob}, which hides it"
+                "this machine is slower than every setting of {}, which hides it",
+                knob.parameter()
             ));
         }
         for setting in &self.settings {
             for cross in unexplained(&setting.judgement) {
                 warnings.push(format!(
                     "{} = {} {}: {} changed by {:+.1} {}, more than {:.1}, and LogGP does not say why",
-                    setting.knob,
+                    setting.knob.parameter(),
                     number(setting.desired),
                     setting.knob.unit(),
-                    cross.parameter,
+                    cross.parameter.parameter(),
                     cross.change,
                     cross.parameter.unit(),
                     cross.tolerance
@@ -192,7 +195,7 @@ const COLUMNS: [&str; 9] = [
 fn row(setting: &Measured) -> Vec<String> {
     let judgement = &setting.judgement;
     let mut cells = vec![
-        setting.knob.to_string(),
+        setting.knob.parameter().to_owned(),
         format!("{} {}", number(setting.desired), setting.knob.unit()),
     ];
     cells.extend(Knob::ALL.iter().map(|&knob| {
@@ -233,7 +236,11 @@ pub fn reasons(settings: &[Measured]) -> Vec<String> {
     for setting in settings {
         for cross in &setting.judgement.cross {
             if let Some(reason) = cross.reason {
-                let line = format!("{} -> {}: {reason}", setting.knob, cross.parameter);
+                let line = format!(
+                    "{} -> {}: {reason}",
+                    setting.knob.parameter(),
+                    cross.parameter.parameter()
+                );
                 if !reasons.contains(&line) {
                     reasons.push(line);
                 }

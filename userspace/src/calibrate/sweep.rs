@@ -10,12 +10,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use perturb_profile::Tcp;
+use perturb_profile::{Knob, Tcp};
 
 use super::{
     hosts::Hosts,
     judge,
-    knob::{Added, Knob, Sabotage, Setting, range},
+    knob::{Added, Sabotage, Setting, range},
     measurement::{Effort, Samples, Summary},
     provenance::Provenance,
     report::{Calibration, Measured},
@@ -100,7 +100,9 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
     let mut off = Samples::default();
     off.measure(&mut hosts, &baseline, &effort, clock_ns)?;
     let prepared = |added: Added| -> anyhow::Result<Prepared> {
-        let profile = perturb_profile::parse(&added.sabotaged(request.sabotage).profile(request.seed))
+        let profile = added
+            .sabotaged(request.sabotage)
+            .profile(request.seed)
             .context("the calibration's own profile")?;
         Ok(Prepared::of(profile, &crate::lab::all_addresses(2))?)
     };
@@ -112,12 +114,12 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
     let mut samples: Vec<(Setting, Samples)> = Vec::new();
     let mut settings = range(&request.knobs);
     if request.quick {
-        settings.retain(|setting| setting.knob != Knob::GapPerByte || setting.desired >= SLOW_BYTE_NS);
+        settings.retain(|setting| setting.knob != Knob::Bandwidth || setting.desired >= SLOW_BYTE_NS);
     }
     for (index, &setting) in settings.iter().enumerate() {
         say(&format!(
             "{} {} {} ({} of {})",
-            setting.knob,
+            setting.knob.parameter(),
             setting.desired,
             setting.knob.unit(),
             index + 1,
@@ -149,7 +151,7 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
     let offloads = hosts.offloads()?;
     hosts.clear()?;
 
-    let profile = (request.seed, baseline.profile(request.seed));
+    let profile = (request.seed, baseline.profile(request.seed)?.to_string());
     let provenance = Provenance::here(pacer, offloads, clock_ns, busy_share, profile)?;
     let control_summary = control.summary()?;
     let measured = |(setting, seen): &(Setting, Samples)| -> anyhow::Result<Measured> {
@@ -172,7 +174,7 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
     raw.extend(
         samples
             .into_iter()
-            .map(|(setting, seen)| (format!("{} {}", setting.knob, setting.desired), seen)),
+            .map(|(setting, seen)| (format!("{} {}", setting.knob.parameter(), setting.desired), seen)),
     );
     Ok((calibration, raw))
 }

@@ -2,25 +2,23 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use perturb_quantity::QuantityError;
+
 /// A parser of times within a range, both ends allowed.
 pub(crate) fn within(
     allowed: RangeInclusive<Duration>,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
     move |text| {
-        let parsed: perturb_profile::Duration =
-            text.parse().map_err(|error| format!("{error}, such as 20ms"))?;
-        let time = Duration::from_nanos(parsed.nanos());
+        let parsed: perturb_quantity::Duration =
+            text.parse().map_err(|error: QuantityError| error.to_string())?;
+        let time = parsed.into();
         if allowed.contains(&time) {
             return Ok(time);
         }
-        let (least, most) = (written(*allowed.start()), written(*allowed.end()));
+        let [least, most] =
+            [allowed.start(), allowed.end()].map(|&end| perturb_quantity::Duration::from(end));
         Err(format!("allowed is {least} to {most}"))
     }
-}
-
-/// A time as profiles write it.
-fn written(time: Duration) -> perturb_profile::Duration {
-    perturb_profile::Duration::from_nanos(time.as_nanos().try_into().unwrap_or(u64::MAX))
 }
 
 /// How long something may go on that ends by itself: up to a year.

@@ -10,6 +10,8 @@ use std::{
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use perturb_models::queueing::NfsInput;
+use perturb_profile::{Knob, Name};
+use perturb_quantity::OperationsPerSecond;
 use perturb_workloads::nfs::{
     Stop,
     client::Export,
@@ -22,10 +24,11 @@ use super::{
     emulated::{self, Emulation},
     interrupt::stop_on_signal,
     measure::{self, Added, Levels, Series, Where},
-    options::{LoadOptions, PortOptions, ServerOptions, rate, read_yaml},
+    options::{LoadOptions, PortOptions, ServerOptions, read_yaml},
     overlay, reference,
     report::{Measured, Report},
 };
+use crate::cli::quantity::rate;
 
 /// Scale of the data set on the embedded server, which keeps it in memory.
 const EMBEDDED_SCALE: f64 = 0.01;
@@ -56,7 +59,7 @@ pub(super) struct Curve {
     load: LoadOptions,
     /// Rates of the levels, op/s.
     #[arg(long, value_delimiter = ',', value_parser = rate, value_name = "OPS,…", conflicts_with_all = ["auto", "levels"])]
-    rates: Vec<f64>,
+    rates: Vec<OperationsPerSecond>,
     /// Find saturation, then measure levels up to it (the default without --rates).
     #[arg(long)]
     auto: bool,
@@ -123,7 +126,7 @@ struct Network {
 
 enum Profile {
     File(PathBuf),
-    Text(String),
+    Made(Box<perturb_profile::Profile>),
 }
 
 pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
@@ -204,7 +207,7 @@ impl Curve {
             None if self.over.is_empty() => {
                 vec![Network {
                     name: "curve".into(),
-                    added: Added::default(),
+                    added: None,
                     profile: None,
                 }]
             }
@@ -261,11 +264,13 @@ impl Curve {
         Ok(Series {
             name: network.name.clone(),
             network: network.added,
-            plan: self.load.plan(export, self.ports.ports(), 1.0, scale)?,
+            plan: self
+                .load
+                .plan(export, self.ports.ports(), OperationsPerSecond(1.0), scale)?,
             levels: if self.rates.is_empty() {
                 Levels::Auto(self.levels)
             } else {
-                Levels::Rates(self.rates.clone())
+                Levels::Rates(self.rates.iter().map(|rate| rate.0).collect())
             },
             server,
             out: out.to_owned(),
@@ -296,9 +301,10 @@ impl Profile {
             Self::File(path) => path
                 .canonicalize()
                 .with_context(|| format!("finding the profile {}", path.display())),
-            Self::Text(text) => {
+            Self::Made(profile) => {
                 let path = out.join(format!("{name}.yaml"));
-                fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+                fs::write(&path, profile.to_string())
+                    .with_context(|| format!("writing {}", path.display()))?;
                 Ok(path)
             }
         }
@@ -318,7 +324,7 @@ fn over(path: &Path) -> Result<Network, InvalidInput> {
         .into_owned();
     Ok(Network {
         name,
-        added: Added::default(),
+        added: None,
         profile: Some(Profile::File(path.to_owned())),
     })
 }
@@ -334,31 +340,23 @@ fn vary(text: &str) -> Result<Vec<Network>, InvalidInput> {
 }
 
 fn network(knob: &str, level: &str) -> Option<Network> {
-    let level = if level == "0" && knob != "bandwidth" {
+    let knob: Knob = knob.parse().ok()?;
+    let level = if level == "0" && knob != Knob::Bandwidth {
         "0us"
     } else {
         level
     };
-    let micros = || Some(level.parse::<perturb_profile::Duration>().ok()?.nanos() as f64 / 1e3);
-    let (added, setting) = match knob {
-        "latency" => (Added::LatencyUs(micros()?), format!("latency: {level}")),
-        "overhead" => (
-            Added::OverheadUs(micros()?),
-            format!("overhead: {{ send: {level}, receive: {level} }}"),
-        ),
-        "gap" => (Added::GapUs(micros()?), format!("gap: {level}")),
-        "bandwidth" => {
-            let rate = level.parse::<perturb_profile::Rate>().ok()?.bits_per_second();
-            (Added::BandwidthBitS(rate as f64), format!("bandwidth: {level}"))
-        }
-        _ => return None,
-    };
+    let value = knob.parse(level).ok()?;
     let name = format!("{knob}-{}", level.replace('/', ""));
-    let text = format!("version: 1\nname: {name}\n{setting}\n");
+    let plain = perturb_profile::Profile {
+        name: Name::new(&name),
+        seed: 1,
+        ..perturb_profile::Profile::default()
+    };
     Some(Network {
         name,
-        added,
-        profile: Some(Profile::Text(text)),
+        added: Some((knob, value)),
+        profile: Some(Profile::Made(Box::new(plain.with(knob, value).ok()?))),
     })
 }
 
@@ -371,7 +369,7 @@ mod tests {
         let networks = vary("latency=0,150us,4ms").unwrap();
         let names: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
         assert_eq!(names, ["latency-0us", "latency-150us", "latency-4ms"]);
-        assert_eq!(networks[2].added, Added::LatencyUs(4000.0));
+        assert_eq!(networks[2].added, Some((Knob::Latency, 4000.0)));
         for text in [
             "latency=0,150us",
             "overhead=10us,80us",
@@ -379,10 +377,14 @@ mod tests {
             "bandwidth=10Mbit/s",
         ] {
             for network in vary(text).unwrap() {
-                let Some(Profile::Text(text)) = network.profile else {
+                let Some(Profile::Made(profile)) = network.profile else {
                     panic!("no profile")
                 };
-                perturb_profile::parse(&text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+                assert_eq!(
+                    perturb_profile::parse(&profile.to_string()),
+                    Ok(*profile),
+                    "{text}"
+                );
             }
         }
         for wrong in ["latency", "speed=1us", "latency=5", "latency=", "bandwidth=0"] {

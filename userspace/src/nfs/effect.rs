@@ -10,6 +10,7 @@ use perturb_present::{
     chart::{Axis, Chart, Series, Stroke},
     measured,
 };
+use perturb_profile::Knob;
 use perturb_stats::Line;
 use serde::Serialize;
 
@@ -45,8 +46,8 @@ pub(super) struct Fit {
 struct Response {
     what: &'static str,
     title: &'static str,
-    knob: &'static str,
-    value: fn(Added) -> Option<f64>,
+    axis: &'static str,
+    knob: Knob,
     response: fn(&Point) -> f64,
 }
 
@@ -54,51 +55,40 @@ const RESPONSES: [Response; 4] = [
     Response {
         what: "base response time in us over one-way latency in us",
         title: "Rise of the base response time",
-        knob: "added one-way latency",
-        value: |added| match added {
-            Added::LatencyUs(us) => Some(us),
-            _ => None,
-        },
+        axis: "added one-way latency",
+        knob: Knob::Latency,
         response: |point| 1e3 * point.base_ms,
     },
     Response {
         what: "1/peak in us per operation over overhead in us",
         title: "Rise of the time per operation at the peak",
-        knob: "added overhead",
-        value: overhead,
+        axis: "added overhead",
+        knob: Knob::Overhead,
         response: |point| 1e6 / point.peak_op_s,
     },
     Response {
         what: "base response time in us over overhead in us",
         title: "Rise of the base response time",
-        knob: "added overhead",
-        value: overhead,
+        axis: "added overhead",
+        knob: Knob::Overhead,
         response: |point| 1e3 * point.base_ms,
     },
     Response {
         what: "1/peak in us per operation over gap in us",
         title: "Rise of the time per operation at the peak",
-        knob: "added gap",
-        value: |added| match added {
-            Added::GapUs(us) => Some(us),
-            _ => None,
-        },
+        axis: "added gap",
+        knob: Knob::Gap,
         response: |point| 1e6 / point.peak_op_s,
     },
 ];
 
-fn overhead(added: Added) -> Option<f64> {
-    match added {
-        Added::OverheadUs(us) => Some(us),
-        _ => None,
-    }
-}
-
 impl Response {
     fn of(&self, points: &[Point]) -> Vec<(f64, f64)> {
-        let all = points.iter();
-        all.filter_map(|point| Some(((self.value)(point.added)?, (self.response)(point))))
-            .collect()
+        let turned = |point: &Point| {
+            let (_, value) = point.added.filter(|(knob, _)| *knob == self.knob)?;
+            Some((value, (self.response)(point)))
+        };
+        points.iter().filter_map(turned).collect()
     }
 }
 
@@ -128,7 +118,7 @@ pub(super) fn chart(points: &[Point], published: Option<(&str, &[Point])>) -> Op
         .find(|response| Line::fit(&response.of(points)).is_ok())?;
     let mut chart = Chart::new(
         response.title,
-        Axis::new(response.knob, "us"),
+        Axis::new(response.axis, "us"),
         Axis::new("rise", "us"),
     );
     let all = [("here", points)].into_iter().chain(published);
@@ -182,7 +172,7 @@ mod tests {
     fn servers() -> Vec<Point> {
         [0.0, 50.0, 100.0]
             .map(|us| Point {
-                added: Added::OverheadUs(us),
+                added: Some((Knob::Overhead, us)),
                 base_ms: 3.0 + 4.8e-3 * us,
                 peak_op_s: 1e6 / (500.0 + 2.4 * us),
             })

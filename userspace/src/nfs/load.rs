@@ -2,6 +2,7 @@
 
 use clap::Args;
 use perturb_present::{LiveLine, Table, bar, measured};
+use perturb_quantity::OperationsPerSecond;
 use perturb_workloads::nfs::{
     Stop,
     client::Export,
@@ -12,9 +13,12 @@ use perturb_workloads::nfs::{
 use super::{
     DONE, FAILED, InvalidInput,
     interrupt::stop_on_signal,
-    options::{LoadOptions, PortOptions, rate},
+    options::{LoadOptions, PortOptions},
 };
-use crate::report::{self, Bystander};
+use crate::{
+    cli::quantity::rate,
+    report::{self, Bystander},
+};
 
 /// The generator's own lateness is worth a warning from this share of the response time on.
 const LATE_SHARE: f64 = 0.5;
@@ -34,7 +38,7 @@ pub(super) struct Load {
     ports: PortOptions,
     /// RPCs per second.
     #[arg(long, value_parser = rate, default_value = "100", value_name = "OPS")]
-    rate: f64,
+    rate: OperationsPerSecond,
     /// Factor of the data set, which is 10 MB for each op/s, one tenth of it accessed.
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     scale: f64,

@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use perturb_present::{LiveLine, measured};
+use perturb_profile::Knob;
 use perturb_workloads::nfs::{
     Stop,
     client::{Export, Ports},
@@ -19,7 +20,7 @@ use perturb_workloads::nfs::{
     record::{CutShort, Record},
     server::{Config, Server},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::load::{said, warn};
 use crate::report::{self, Bystander, Fault};
@@ -41,6 +42,7 @@ pub(super) struct Series {
     /// Name of the curve and of its file.
     pub(super) name: String,
     /// What is added to the network.
+    #[serde(serialize_with = "added", skip_deserializing)]
     pub(super) network: Added,
     /// The load; rate and server are set for each level.
     pub(super) plan: Plan,
@@ -56,21 +58,19 @@ pub(super) struct Series {
     pub(super) quiet: bool,
 }
 
-/// What the emulated network adds, for the model and for fits over several curves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Added {
-    /// Nothing, or more than one number can say.
-    #[default]
-    Nothing,
-    /// L, one way.
-    LatencyUs(f64),
-    /// o, at sending and at receiving.
-    OverheadUs(f64),
-    /// g.
-    GapUs(f64),
-    /// 1/G.
-    BandwidthBitS(f64),
+/// The knob that the emulated network turns, for the model and for fits over several curves; `None` if it turns none, or
+/// more than one number can say.
+pub(super) type Added = Option<(Knob, f64)>;
+
+/// [`Added`] in results: `"nothing"`, or a key with its unit, for the bandwidth bit/s.
+pub(super) fn added<S: Serializer>(added: &Added, serializer: S) -> Result<S::Ok, S::Error> {
+    match added {
+        None => serializer.serialize_str("nothing"),
+        Some((Knob::Bandwidth, value)) => {
+            serializer.collect_map([("bandwidth_bit_s", (8e6 / value).round())])
+        }
+        Some((knob, value)) => serializer.collect_map([(format!("{knob}_us"), value)]),
+    }
 }
 
 /// The rates of a curve.

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::Path, time::Duration};
 
 use clap::{Args, ValueEnum};
+use perturb_quantity::{OperationsPerSecond, Share, Size};
 use perturb_workloads::nfs::{
     client::{Export, Options, Ports, Transport},
     load::Plan,
@@ -12,7 +13,10 @@ use perturb_workloads::nfs::{
 };
 
 use super::InvalidInput;
-use crate::cli::time::{self, within};
+use crate::cli::{
+    quantity::fraction,
+    time::{self, within},
+};
 
 /// What load, apart from its rate.
 #[derive(Args, Clone, Debug)]
@@ -95,17 +99,17 @@ pub(super) struct ServerOptions {
     #[arg(long, default_value_t = 1, value_name = "N")]
     disks: usize,
     /// Cache before the disks: the latest 8 KiB blocks, so many bytes of them.
-    #[arg(long, value_parser = size, value_name = "SIZE", conflicts_with = "hit_ratio")]
-    cache: Option<u64>,
+    #[arg(long, value_name = "SIZE", conflicts_with = "hit_ratio")]
+    cache: Option<Size>,
     /// Cache before the disks: a request is a hit with this probability [default: 0].
     #[arg(long, value_parser = fraction, value_name = "FRACTION")]
-    hit_ratio: Option<f64>,
+    hit_ratio: Option<Share>,
     /// Time that every request takes besides, without a queue.
     #[arg(long, value_parser = within(time::WORK_OR_NONE), default_value = "0s", value_name = "TIME")]
     fixed_delay: Duration,
     /// Memory for files.
-    #[arg(long, value_parser = size, default_value = "4GiB", value_name = "SIZE")]
-    capacity: u64,
+    #[arg(long, default_value = "4GiB", value_name = "SIZE")]
+    capacity: Size,
     /// Path that may be mounted.
     #[arg(long, default_value = "/export", value_name = "PATH")]
     pub(super) export: String,
@@ -147,7 +151,7 @@ impl LoadOptions {
         &self,
         export: Export,
         ports: Ports,
-        rate: f64,
+        rate: OperationsPerSecond,
         scale: f64,
     ) -> Result<Plan, InvalidInput> {
         Ok(Plan {
@@ -164,7 +168,7 @@ impl LoadOptions {
                 ..Options::default()
             },
             mix: read_mix(&self.mix)?,
-            rate,
+            rate: rate.0,
             arrivals: match self.arrivals {
                 ArrivalsName::Closed => Arrivals::Closed,
                 ArrivalsName::Open => Arrivals::Open,
@@ -202,13 +206,13 @@ impl ServerOptions {
             },
         };
         let cache = match (self.cache, self.hit_ratio) {
-            (Some(bytes), _) => Cache::Bytes(bytes),
-            (None, ratio) => Cache::HitRatio(ratio.unwrap_or(0.0)),
+            (Some(size), _) => Cache::Bytes(size.bytes()),
+            (None, ratio) => Cache::HitRatio(ratio.unwrap_or_default().0),
         };
         Config {
             listen,
             export: self.export.clone(),
-            capacity: self.capacity,
+            capacity: self.capacity.bytes(),
             read_only: self.read_only,
             service: ServiceModel {
                 fixed_delay: self.fixed_delay,
@@ -244,42 +248,9 @@ pub(super) fn read_yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T
     })
 }
 
-fn size(text: &str) -> Result<u64, String> {
-    let parsed: perturb_profile::Size = text.parse().map_err(|error| format!("{error}, such as 64MiB"))?;
-    Ok(parsed.bytes())
-}
-
-fn fraction(text: &str) -> Result<f64, String> {
-    let (number, divisor) = text
-        .strip_suffix('%')
-        .map_or((text, 1.0), |percent| (percent, 100.0));
-    match number.trim().parse::<f64>() {
-        Ok(value) if (0.0..=1.0).contains(&(value / divisor)) => Ok(value / divisor),
-        _ => Err("must lie between 0 and 1, or 0% and 100%".into()),
-    }
-}
-
-/// Operations per second: 500 or 500op/s.
-pub(super) fn rate(text: &str) -> Result<f64, String> {
-    let number = text.trim().strip_suffix("op/s").unwrap_or(text).trim();
-    match number.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        _ => Err("must be operations per second, greater than 0, such as 500".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_carry_units() {
-        assert_eq!(size("64KiB"), Ok(65_536));
-        assert_eq!((fraction("0.9"), fraction("90%")), (Ok(0.9), Ok(0.9)));
-        assert!(fraction("90").is_err());
-        assert_eq!((rate("500"), rate("500op/s")), (Ok(500.0), Ok(500.0)));
-        assert!(rate("0").is_err() && rate("fast").is_err());
-    }
 
     #[test]
     fn a_mix_is_a_name_or_a_file() {

@@ -3,10 +3,9 @@
 //! Model: `perturb_models::queueing` (Martin 1999, section 5.3), evaluated at the throughput that was
 //! delivered, with the varied latency or overhead added. A varied gap or bandwidth has no place in it.
 
-use perturb_models::{
-    quantity::{ByteSize, Micros, Share},
-    queueing::{Network, NfsServer},
-};
+use perturb_models::queueing::{Network, NfsServer};
+use perturb_profile::Knob;
+use perturb_quantity::{ByteSize, Micros, Share};
 use perturb_workloads::nfs::{
     curve::{self, CurveLine},
     record::Record,
@@ -60,15 +59,15 @@ pub(super) fn of_embedded(config: &Config, scale: f64) -> Option<NfsServer> {
 /// The model's network for what was added.
 fn network(added: Added) -> Network {
     match added {
-        Added::LatencyUs(value) => Network {
+        Some((Knob::Latency, value)) => Network {
             added_latency: Micros(value),
             ..Network::default()
         },
-        Added::OverheadUs(value) => Network {
+        Some((Knob::Overhead, value)) => Network {
             added_overhead: Micros(value),
             ..Network::default()
         },
-        Added::Nothing | Added::GapUs(_) | Added::BandwidthBitS(_) => Network::default(),
+        Some((Knob::Gap | Knob::Bandwidth, _)) | None => Network::default(),
     }
 }
 

@@ -7,6 +7,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use perturb_present::chart::{Axis, Chart, Series};
+use perturb_profile::Knob;
 
 use super::{InvalidInput, effect, measure::Added};
 
@@ -62,7 +63,7 @@ fn parse(text: &str) -> Option<Reference> {
             continue;
         };
         let (key, name, added) = match setting {
-            None => (0, "published".to_owned(), Added::Nothing),
+            None => (0, "published".to_owned(), None),
             Some(column) => match number(row, column) {
                 // Positive floats are ordered as their bits are.
                 Some(value) => (
@@ -104,12 +105,12 @@ fn named(column: &str, value: &str) -> String {
 
 /// What a column says was varied.
 fn added(column: &str, value: f64) -> Added {
-    match column {
-        "latency_us" => Added::LatencyUs(value),
-        "overhead_us" => Added::OverheadUs(value),
-        "gap_us" => Added::GapUs(value),
-        "bandwidth_mb_s" => Added::BandwidthBitS(8e6 * value),
-        _ => Added::Nothing,
+    let (name, unit) = column.split_once('_')?;
+    let knob = Knob::ALL.into_iter().find(|knob| knob.key() == name)?;
+    match (knob, unit) {
+        (Knob::Bandwidth, "mb_s") => Some((knob, 1.0 / value)),
+        (Knob::Overhead | Knob::Gap | Knob::Latency, "us") => Some((knob, value)),
+        _ => None,
     }
 }
 
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(names.len(), 9);
         assert_eq!((names[0], names[8]), ("bandwidth 1.2 MB/s", "bandwidth 26 MB/s"));
         assert_eq!(reference.curves[8].points[0], (198.0, 7.1));
-        assert_eq!(reference.points()[8].added, Added::BandwidthBitS(208e6));
+        assert_eq!(reference.points()[8].added, Some((Knob::Bandwidth, 1.0 / 26.0)));
         assert!(reference.chart().to_svg().unwrap().contains("bandwidth 4.5 MB/s"));
     }
 

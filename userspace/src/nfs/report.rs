@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::{
     effect::{self, Fit},
-    measure::Added,
+    measure::{Added, added},
     overlay::{Overlay, overlay, response_ms},
     reference::Reference,
 };
@@ -30,6 +30,7 @@ const MODEL_POINTS: u32 = 100;
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Measured {
     name: String,
+    #[serde(serialize_with = "added")]
     network: Added,
     #[serde(skip_serializing_if = "Option::is_none")]
     signature: Option<Signature>,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use perturb_models::plogpt::{Expectation, PlogptInput, PlogptPrediction, predict};
-use perturb_models::quantity::{self, ByteSize, SIZE};
 use perturb_present::{Table, computed};
+use perturb_quantity::ByteSize;
 use serde::Serialize;
 
 use super::input::{InputError, read};
@@ -26,7 +26,7 @@ pub struct PlogptArgs {
     #[arg(long)]
     pub summary: bool,
     /// Predict the collective for these message sizes instead, e.g. 1KiB,32KiB,1MiB.
-    #[arg(long, value_delimiter = ',', value_name = "SIZES", value_parser = size)]
+    #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     pub messages: Vec<ByteSize>,
     /// Predict the collective for these numbers of nodes instead, e.g. 4,32.
     #[arg(long, value_delimiter = ',', value_name = "NODES")]
@@ -37,10 +37,6 @@ pub struct PlogptArgs {
 #[derive(Debug, thiserror::Error)]
 #[error("--messages and --nodes need a program with `collective`, not `ranks`")]
 pub(super) struct SweepError;
-
-fn size(text: &str) -> Result<ByteSize, quantity::QuantityError> {
-    quantity::parse(text, &SIZE).map(ByteSize)
-}
 
 /// A prediction without its operations.
 #[derive(Serialize)]

@@ -91,7 +91,7 @@ fn errors_say_where() {
         "baseline: {run_time: 1}\nmessages: {maximum: 1}\nvary: {overhead: [1us]}\n",
     );
     assert!(
-        error.contains("line 1 column 22") && error.contains("e.g. `20us`"),
+        error.contains("line 1 column 22") && error.contains("`1` has no unit; write a duration"),
         "{error}"
     );
     assert_eq!(error.matches("line 1 column 22").count(), 1, "said once: {error}");

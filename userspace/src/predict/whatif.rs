@@ -17,6 +17,7 @@ use perturb_models::whatif::suggest::{SuggestError, Task, suggest};
 use perturb_models::whatif::{LineReader, Predictor, Scenario};
 
 use super::input::{InputError, read};
+use crate::cli::quantity::seconds;
 use events::{Events, Line};
 use output::{Row, Suggestions, Summary, Trigger};
 
@@ -34,7 +35,7 @@ pub struct WhatifArgs {
     #[arg(long, conflicts_with_all = ["rows", "suggest"])]
     pub follow: bool,
     /// With --follow: print at most this often, in seconds.
-    #[arg(long, default_value = "1", requires = "follow", value_name = "SECONDS", value_parser = interval)]
+    #[arg(long, default_value = "1", requires = "follow", value_name = "SECONDS", value_parser = seconds)]
     pub every: Duration,
     /// Print the state after each step, as fig. 5 of the paper does.
     #[arg(long, conflicts_with = "suggest")]
@@ -73,16 +74,6 @@ enum OptionError {
         /// How many processors.
         processors: u32,
     },
-}
-
-/// An interval as --every takes it.
-fn interval(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
-    if (0.0..=86_400.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err("must be from 0 to 86400 seconds".to_owned())
-    }
 }
 
 /// A checked input and where its events are.

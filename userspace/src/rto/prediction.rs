@@ -15,14 +15,12 @@
 
 use std::time::Duration;
 
-use perturb_models::{
-    plogpt::{
-        CollectiveKind, GapPoint, Link, Network, Parameters, PlogptError, PlogptInput, ProgramInput, Sharing,
-        plogp, predict as plogpt_predict,
-    },
-    quantity::{ByteSize, BytesPerSecond, Micros},
+use perturb_models::plogpt::{
+    CollectiveKind, GapPoint, Link, Network, Parameters, PlogptError, PlogptInput, ProgramInput, Sharing,
+    plogp, predict as plogpt_predict,
 };
 use perturb_profile::{Layout, Profile, Server, ServerId, Volume};
+use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
 use perturb_workloads::collective::Algorithm;
 use serde::Serialize;
 

@@ -27,7 +27,7 @@ use super::{
     traced::{self, TracedError},
 };
 use crate::{
-    controller::setup::{Pacing, Prepared},
+    controller::setup::{Pacing, Prepared, ProfileError},
     lab::{
         self,
         measured::{End, Measured, Request, measure},
@@ -142,11 +142,13 @@ impl Sweep<'_> {
             network::file_part(&run.cell.setting)
         );
         let path = self.directory.join(&profile);
+        let network = network::profile(&experiment.base, &run.cell.setting, workload.hosts)?;
         if !path.exists() {
-            let text = network::profile(&experiment.base, &run.cell.setting, workload.hosts).to_string();
-            super::store::write(&path, text.as_bytes())?;
+            super::store::write(&path, network.to_string().as_bytes())?;
         }
-        let prepared = Prepared::load_for(&path, &lab::all_addresses(workload.hosts))?;
+        let files = perturb_profile::jitter_files(&network, path.parent().unwrap_or(Path::new("")))
+            .map_err(ProfileError::from)?;
+        let prepared = Prepared::with_files(network, files)?;
         let output = match attempt {
             0 => format!("output/{}", run.id),
             again => format!("output/{}.{again}", run.id),

@@ -5,82 +5,15 @@
 //! value is a time in µs (for G in µs per byte, so that 1/value is MB/s). The baseline is the base's own values.
 //! What it lacks: different values for different hosts, and knobs of loss or buffers (put those into the base).
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use perturb_models::plogpt::CollectiveKind;
+pub use perturb_profile::Knob;
 use perturb_profile::{Name, Overhead, Server, Tcp};
 use serde::{Deserialize, Serialize};
 
 use super::metric::{Better, Metric};
 use crate::controller::setup::PacerChoice;
-
-/// A parameter that is turned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Knob {
-    /// Processor time per wire packet, at its sender and at its receiver: o.
-    Overhead,
-    /// Least time between two packets of a host: g.
-    Gap,
-    /// One-way latency: L.
-    Latency,
-    /// Bandwidth 1/G; its value is G in µs per byte.
-    Bandwidth,
-}
-
-impl Knob {
-    /// All of them, as experiments name them.
-    pub const ALL: [Self; 4] = [Self::Overhead, Self::Gap, Self::Latency, Self::Bandwidth];
-
-    /// Its key.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Overhead => "overhead",
-            Self::Gap => "gap",
-            Self::Latency => "latency",
-            Self::Bandwidth => "bandwidth",
-        }
-    }
-
-    /// The letter of the LogGP model.
-    #[must_use]
-    pub const fn letter(self) -> &'static str {
-        match self {
-            Self::Overhead => "o",
-            Self::Gap => "g",
-            Self::Latency => "L",
-            Self::Bandwidth => "G",
-        }
-    }
-
-    /// The knob with a key.
-    #[must_use]
-    pub fn of_key(key: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|knob| knob.key() == key)
-    }
-
-    /// A value as people write it: `102.9us`, `38MB/s`.
-    #[must_use]
-    pub fn written(self, value: f64) -> String {
-        let rounded = |value: f64| {
-            let digits = if value >= 100.0 { 1 } else { 3 };
-            let text = format!("{value:.digits$}");
-            text.trim_end_matches('0').trim_end_matches('.').to_owned()
-        };
-        match self {
-            Self::Bandwidth if value > 0.0 => format!("{}MB/s", rounded(1.0 / value)),
-            Self::Bandwidth => "unlimited".into(),
-            _ => format!("{}us", rounded(value)),
-        }
-    }
-}
-
-impl fmt::Display for Knob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.key())
-    }
-}
 
 /// Which combinations of levels are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,16 +73,7 @@ impl Base {
     /// Baseline of a knob, in µs (or µs per byte).
     #[must_use]
     pub fn value(&self, knob: Knob) -> f64 {
-        let micros = |duration: perturb_profile::Duration| duration.nanos() as f64 / 1e3;
-        match knob {
-            Knob::Overhead => micros(self.overhead.send),
-            Knob::Gap => micros(self.server.gap),
-            Knob::Latency => micros(self.server.latency),
-            Knob::Bandwidth => self
-                .server
-                .bandwidth
-                .map_or(0.0, |rate| 8e6 / rate.bits_per_second() as f64),
-        }
+        knob.of(&self.server, &self.overhead)
     }
 }
 

@@ -6,8 +6,7 @@
 //! settings.
 
 use perturb_profile::{
-    Class, Duration, Match, Name, Overhead, Prefix, Profile, Rate, Scope, Segmentation, Server, ServerId,
-    Treatment,
+    BeyondKnob, Class, Match, Name, Prefix, Profile, Scope, Segmentation, Server, ServerId, Treatment,
 };
 
 use super::experiment::{Base, Knob};
@@ -16,32 +15,15 @@ use crate::lab;
 /// Knobs with values that differ from the baseline.
 pub type Setting = [(Knob, f64)];
 
-/// Sets a knob.
-pub(super) fn turn(server: &mut Server, overhead: &mut Overhead, knob: Knob, value: f64) {
-    let time = Duration::from_nanos((value * 1e3).round() as u64);
-    match knob {
-        Knob::Overhead => {
-            overhead.send = time;
-            overhead.receive = time;
-        }
-        Knob::Gap => server.gap = time,
-        Knob::Latency => server.latency = time,
-        Knob::Bandwidth => {
-            server.bandwidth =
-                (value > 0.0).then(|| Rate::from_bits_per_second((8e6 / value).round() as u64));
-        }
-    }
-}
-
 /// The network of `hosts` private hosts in a setting.
-#[must_use]
-pub fn profile(base: &Base, setting: &Setting, hosts: u32) -> Profile {
-    let mut server = base.server.clone();
-    let mut overhead = base.overhead;
-    server.scope = Scope::Shared;
-    for (knob, value) in setting {
-        turn(&mut server, &mut overhead, *knob, *value);
-    }
+///
+/// # Errors
+/// When a knob is turned beyond what a profile may say.
+pub fn profile(base: &Base, setting: &Setting, hosts: u32) -> Result<Profile, BeyondKnob> {
+    let server = Server {
+        scope: Scope::Shared,
+        ..base.server.clone()
+    };
     let servers = (1..=hosts)
         .filter_map(|host| Some((Name::new(&format!("{}-out", lab::name(host)))?, server.clone())))
         .collect();
@@ -51,20 +33,22 @@ pub fn profile(base: &Base, setting: &Setting, hosts: u32) -> Profile {
             classes.extend(class(from, to));
         }
     }
-    Profile {
-        name: None,
+    let baseline = Profile {
         description: Some(format!(
             "One server for each of {hosts} hosts; {}.",
             written(setting)
         )),
         seed: 1,
-        overhead,
+        overhead: base.overhead,
         segmentation: Segmentation::Exact,
         servers,
         classes,
         tcp: base.tcp.clone(),
         ..Profile::default()
-    }
+    };
+    setting
+        .iter()
+        .try_fold(baseline, |profile, (knob, value)| profile.with(*knob, *value))
 }
 
 fn class(from: u32, to: u32) -> Option<Class> {
@@ -121,6 +105,8 @@ pub fn file_part(setting: &Setting) -> String {
 
 #[cfg(test)]
 mod tests {
+    use perturb_profile::{Duration, Overhead};
+
     use super::*;
 
     #[test]
@@ -131,7 +117,7 @@ mod tests {
             tcp: perturb_profile::Tcp::default(),
         };
         let setting = [(Knob::Overhead, 102.9), (Knob::Bandwidth, 1.0 / 38.0)];
-        let text = profile(&base, &setting, 3).to_string();
+        let text = profile(&base, &setting, 3).unwrap().to_string();
         let parsed = perturb_profile::parse(&text).unwrap();
         assert_eq!((parsed.servers.len(), parsed.classes.len()), (3, 6));
         assert_eq!(parsed.overhead.receive, Duration::from_nanos(102_900));

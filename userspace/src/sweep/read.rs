@@ -10,7 +10,7 @@ use std::{
 
 use perturb_dataplane::programs::Pacer;
 use perturb_profile::{
-    Diagnostics, LoadError, Probability, Problem,
+    BeyondKnob, Diagnostics, LoadError, Probability, Problem,
     document::{At, Bounds, Fields, Findings, KeyPath, Kind, flag, name, parse},
 };
 
@@ -81,6 +81,9 @@ pub enum ExperimentError {
         /// The profile.
         path: PathBuf,
     },
+    /// A knob cannot be turned so far.
+    #[error(transparent)]
+    Knob(#[from] BeyondKnob),
     /// A setting cannot be emulated.
     #[error("with {setting} on {hosts} hosts: {reason}")]
     Setting {
@@ -304,7 +307,7 @@ fn check_settings(experiment: &Experiment) -> Result<(), ExperimentError> {
         for (knob, values) in &workload.knobs {
             for value in values {
                 let setting = [(*knob, *value)];
-                let text = super::network::profile(&experiment.base, &setting, workload.hosts).to_string();
+                let text = super::network::profile(&experiment.base, &setting, workload.hosts)?.to_string();
                 perturb_profile::parse(&text).map_err(|reason| ExperimentError::Setting {
                     setting: super::network::written(&setting),
                     hosts: workload.hosts,

@@ -11,9 +11,12 @@ use anyhow::{Result, ensure};
 use perturb::controller::setup::Prepared;
 use perturb_clock as clock;
 use perturb_common::{departure::Load, units::MonoNanos};
-use perturb_models::network::{Fate, Order, Packet, simulate};
 
-use crate::{Network, PORT, address, early_us, support::fairly};
+use crate::{
+    Network, PORT, address, early_us,
+    network::{Fate, Order, Packet, simulate},
+    support::fairly,
+};
 
 /// Slow NICs before a faster trunk, unequal latencies, small buffers.
 const TREE: &str = "

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod exact;
+mod network;
 mod rto;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,9 +1,9 @@
 //! The communication summary of a program and the knob to vary, as YAML has them.
 
+use perturb_quantity::{ByteSize, BytesPerSecond, Micros, Share};
 use serde::Deserialize;
 
 use super::Knob;
-use crate::quantity::{ByteSize, BytesPerSecond, Micros, Share};
 
 /// A program, the network it ran on, and what is to be changed.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,11 +1,11 @@
 //! From an input to its predictions, sensitivities and tolerances.
 
+use perturb_quantity::Share;
 use serde::Serialize;
 
 use super::TOLERATED_PERCENT;
 use super::input::{LoggpError, LoggpInput, Vary};
 use super::knob::{self, Knob, SlowdownModel};
-use crate::quantity::Share;
 
 /// Predicted run times; the keys of `perturb predict loggp --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -106,7 +106,7 @@ pub(super) fn predict(input: &LoggpInput) -> Result<LoggpPrediction, LoggpError>
 
 /// The varied knob and its values in its unit.
 fn varied(vary: &Vary) -> Result<(Knob, Vec<f64>), LoggpError> {
-    let micros = |values: &[crate::quantity::Micros]| values.iter().map(|value| value.0).collect();
+    let micros = |values: &[perturb_quantity::Micros]| values.iter().map(|value| value.0).collect();
     let given: Vec<(Knob, Vec<f64>)> = [
         vary.overhead
             .as_deref()

@@ -18,8 +18,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use perturb_quantity::ByteSize;
+
 use super::input::Messages;
-use crate::quantity::ByteSize;
 use crate::whatif::MessageId;
 
 /// Messages, bytes and round trips by process, gathered one event at a time.

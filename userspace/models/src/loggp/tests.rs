@@ -1,7 +1,7 @@
+use perturb_quantity::ByteSize;
 use proptest::prelude::*;
 
 use super::*;
-use crate::quantity::ByteSize;
 
 const RADIX: &str = include_str!("../../tests/data/loggp/radix.yaml");
 const EXPECTED: &str = include_str!("../../tests/data/loggp/expected.json");

@@ -28,12 +28,12 @@
 //! Readings taken: the paper describes the programs in prose; these are the sums that its description and
 //! LogGP's rules give. The pattern's `work` is not used with an application.
 
+use perturb_quantity::{ByteSize, Cycles};
 use serde::{Deserialize, Serialize};
 
 use super::input::{Kind, Parameters};
 use super::message::LogGp;
 use super::prediction::{Prediction, predict};
-use crate::quantity::{ByteSize, Cycles};
 
 /// One of the programs.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

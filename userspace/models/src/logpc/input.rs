@@ -18,13 +18,13 @@
 //! application: {name: all-to-all, ...}  # optional, see the module `application`
 //! ```
 
+use perturb_quantity::{ByteSize, Cycles, CyclesPerByte, QuantityError};
 use serde::Deserialize;
 
 use super::application::{Application, ApplicationError};
 use super::lopc;
 use super::message::LogGp;
 use super::network::{Network, Wiring};
-use crate::quantity::{self, ByteSize, Cycles, CyclesPerByte};
 
 /// The file as written.
 #[derive(Clone, Debug, Deserialize)]
@@ -128,8 +128,13 @@ pub enum InputError {
     )]
     NoPeriod,
     /// C_r is neither a number nor `lopc`.
-    #[error("pattern.resource_contention: {0}, or `lopc` to have it estimated")]
-    Contention(quantity::QuantityError),
+    #[error("pattern.resource_contention: `{text}` {fault}, or `lopc` to have it estimated")]
+    Contention {
+        /// As given.
+        text: String,
+        /// What is wrong with it.
+        fault: QuantityError,
+    },
     /// C_r is estimated for request-reply only.
     #[error("pattern.resource_contention: `lopc` models request-reply; give a number of cycles for {kind:?}")]
     ContentionKind {
@@ -267,7 +272,13 @@ impl PatternInput {
                 Some(cycle.contention())
             }
             Some("lopc") => return Err(InputError::ContentionKind { kind: self.kind }),
-            Some(text) => Some(quantity::parse(text, &quantity::CYCLES).map_err(InputError::Contention)?),
+            Some(text) => {
+                let cycles: Cycles = text.parse().map_err(|fault| InputError::Contention {
+                    text: text.to_owned(),
+                    fault,
+                })?;
+                Some(cycles.0)
+            }
         };
         Ok(Pattern {
             kind: self.kind,

@@ -1,12 +1,12 @@
 //! Properties of the model.
 
+use perturb_quantity::{ByteSize, Cycles};
 use proptest::prelude::*;
 
 use super::application::{self, Application};
 use super::message::LogGp;
 use super::network::{Network, Wiring};
 use super::*;
-use crate::quantity::{ByteSize, Cycles};
 
 fn parameters() -> impl Strategy<Value = Parameters> {
     let kind = prop_oneof![Just(Kind::RequestReply), Just(Kind::OneWay), Just(Kind::Bulk)];

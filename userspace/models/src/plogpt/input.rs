@@ -1,10 +1,9 @@
 //! A network and a program, as YAML has them.
 
+use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
-use crate::quantity::{ByteSize, BytesPerSecond, Micros};
 
 /// A network and a program that runs on it.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,7 +1,7 @@
+use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
 use proptest::prelude::*;
 
 use super::*;
-use crate::quantity::{ByteSize, BytesPerSecond, Micros};
 
 mod reference;
 

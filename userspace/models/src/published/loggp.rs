@@ -1,9 +1,10 @@
 //! Martin 1999, Tables 3.3 and 4.2: run time under added overhead; appendix B: measured run times.
 
+use perturb_quantity::{ByteSize, BytesPerSecond, Micros, Share};
+
 use super::table::{Row, Table};
 use super::{Comparison, Measurements};
 use crate::loggp::{Baseline, Knob, LoggpInput, Messages, Mpi, Vary, predict};
-use crate::quantity::{ByteSize, BytesPerSecond, Micros, Share};
 
 /// The NOW's overhead (Table 2.1), from which the increments of Table 3.3 count.
 const NOW_OVERHEAD_US: f64 = 2.9;

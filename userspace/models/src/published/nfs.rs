@@ -1,9 +1,10 @@
 //! Martin 1999, section 5.3 and Table 5.1: the Q-model's line through the response-time curve of two
 //! NFS servers; Tables A.5, B.10 and B.12: their measured response times.
 
+use perturb_quantity::{ByteSize, Micros, OperationsPerSecond};
+
 use super::table::{Row, Table};
 use super::{Comparison, Measurements};
-use crate::quantity::{ByteSize, Micros, OperationsPerSecond};
 use crate::queueing::{Network, NfsInput, NfsPrediction, NfsServer, predict_nfs};
 
 /// What section 5.3 says of a server, and what it takes to reproduce Table 5.1.

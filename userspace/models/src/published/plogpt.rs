@@ -1,13 +1,14 @@
 //! Nomura, Matsuba and Ishikawa 2007: the worked example of figs. 9 to 12, and the switches and
 //! time-outs that section IV-B tells of Table II.
 
+use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
+
 use super::Comparison;
 use super::table::Table;
 use crate::plogpt::{
     CollectiveKind, GapPoint, Link, Network, OpInput, Parameters, PlogptInput, PlogptPrediction,
     ProgramInput, Receive, Send, Sharing, predict,
 };
-use crate::quantity::{ByteSize, BytesPerSecond, Micros};
 
 /// Size of the example's messages.
 const FIG9_MESSAGE: ByteSize = ByteSize(24.0);

@@ -1,8 +1,7 @@
 //! The server, the load and the network of an NFS prediction, as YAML has them.
 
+use perturb_quantity::{ByteSize, Micros, OperationsPerSecond, Share};
 use serde::Deserialize;
-
-use crate::quantity::{ByteSize, Micros, OperationsPerSecond, Share};
 
 /// A server and the loads at which its response time is wanted.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,11 +1,11 @@
 //! The response-time curve and what is read off it.
 
+use perturb_quantity::Micros;
 use serde::Serialize;
 
 use super::input::{HitKeys, Network, NfsError, NfsInput, NfsServer, VaryNetwork};
 use super::line::{Line, fit};
 use super::station::{mm1_response, mmm_response};
-use crate::quantity::Micros;
 
 /// µs in a second.
 const SECOND: f64 = 1e6;

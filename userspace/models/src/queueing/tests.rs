@@ -54,7 +54,7 @@ fn saturation_of_the_processor_and_of_the_disks() {
     // 28 disks of 12 ms each and 512 op/s from the cache.
     assert!((prediction.disk_saturation_op_s.unwrap() - (28.0 / 0.012 + 512.0)).abs() < 1e-9);
     let mut slow = file("raid.yaml");
-    slow.network.added_overhead = crate::quantity::Micros(50.0);
+    slow.network.added_overhead = perturb_quantity::Micros(50.0);
     slow.rates.truncate(3);
     let prediction = predict_nfs(&slow).unwrap();
     assert!((prediction.saturation_op_s.unwrap() - 1e6 / (650.0 + 2.4 * 50.0)).abs() < 1e-9);
@@ -64,7 +64,7 @@ fn saturation_of_the_processor_and_of_the_disks() {
 fn base_response_rises_by_two_per_latency() {
     let mut input = file("scsi-fitted.yaml");
     let before = predict_nfs(&input).unwrap().base_ms;
-    input.network.added_latency = crate::quantity::Micros(500.0);
+    input.network.added_latency = perturb_quantity::Micros(500.0);
     assert!((predict_nfs(&input).unwrap().base_ms - before - 1.0).abs() < 1e-9);
 }
 
@@ -155,8 +155,8 @@ proptest! {
         let server = file("scsi.yaml").server;
         let plain = Network::default();
         let slow = Network {
-            added_overhead: crate::quantity::Micros(overhead),
-            added_latency: crate::quantity::Micros(latency),
+            added_overhead: perturb_quantity::Micros(overhead),
+            added_latency: perturb_quantity::Micros(latency),
             ..plain
         };
         let curve: Vec<f64> = rates

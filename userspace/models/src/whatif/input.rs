@@ -15,13 +15,13 @@
 //! events: four.jsonl                        # relative to this file; absent with --follow
 //! ```
 
+use perturb_quantity::{BytesPerSecond, Micros, QuantityError};
 use serde::Deserialize;
 
 use super::bus::{Bus, Buses, Collisions, Scope};
 use super::placement::{Placement, PlacementError, ProcessName};
 use super::round_robin::{Scheduler, Wakeup};
 use super::table::{Point, Table, TableError};
-use crate::quantity::{self, Micros};
 
 /// The shortest quantum: no scheduler has one below what switching takes.
 const LEAST_QUANTUM_US: f64 = 1.0;
@@ -201,8 +201,13 @@ pub enum ScenarioError {
         group: usize,
     },
     /// The bus's bandwidth.
-    #[error("bus.bandwidth: {0}")]
-    Bandwidth(quantity::QuantityError),
+    #[error("bus.bandwidth: `{text}` {fault}, or `infinite`")]
+    Bandwidth {
+        /// The input.
+        text: String,
+        /// What is wrong with it.
+        fault: QuantityError,
+    },
     /// A bus of no bandwidth would never deliver.
     #[error("bus.bandwidth: `{text}` is 0; give a bandwidth above 0, or `infinite`")]
     NoBandwidth {
@@ -349,10 +354,10 @@ impl BusInput {
         let bandwidth = match self.bandwidth {
             None => None,
             Some(text) if text == "infinite" => None,
-            Some(text) => match quantity::parse(&text, &quantity::RATE) {
-                Ok(0.0) => return Err(ScenarioError::NoBandwidth { text }),
-                Ok(rate) => Some(rate),
-                Err(error) => return Err(ScenarioError::Bandwidth(error)),
+            Some(text) => match text.parse() {
+                Ok(BytesPerSecond(0.0)) => return Err(ScenarioError::NoBandwidth { text }),
+                Ok(BytesPerSecond(rate)) => Some(rate),
+                Err(fault) => return Err(ScenarioError::Bandwidth { text, fault }),
             },
         };
         let collisions = match self.collisions {

@@ -103,8 +103,8 @@ pub(super) fn scenario(groups: &[u32], remote: f64, per_byte: f64) -> Scenario {
     let placement = identity.moved(groups.to_vec(), named.speeds().to_vec());
     let points = |base: f64| {
         let point = |size: f64, time: f64| table::Point {
-            size: crate::quantity::ByteSize(size),
-            time: crate::quantity::Micros(time),
+            size: perturb_quantity::ByteSize(size),
+            time: perturb_quantity::Micros(time),
         };
         Table::new(
             "test",

@@ -166,8 +166,8 @@ fn fig_6_tables_are_read_at_their_points() {
         .iter()
         .filter(|row| row[0] == "no" && row[1] == "no")
         .map(|row| table::Point {
-            size: crate::quantity::ByteSize(row[2].parse::<f64>().unwrap() * 1024.0),
-            time: crate::quantity::Micros(row[3].parse::<f64>().unwrap() * 1000.0),
+            size: perturb_quantity::ByteSize(row[2].parse::<f64>().unwrap() * 1024.0),
+            time: perturb_quantity::Micros(row[3].parse::<f64>().unwrap() * 1000.0),
         })
         .collect();
     assert_eq!(points.len(), 7);

@@ -3,9 +3,8 @@
 //! Linear between two sizes; outside, the nearest segment is continued, but never below zero. A table
 //! of one size is constant.
 
+use perturb_quantity::{ByteSize, Micros};
 use serde::Deserialize;
-
-use crate::quantity::{ByteSize, Micros};
 
 /// One measured point.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]

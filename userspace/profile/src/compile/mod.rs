@@ -22,6 +22,7 @@ use perturb_common::departure::Server as Knobs;
 use perturb_common::fate::{self, Chance};
 use perturb_common::tables::Tables;
 use perturb_common::units::{GapPerByte, Nanos, Ticks};
+use perturb_quantity::{Duration, Probability, Rate, Size};
 
 use crate::expand::Network;
 use crate::explain::horizon;
@@ -29,7 +30,6 @@ use crate::model::{
     Acknowledgments, Class, Distribution, GilbertElliott, Profile, Scope, Segmentation, Server, ServerId,
     Volume,
 };
-use crate::quantity::{Duration, Probability, Rate, Size};
 use crate::{Name, delay};
 
 pub(crate) use jitter::MAX_ENTRIES as MAX_TABLE_ENTRIES;

@@ -1,8 +1,9 @@
 //! Why a valid topology cannot be written out for some hosts. Hosts are counted from 1 here.
 
+use perturb_quantity::Duration;
+
 use crate::matching::Prefix;
 use crate::model::Name;
-use crate::quantity::Duration;
 
 /// Why a topology cannot be expanded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 
 use perturb_common::abi::{MAX_CLASSES, MAX_PATH_SERVERS};
+use perturb_quantity::Size;
 
 use super::routes::{Link, halves};
 use super::{
@@ -19,7 +20,6 @@ use super::{
 use crate::explain::HELD;
 use crate::matching::{Match, Prefix};
 use crate::model::{Class, Name, Profile, ServerId, Treatment};
-use crate::quantity::Size;
 
 /// A profile with a topology of many hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,11 +14,11 @@ use std::fmt;
 
 use perturb_common::abi::JitterTable;
 use perturb_common::fate::JITTER_UNIT;
+use perturb_quantity::Duration;
 use serde::Serialize;
 
 use crate::compile::{JitterFiles, shape};
 use crate::model::{Name, Server};
-use crate::quantity::Duration;
 
 /// Steps of the integration; the figures do not move by a thousandth of a scale with more.
 const STEPS: u32 = 2_000;

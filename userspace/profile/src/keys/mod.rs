@@ -4,9 +4,9 @@
 mod sections;
 
 use perturb_common::abi;
+use perturb_quantity::{Duration, Probability, Rate, Size};
 
 use crate::matching::Words;
-use crate::quantity::{Duration, Probability, Rate, Size};
 pub(crate) use crate::reader::Bounds;
 use crate::topology::MAX_HOSTS;
 

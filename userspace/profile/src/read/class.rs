@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use perturb_quantity::closest;
+
 use crate::diagnostic::{Contradiction, Problem};
 use crate::findings::Findings;
 use crate::keys::{self, ALTERNATIVES, Bounds};
@@ -10,7 +12,6 @@ use crate::matching::{
 };
 use crate::model::{Class, Name, ServerId, Treatment};
 use crate::read::{self, At, Fields};
-use crate::suggest::closest;
 
 /// The servers that a path may name.
 pub(crate) struct ServerNames<'a>(HashMap<&'a str, ServerId>);

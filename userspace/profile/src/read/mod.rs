@@ -5,6 +5,8 @@ pub(crate) mod profile;
 pub(crate) mod server;
 mod topology;
 
+use perturb_quantity::closest;
+
 use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys::{Bounds, Key, Section};
@@ -12,7 +14,6 @@ use crate::matching::{PortRange, Prefix, PrefixError, Words};
 use crate::model::Name;
 use crate::reader::parse_integer;
 pub(crate) use crate::reader::{At, Fields, flag, name};
-use crate::suggest::closest;
 use crate::yaml::Kind;
 
 impl<'a> Fields<'a> {

@@ -1,5 +1,7 @@
 //! Reads a whole profile: the top keys, the shorthand, and what spans several sections.
 
+use perturb_quantity::Duration;
+
 use crate::diagnostic::{Diagnostics, Problem};
 use crate::findings::{Findings, KeyPath};
 use crate::keys;
@@ -7,7 +9,6 @@ use crate::matching::Match;
 use crate::model::{
     Acknowledgments, Class, Limits, Name, Overhead, Profile, Segmentation, Server, ServerId, Treatment,
 };
-use crate::quantity::Duration;
 use crate::read::class::{ServerNames, classes};
 use crate::read::server::{knobs, server};
 use crate::read::topology;
@@ -115,7 +116,8 @@ fn limits(at: At<'_>, findings: &mut Findings<'_>) -> Option<Limits> {
     })
 }
 
-type Network = (Vec<(Name, Server)>, Vec<Class>);
+/// Servers, and the classes that cross them.
+pub(crate) type Network = (Vec<(Name, Server)>, Vec<Class>);
 
 fn shorthand_key(fields: &Fields<'_>) -> Option<&'static str> {
     keys::shorthand()
@@ -134,7 +136,11 @@ fn shorthand(fields: &Fields<'_>, key: &'static str, findings: &mut Findings<'_>
     }
     // Whichever of the two stays, what is wrong in it is said now.
     longhand(fields, findings);
-    let server = knobs(fields, true, findings);
+    through(&knobs(fields, true, findings))
+}
+
+/// A server like this one each way, which everything crosses.
+pub(crate) fn through(server: &Server) -> Network {
     let network = || {
         let (outward, inward) = (ServerId::new(0)?, ServerId::new(1)?);
         let servers = vec![
@@ -147,7 +153,7 @@ fn shorthand(fields: &Fields<'_>, key: &'static str, findings: &mut Findings<'_>
 }
 
 /// The class `all` that everything belongs to.
-fn everything(egress: Vec<ServerId>, ingress: Vec<ServerId>) -> Option<Class> {
+pub(crate) fn everything(egress: Vec<ServerId>, ingress: Vec<ServerId>) -> Option<Class> {
     Some(Class {
         name: Name::new("all")?,
         matching: Match::default(),

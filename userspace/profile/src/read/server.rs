@@ -1,10 +1,11 @@
 //! Reads one server: its knobs, and what they demand of each other.
 
+use perturb_quantity::{Duration, Probability, Quantity, Rate, Size};
+
 use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys;
 use crate::model::{Buffer, Distribution, GilbertElliott, Jitter, Loss, Scope, Server, Volume};
-use crate::quantity::{Duration, Probability, Quantity, Rate, Size};
 use crate::read::topology::collisions;
 use crate::read::{self, At, Fields};
 use crate::yaml::Kind;
@@ -111,10 +112,10 @@ fn volume(
             );
             at.report(
                 Problem::Quantity {
-                    error,
+                    error: error.fault,
                     what,
                     units,
-                    example: Size::EXAMPLE,
+                    example: Size::DIMENSION.example,
                 },
                 findings,
             );

@@ -193,11 +193,7 @@ fn what_is_wrong_is_said_and_is_the_input_s_fault() {
         ),
         ("events: fig3.jsonl", "", "`events` is missing"),
         ("events: fig3.jsonl", "events: none", "No such file"),
-        (
-            "{size: 0B, time: 0us}",
-            "{size: 0B, time: 0}",
-            "is not a unit of a time",
-        ),
+        ("{size: 0B, time: 0us}", "{size: 0B, time: 0}", "`0` has no unit"),
         (
             "\"message\": \"m1\", \"bytes\"",
             "\"message\": \"m2\", \"bytes\"",

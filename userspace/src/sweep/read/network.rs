@@ -2,32 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use perturb_models::quantity::{self, TIME};
 use perturb_profile::{
-    Duration, Overhead, Problem, Rate, Server, Tcp,
-    document::{At, Bounds, Fields, Findings},
+    BeyondKnob, Overhead, Problem, Server, Tcp,
+    document::{At, Fields, Findings},
 };
+use perturb_quantity::MicrosPerByte;
 
 use super::ExperimentError;
-use crate::sweep::{
-    experiment::{Base, Knob},
-    network::turn,
-};
+use crate::sweep::experiment::{Base, Knob};
 
 const KNOBS: &[&str] = &["overhead", "gap", "latency", "bandwidth", "gap_per_byte"];
-const OVERHEADS: Bounds<Duration> = Bounds {
-    min: Duration::ZERO,
-    max: Duration::from_millis(1),
-};
-const DELAYS: Bounds<Duration> = Bounds {
-    min: Duration::ZERO,
-    max: Duration::from_millis(10_000),
-};
-const RATES: Bounds<Rate> = Bounds {
-    min: Rate::from_bits_per_second(1_000),
-    max: Rate::from_bits_per_second(1_000_000_000_000),
-};
-
 pub(super) fn base(
     fields: &Fields<'_>,
     directory: &Path,
@@ -61,13 +45,13 @@ pub(super) fn base(
         let mut server = Server::default();
         let mut overhead = Overhead::default();
         for knob in Knob::ALL {
-            let Some(value) = fields.read(knob.key(), f, |at, f| value(at, knob, f)) else {
+            let Some(value) = fields.read(knob.key(), f, |at, f| at.knob(knob, f)) else {
                 continue;
             };
-            turn(&mut server, &mut overhead, knob, value);
+            knob.turn(value, &mut server, &mut overhead);
         }
         if let Some(value) = fields.read("gap_per_byte", f, gap_per_byte) {
-            turn(&mut server, &mut overhead, Knob::Bandwidth, value);
+            Knob::Bandwidth.turn(value, &mut server, &mut overhead);
         }
         Some(Base {
             server,
@@ -94,26 +78,10 @@ fn from_profile(path: &Path) -> Result<Base, ExperimentError> {
     })
 }
 
-/// An absolute value of a knob.
-fn value(at: At<'_>, knob: Knob, findings: &mut Findings<'_>) -> Option<f64> {
-    match knob {
-        Knob::Overhead => at.quantity(OVERHEADS, findings).map(micros),
-        Knob::Gap | Knob::Latency => at.quantity(DELAYS, findings).map(micros),
-        Knob::Bandwidth => {
-            let rate: Rate = at.quantity(RATES, findings)?;
-            Some(8e6 / rate.bits_per_second() as f64)
-        }
-    }
-}
-
-fn micros(duration: Duration) -> f64 {
-    duration.nanos() as f64 / 1e3
-}
-
 /// G as a time per byte, in µs.
 fn gap_per_byte(at: At<'_>, findings: &mut Findings<'_>) -> Option<f64> {
-    match quantity::parse(at.text("a time per byte", findings)?, &TIME) {
-        Ok(micros) if (8e-6..=8e3).contains(&micros) => Some(micros),
+    match at.text("a time per byte", findings)?.parse() {
+        Ok(MicrosPerByte(micros)) if (8e-6..=8e3).contains(&micros) => Some(micros),
         _ => {
             at.unfit(
                 "a gap per byte is a time of 8 ps to 8 ms",
@@ -130,7 +98,7 @@ pub(super) fn knobs(at: At<'_>, base: &Base, findings: &mut Findings<'_>) -> Opt
     let fields = Fields::open(at, "knobs", KNOBS.to_vec(), findings)?;
     let mut knobs = Vec::new();
     for key in KNOBS {
-        let knob = Knob::of_key(key).unwrap_or(Knob::Bandwidth);
+        let knob = key.parse().unwrap_or(Knob::Bandwidth);
         let read = |at: At<'_>, findings: &mut Findings<'_>| {
             at.list((1, 100), findings, |at, f| level(at, key, knob, base, f))
         };
@@ -158,7 +126,7 @@ fn level(at: At<'_>, key: &str, knob: Knob, base: &Base, findings: &mut Findings
         return if key == "gap_per_byte" {
             gap_per_byte(at, findings)
         } else {
-            value(at, knob, findings)
+            at.knob(knob, findings)
         };
     };
     let Some(factor) = factor
@@ -184,8 +152,7 @@ fn level(at: At<'_>, key: &str, knob: Knob, base: &Base, findings: &mut Findings
     } else {
         baseline * factor
     };
-    if knob == Knob::Overhead && value > micros(OVERHEADS.max) {
-        let (min, max) = (OVERHEADS.min.to_string(), OVERHEADS.max.to_string());
+    if let Err(BeyondKnob { min, max, .. }) = knob.check(value) {
         at.report(Problem::OutOfRange { min, max }, findings);
         return None;
     }

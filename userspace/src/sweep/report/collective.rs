@@ -15,10 +15,10 @@
 
 use std::collections::BTreeMap;
 
-use perturb_models::{
-    plogpt::{GapPoint, Link, Network, Parameters, PlogptInput, ProgramInput, Sharing, plogp, predict},
-    quantity::{ByteSize, BytesPerSecond, Micros},
+use perturb_models::plogpt::{
+    GapPoint, Link, Network, Parameters, PlogptInput, ProgramInput, Sharing, plogp, predict,
 };
+use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
 
 use crate::{
     rto::frames::{ENDLESS, Frames, UNLIMITED},

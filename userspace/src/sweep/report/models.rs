@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 
 use perturb_models::{
     loggp::{Baseline, LoggpInput, Messages, Vary, predict},
-    quantity::{ByteSize, BytesPerSecond, Micros},
     queueing::{NfsInput, VaryNetwork, predict_nfs},
 };
+use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
 use serde::Serialize;
 
 use super::{collective, communication::Communication};
@@ -137,7 +137,7 @@ impl Model {
 }
 
 fn key(knob: perturb_models::loggp::Knob) -> Option<Knob> {
-    Knob::of_key(&knob.to_string())
+    knob.to_string().parse().ok()
 }
 
 fn loggp_input(basis: &Basis<'_>, knob: Knob, levels: &[f64]) -> Option<LoggpInput> {

@@ -265,19 +265,17 @@ fn baseline_facts(workload: &WorkloadReport) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Where a value of a knob is on its axis: G in ns per byte.
+/// Where a value of a knob is on its axis.
 fn place(knob: Knob, value: f64) -> f64 {
-    match knob {
-        Knob::Bandwidth => value * 1e3,
-        _ => value,
-    }
+    value * knob.units()
 }
 
 fn chart(workload: &WorkloadReport, knob: Knob, curve: &KnobReport) -> Chart {
-    let axis = match knob {
-        Knob::Bandwidth => Axis::new("gap per byte G", "ns/B"),
-        knob => Axis::new(named(knob), "us"),
+    let name = match knob {
+        Knob::Bandwidth => "gap per byte G",
+        knob => named(knob),
     };
+    let axis = Axis::new(name, knob.unit());
     let levels = curve.levels_us.iter().enumerate().filter_map(|(index, level)| {
         Some(Point {
             x: place(knob, *level),

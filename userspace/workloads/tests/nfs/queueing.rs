@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use perturb_models::{
-    quantity::{Micros, Share},
-    queueing::{Network, NfsServer},
-};
+use perturb_models::queueing::{Network, NfsServer};
+use perturb_quantity::{Micros, Share};
 use perturb_workloads::nfs::{
     mix::Mix,
     procedure::Procedure,

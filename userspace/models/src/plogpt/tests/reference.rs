@@ -3,9 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use perturb_quantity::ByteSize;
+
 use super::super::simulation::same_instant;
 use super::super::*;
-use crate::quantity::ByteSize;
 
 const SIZES: [f64; 4] = [0.0, 40.0, 200.0, 900.0];
 

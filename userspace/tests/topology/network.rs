@@ -17,7 +17,7 @@ use perturb_common::{
 
 /// In which order servers see packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// In which they arrive there: exact.
     Arrival,
     /// In which they entered the network.
@@ -26,18 +26,18 @@ pub enum Order {
 
 /// A packet that enters the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub(crate) struct Packet {
     /// When.
-    pub entry: Instant,
+    pub(crate) entry: Instant,
     /// How large it is.
-    pub load: Load,
+    pub(crate) load: Load,
     /// The servers that it crosses, as indices.
-    pub path: Vec<usize>,
+    pub(crate) path: Vec<usize>,
 }
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// It left the last server.
     Delivered(Instant),
     /// A server, as an index, dropped it.
@@ -49,7 +49,7 @@ pub enum Fate {
 /// # Panics
 /// When a path names a server that is not there.
 #[must_use]
-pub fn simulate(servers: &[Server], packets: &[Packet], order: Order) -> Vec<Fate> {
+pub(crate) fn simulate(servers: &[Server], packets: &[Packet], order: Order) -> Vec<Fate> {
     let mut free = vec![Instant(0); servers.len()];
     let mut fates: Vec<Fate> = packets
         .iter()

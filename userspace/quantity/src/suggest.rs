@@ -3,7 +3,8 @@
 //! the only candidate that begins so.
 
 /// The nearest of `candidates`, if it is near enough to be a plausible slip: a third of the letters, at least one.
-pub(crate) fn closest<'c>(written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+#[must_use]
+pub fn closest<'c>(written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     /// Letters from which on a beginning says which word is meant.
     const BEGINNING: usize = 3;
     // A long text is no slip of a keyword, and the distance is quadratic.
