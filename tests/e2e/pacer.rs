@@ -128,9 +128,9 @@ fn jitter(setting: &Setting) -> Result<Option<String>> {
     let measure = |bed: &Bed| -> Result<Quantiles> {
         let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
         ensure!(trace.lost().is_empty(), "{} lost", trace.lost().len());
-        let delays: Vec<f64> = trace.delays_us()?.sorted().to_vec();
-        let median = delays[delays.len() / 2];
-        let deviations = delays.iter().map(|delay| (delay - median).abs()).collect();
+        let delays = trace.delays_us()?;
+        let off = |delay: &f64| (delay - delays.median()).abs();
+        let deviations = delays.sorted().iter().map(off).collect();
         Quantiles::of(&Sample::new(deviations)?)
     };
     let bed = Bed::new()?;

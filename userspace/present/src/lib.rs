@@ -12,6 +12,6 @@ mod page;
 mod table;
 
 pub use live::{LiveLine, bar, clear_screen};
-pub use number::{Digits, compact, computed, measured, span};
+pub use number::{Digits, cell, compact, computed, measured, span};
 pub use page::Page;
 pub use table::Table;

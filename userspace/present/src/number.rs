@@ -3,8 +3,10 @@
 //! Model: a value is rounded to its significant digits. From 10^-4 to 10^15 it is written plainly, all digits before the
 //! point included, as a count of bytes must be; beyond, with an exponent. What has no value is a dash.
 
+use std::{fmt, ops::RangeInclusive};
+
 /// Exponents of ten whose numbers are written without one.
-const PLAIN: std::ops::RangeInclusive<i32> = -4..=14;
+const PLAIN: RangeInclusive<i32> = -4..=14;
 
 /// A number that was measured, or a dash: four significant digits, trailing zeros included, for they were seen.
 #[must_use]
@@ -29,6 +31,12 @@ pub fn compact(value: f64, significant: u8) -> String {
     };
     let digits = Digits::of(significant).trimmed().write(scaled);
     format!("{}{suffix}", digits.replace('-', "\u{2212}"))
+}
+
+/// A value in a CSV file, with all its digits; nothing if there is none.
+#[must_use]
+pub fn cell(value: Option<impl fmt::Display>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// Seconds, in the unit that people would say them in.

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, fs, path::Path};
 use anyhow::Context as _;
 use perturb_models::queueing::NfsServer;
 use perturb_present::{
-    Page, Table,
+    Page, Table, cell,
     chart::{Axis, Chart, Point, Series, Stroke},
     measured,
 };
@@ -165,7 +165,6 @@ impl<'a> Report<'a> {
             "curve,requested_op_s,delivered_op_s,mean_ms,mean_low_ms,mean_high_ms,p50_ms,p99_ms,errors,\
              retransmissions,model_ms,model_error_percent\n",
         );
-        let cell = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
         for curve in self.curves {
             for (index, level) in curve.levels.iter().enumerate() {
                 let [low, high] = level.mean_interval_ms.map_or([None; 2], |ends| ends.map(Some));

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context as _;
 use perturb_present::{
-    Digits, Table,
+    Digits, Table, cell,
     chart::{Axis, Chart, Kind, Point, Series as Line, Stroke},
     computed,
 };
@@ -160,7 +160,6 @@ pub(super) fn csv(all: &[Series]) -> String {
             .to_owned();
     for series in all {
         let predicted = &series.predicted_ms;
-        let cell = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
         for (number, round) in (1..).zip(&series.rounds) {
             // Writing to a string cannot fail.
             let _ = writeln!(

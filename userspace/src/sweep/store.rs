@@ -18,6 +18,7 @@ use std::{
 };
 
 use nix::fcntl::{Flock, FlockArg};
+use perturb_present::cell;
 use serde::{Deserialize, Serialize};
 
 use super::{experiment::Summary, plan::Task};
@@ -371,7 +372,6 @@ const HEADER: &str = "id,workload,setting,block,attempt,status,started_s,wall_s,
                       lateness_p99_us,reasons";
 
 fn row(record: &Record) -> String {
-    let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let knobs = record
         .setting
         .iter()
@@ -388,12 +388,12 @@ fn row(record: &Record) -> String {
         record.status.key(),
         record.started,
         record.wall_s,
-        optional(record.value),
+        cell(record.value),
         record.unit,
-        record.exit_code.map(|code| code.to_string()).unwrap_or_default(),
+        cell(record.exit_code),
         total(|traffic| traffic.packets),
         total(|traffic| traffic.bytes),
-        optional(record.lateness_p99_us),
+        cell(record.lateness_p99_us),
         record.reasons.join("; ").replace(['"', '\n'], " "),
     )
 }

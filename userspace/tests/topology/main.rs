@@ -221,9 +221,8 @@ fn exchanged(test: &str) -> Result<()> {
     let (sent, echoed) = (AtomicU64::new(0), AtomicU64::new(0));
     let rtts: Mutex<Vec<f64>> = Mutex::new(Vec::new());
     let median = |rtts: &Mutex<Vec<f64>>| {
-        let mut times = std::mem::take(&mut *rtts.lock().unwrap());
-        times.sort_by(f64::total_cmp);
-        times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+        let times = std::mem::take(&mut *rtts.lock().unwrap());
+        perturb_stats::median(&times).unwrap_or(f64::NAN)
     };
     let (before, after) = thread::scope(|scope| {
         let Network { lab, running, .. } = &mut network;

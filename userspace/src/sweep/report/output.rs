@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::Context as _;
 use perturb_present::{
-    Page, Table,
+    Page, Table, cell,
     chart::{Axis, Chart, Point, Series, Stroke},
     matrix, measured,
 };
@@ -350,16 +350,15 @@ fn csv(report: &Report) -> String {
     let mut text = String::from(
         "workload,knob,level_us,slowdown,slowdown_lower,slowdown_upper,runs,failed,timed_out,invalid,model,predicted\n",
     );
-    let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     for workload in &report.workloads {
         for (key, curve) in &workload.knobs {
             for (index, level) in curve.levels_us.iter().enumerate() {
                 let measured = format!(
                     "{},{key},{level},{},{},{},{},{},{},{}",
                     workload.name,
-                    optional(curve.slowdown[index]),
-                    optional(curve.slowdown_lower[index]),
-                    optional(curve.slowdown_upper[index]),
+                    cell(curve.slowdown[index]),
+                    cell(curve.slowdown_lower[index]),
+                    cell(curve.slowdown_upper[index]),
                     curve.runs[index],
                     curve.failed[index],
                     curve.timed_out[index],
@@ -369,7 +368,7 @@ fn csv(report: &Report) -> String {
                     text += &format!("{measured},,\n");
                 }
                 for (name, model) in &curve.models {
-                    text += &format!("{measured},{name},{}\n", optional(model.slowdown[index]));
+                    text += &format!("{measured},{name},{}\n", cell(model.slowdown[index]));
                 }
             }
         }
