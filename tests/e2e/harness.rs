@@ -1,15 +1,13 @@
 //! Runs tests one at a time, each for each pacer, and counts what could not be tested.
 
 use std::{
-    env, fmt,
-    fs::OpenOptions,
-    io::Write as _,
+    env,
     process::ExitCode,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use perturb_common::lead;
 use perturb_tests::{
@@ -19,19 +17,14 @@ use perturb_tests::{
     product::{Pacer, Product},
     remains::State,
 };
+use perturb_verdict::{Skip, fit, quiet, record, root};
+pub(crate) use perturb_verdict::{not_busy, skip, slow, thrice};
 
 /// Prints a measured figure.
 macro_rules! figure {
     ($($arguments:tt)*) => { println!("    figure: {}", format_args!($($arguments)*)) };
 }
 pub(crate) use figure;
-
-/// The file where skipped tests leave their reasons, one line `test: reason` each; they count as passed
-/// there, as ignored otherwise.
-const SKIPS: &str = "PERTURB_SKIPS";
-
-/// Says why no figure of this machine is to be judged by its bound, if so. What is not a figure is tested all the same.
-const UNFIT: &str = "PERTURB_UNFIT_FOR_FIGURES";
 
 /// How long a test may take unmentioned.
 const LONG: Duration = Duration::from_secs(2);
@@ -84,6 +77,8 @@ pub(crate) const fn once(name: &'static str, run: fn(&Setting) -> Result<()>) ->
 
 /// What a test gets.
 pub(crate) struct Setting {
+    /// Its name.
+    pub(crate) test: &'static str,
     pub(crate) product: Product,
     pub(crate) kernel: Kernel,
     pub(crate) pacer: Pacer,
@@ -112,7 +107,7 @@ impl Setting {
                 "the user pacer's bounds are for a kernel with a JIT and a second processor",
             ));
         }
-        quiet()
+        quiet(self.test)
     }
 
     /// Measures a figure ([`thrice`]) on a machine that does nothing else: not at all while others take the processors.
@@ -127,81 +122,15 @@ impl Setting {
         let watch = clock::Watch::start();
         let caught = test();
         if caught.is_err() {
-            not_busy(watch.stolen_share())?;
+            not_busy(watch.stolen_share(), self.test)?;
         }
         caught
     }
 }
 
-/// Measures a figure whose bound is meant for a machine that does nothing else; the fault is `measure`'s answer if the bound
-/// is missed, and must be found three times. Errors of `measure` are of another kind: they fail at once, on any machine.
-pub(crate) fn thrice(measure: impl Fn() -> Result<Option<String>>) -> Result<()> {
-    const TRIES: usize = 3;
-    let mut attempt = 1;
-    loop {
-        let watch = clock::Watch::start();
-        let Some(fault) = measure()? else { return Ok(()) };
-        figure!("try {attempt} of {TRIES}: {fault}");
-        fit()?;
-        not_busy(watch.stolen_share())?;
-        quiet()?;
-        if attempt == TRIES {
-            return Err(anyhow!(fault));
-        }
-        attempt += 1;
-    }
-}
-
-/// Whether this machine is much slower than those that tests are written for: it is sent less per second.
-pub(crate) fn slow() -> bool {
-    env::var_os(UNFIT).is_some()
-}
-
 /// The moments of so many at which something is tried: on a slow machine a quarter of them, over the same time.
 pub(crate) fn moments(count: u64) -> impl Iterator<Item = u64> {
     (0..count).step_by(if slow() { 4 } else { 1 })
-}
-
-/// Skips on a machine whose figures say nothing.
-fn fit() -> Result<()> {
-    match env::var(UNFIT) {
-        Ok(reason) => Err(skip(reason)),
-        Err(_) => Ok(()),
-    }
-}
-
-/// Skips if others take more than a twentieth of a processor.
-fn quiet() -> Result<()> {
-    const PROBE: Duration = Duration::from_millis(500);
-    not_busy(clock::stolen_share(PROBE))
-}
-
-/// Skips if others took more than a twentieth of a processor.
-pub(crate) fn not_busy(stolen: f64) -> Result<()> {
-    if stolen > clock::BUSY {
-        return Err(skip(format!(
-            "this machine is busy: others took {:.0} % of a processor",
-            stolen * 100.0
-        )));
-    }
-    Ok(())
-}
-
-/// Why a test cannot be run here.
-#[derive(Debug)]
-struct Skip(String);
-
-impl fmt::Display for Skip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skip {}
-
-/// Ends a test that cannot be run here.
-pub(crate) fn skip(reason: impl Into<String>) -> anyhow::Error {
-    anyhow::Error::new(Skip(reason.into()))
 }
 
 /// Runs the tests that the command line selects.
@@ -222,7 +151,7 @@ pub(crate) fn run(tests: &[Test]) -> ExitCode {
 
 fn trials(test: &Test) -> Vec<Trial> {
     let Test {
-        name,
+        name: test,
         run,
         pacers,
         long,
@@ -230,7 +159,7 @@ fn trials(test: &Test) -> Vec<Trial> {
     let trial = |name: String, pacer: Option<Pacer>| {
         Trial::ignorable_test(name.clone(), move || {
             let start = Instant::now();
-            let result = setting(pacer).and_then(|setting| run(&setting));
+            let result = setting(test, pacer).and_then(|setting| run(&setting));
             let took = start.elapsed();
             if took > LONG {
                 figure!("took {:.0} s", took.as_secs_f64());
@@ -242,9 +171,9 @@ fn trials(test: &Test) -> Vec<Trial> {
     match pacers {
         Pacers::Each => [Pacer::Fq, Pacer::User]
             .into_iter()
-            .map(|pacer| trial(format!("{name}::{}", pacer.name()), Some(pacer)))
+            .map(|pacer| trial(format!("{test}::{}", pacer.name()), Some(pacer)))
             .collect(),
-        Pacers::Any => vec![trial(name.into(), None)],
+        Pacers::Any => vec![trial(test.into(), None)],
     }
 }
 
@@ -253,24 +182,19 @@ fn conclude(name: &str, result: Result<()>) -> Result<Completion, Failed> {
         Ok(()) => return Ok(Completion::Completed),
         Err(error) => error,
     };
-    let Some(Skip(reason)) = error.downcast_ref() else {
+    let Some(reason) = Skip::reason(&error) else {
         println!("FAILED: {error:#}");
         return Err(Failed::from(format!("{error:#}")));
     };
     println!("SKIPPED: {reason}");
-    let Some(path) = env::var_os(SKIPS) else {
-        return Ok(Completion::ignored_with(reason));
-    };
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(&path)
-        .and_then(|mut file| writeln!(file, "{name}: {reason}"))
-        .map_err(|error| format!("writing {}: {error}", path.display()))?;
-    Ok(Completion::Completed)
+    match record(name, reason) {
+        Ok(true) => Ok(Completion::Completed),
+        Ok(false) => Ok(Completion::ignored_with(reason)),
+        Err(error) => Err(Failed::from(format!("the reason cannot be left: {error}"))),
+    }
 }
 
-fn setting(pacer: Option<Pacer>) -> Result<Setting> {
+fn setting(test: &'static str, pacer: Option<Pacer>) -> Result<Setting> {
     let kernel = kernel()?;
     let product = Product::find().map_err(|error| skip(error.to_string()))?;
     let usable = |pacer| match pacer {
@@ -283,6 +207,7 @@ fn setting(pacer: Option<Pacer>) -> Result<Setting> {
         None => usable(Pacer::Fq).or_else(|_| usable(Pacer::User)),
     };
     Ok(Setting {
+        test,
         product,
         kernel,
         pacer: pacer.map_err(skip)?,
@@ -292,19 +217,11 @@ fn setting(pacer: Option<Pacer>) -> Result<Setting> {
 fn kernel() -> Result<Kernel> {
     static KERNEL: OnceLock<Arc<Result<Kernel>>> = OnceLock::new();
     let probed = KERNEL.get_or_init(|| {
-        Arc::new(if nix::unistd::geteuid().is_root() {
-            Bed::new()
-                .and_then(|bed| Kernel::probe(&bed.left))
-                .context("making a test bed")
-        } else {
-            Err(skip("only root may make network namespaces and attach programs"))
-        })
+        let probe = || Kernel::probe(&Bed::new()?.left);
+        Arc::new(root().and_then(|()| probe().context("making a test bed")))
     });
     match &**probed {
         Ok(kernel) => Ok(*kernel),
-        Err(error) => match error.downcast_ref::<Skip>() {
-            Some(Skip(reason)) => Err(skip(reason.clone())),
-            None => Err(anyhow::anyhow!("{error:#}")),
-        },
+        Err(error) => Err(Skip::reason(error).map_or_else(|| anyhow::anyhow!("{error:#}"), skip)),
     }
 }

@@ -170,7 +170,7 @@ impl Trial<'_> {
         let record = format!("/run/perturb/run-{}", child.id());
         ensure!(!fs::exists(&record)?, "{record} is left");
         if silence > SILENCE {
-            not_busy(stolen)?;
+            not_busy(stolen, "silence after a kill")?;
             bail!("no traffic for {silence:?}, longer than the lease of 1 s");
         }
         Ok(silence)

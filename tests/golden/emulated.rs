@@ -7,6 +7,7 @@ use perturb_tests::{
     bed::Bed,
     product::{Pacer, Product},
 };
+use perturb_verdict::{complete, conclude, root};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -22,16 +23,24 @@ pub(super) const NAMES: &[&str] = &[
     "measure",
 ];
 
-fn is_possible() -> bool {
-    nix::unistd::geteuid().is_root()
+/// Runs a test with the program, if both are as they need be.
+fn with(test: impl FnOnce(&Product) -> Result<()>) {
+    let possible = || {
+        root()?;
+        let product = Product::find_or_beside()?;
+        let profile = ["run", "--pacer", "user", "profile.yaml", "--", "true"];
+        complete(&String::from_utf8_lossy(&run(&product, &profile)?.stderr))?;
+        Ok(product)
+    };
+    conclude(possible().and_then(|product| test(&product)));
 }
 
 #[test]
-fn status() -> Result<()> {
-    if !is_possible() {
-        return Ok(());
-    }
-    let product = Product::find_or_beside()?;
+fn status() {
+    with(of_status);
+}
+
+fn of_status(product: &Product) -> Result<()> {
     let bed = Bed::new()?;
     let profile = fs::read_to_string(here().join("data/profile.yaml"))?;
     let applied = product.apply(&bed.left, &profile, Pacer::User)?;
@@ -52,29 +61,30 @@ fn status() -> Result<()> {
 }
 
 #[test]
-fn rto() -> Result<()> {
-    if !is_possible() {
-        return Ok(());
-    }
+fn rto() {
+    with(of_rto);
+}
+
+fn of_rto(product: &Product) -> Result<()> {
     let call =
         "rto --json --pacer user --hosts 2 --message 1KiB --rounds 3 --warmup 1 --pause 1ms topology.yaml";
     let arguments: Vec<&str> = call.split(' ').collect();
-    let text = printed(&Product::find_or_beside()?, &arguments)?;
+    let text = printed(product, &arguments)?;
     compare("json/rto.txt", &keys::lines(&text, &[])?)
 }
 
 /// What a sweep leaves, as `data/sweep`, which has more runs.
 #[test]
-fn sweep() -> Result<()> {
-    if !is_possible() {
-        return Ok(());
-    }
-    let product = Product::find_or_beside()?;
+fn sweep() {
+    with(of_sweep);
+}
+
+fn of_sweep(product: &Product) -> Result<()> {
     let folder = TempDir::with_prefix("perturb-golden-")?;
     let out = folder.path().join("sweep");
     let place = out.to_string_lossy();
     printed(
-        &product,
+        product,
         &["sweep", "--quiet", "--out", &place, "short-experiment.yaml"],
     )?;
     for (name, file) in [("sweep-runs", "runs.jsonl"), ("sweep-provenance", "sweep.json")] {
@@ -86,18 +96,18 @@ fn sweep() -> Result<()> {
 
 /// Both ends on private hosts.
 #[test]
-fn measure() -> Result<()> {
-    if !is_possible() {
-        return Ok(());
-    }
-    let product = Product::find_or_beside()?;
+fn measure() {
+    with(of_measure);
+}
+
+fn of_measure(product: &Product) -> Result<()> {
     let script = format!(
         "P='{}'; $P on h2 -- $P measure serve 2> /dev/null &
          for try in 1 2 3 4 5 6 7 8 9; do sleep 0.2; $P measure --quick --json --peer h2 && exit; done",
         product.path.display()
     );
     let output = run(
-        &product,
+        product,
         &[
             "run",
             "--pacer",
@@ -117,14 +127,14 @@ fn measure() -> Result<()> {
 
 /// Exit codes of `run`: its command's, also by a signal.
 #[test]
-fn exits_of_run() -> Result<()> {
-    if !is_possible() {
-        return Ok(());
-    }
-    let product = Product::find_or_beside()?;
+fn exits_of_run() {
+    with(of_exits_of_run);
+}
+
+fn of_exits_of_run(product: &Product) -> Result<()> {
     for (script, code) in [("exit 7", 7), ("kill -TERM $$", 143)] {
         let output = run(
-            &product,
+            product,
             &["run", "--pacer", "user", "profile.yaml", "--", "sh", "-c", script],
         )?;
         let said = String::from_utf8_lossy(&output.stderr);

@@ -6,46 +6,38 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
-mod support;
-
 use std::{
     process::{Command, Output, Stdio},
     sync::{Mutex, PoisonError},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use perturb_stats::median;
+use perturb_verdict::{bound, complete, conclude, or_end, root, thrice};
 use serde_json::Value;
-use support::{fairly, skip};
 
 /// Calibrations disturb each other: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Calibrates; `None`, counted, where that is not possible.
-fn calibrate(test: &str, options: &[&str]) -> Option<(i32, Value)> {
-    if !nix::unistd::geteuid().is_root() {
-        skip(test, "only root may make namespaces");
-        return None;
-    }
+/// Calibrates, if that is possible here: its exit code, and what it prints.
+fn calibrate(options: &[&str]) -> Result<(i32, Value)> {
+    root()?;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Output {
         status,
         stdout,
         stderr,
     } = Command::new(env!("CARGO_BIN_EXE_perturb"))
-        .args(["calibrate", "--quick", "--quiet", "--json", "--pacer", "user"])
+        .args(["calibrate", "--quiet", "--json", "--pacer", "user"])
         .args(options)
         .stdin(Stdio::null())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&stderr);
     eprintln!("{said}");
-    if said.contains("without its eBPF programs") {
-        skip(test, "perturb was built without its eBPF programs");
-        return None;
-    }
+    complete(&said)?;
     let value = serde_json::from_slice(&stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
-    Some((status.code().unwrap(), value))
+    Ok((status.code().unwrap(), value))
 }
 
 /// (knob, desired, ok) of the settings whose verdict noise does not change.
@@ -70,14 +62,11 @@ fn firm(calibration: &Value) -> Vec<(String, f64, bool)> {
 
 #[test]
 fn says_what_it_found() {
-    const TEST: &str = "says_what_it_found";
-    fairly(TEST, || found(TEST));
+    conclude(thrice(found));
 }
 
-fn found(test: &str) -> Result<()> {
-    let Some((code, seen)) = calibrate(test, &["--knob", "latency", "--knob", "gap"]) else {
-        return Ok(());
-    };
+fn found() -> Result<Option<String>> {
+    let (code, seen) = calibrate(&["--quick", "--knob", "latency", "--knob", "gap"])?;
     for of in [&seen["control"], &seen["off"], &seen["settings"][0]["observed"]] {
         for parameter in ["overhead_us", "gap_us", "latency_us", "gap_per_byte_ns"] {
             assert!(of[parameter].is_f64(), "{parameter} in {of}");
@@ -108,10 +97,10 @@ fn found(test: &str) -> Result<()> {
     ] {
         assert!(!seen["provenance"][fact].is_null(), "{fact}");
     }
-    ensure!(firm.iter().all(|(_, _, ok)| *ok), "{firm:?}");
+    bound!(firm.iter().all(|(_, _, ok)| *ok), "verdicts {firm:?}");
     let took = seen["elapsed_s"].as_f64().unwrap();
-    ensure!(took < 45.0, "{took} s");
-    Ok(())
+    bound!(took < 45.0, "a quick calibration took {took} s");
+    Ok(None)
 }
 
 #[test]
@@ -124,10 +113,7 @@ fn catches_a_knob_that_is_wrong() {
         ("gap_per_byte", 0.9, 1),
     ] {
         let sabotage = format!("{knob}={factor}");
-        let options = ["--knob", knob, "--sabotage", &sabotage];
-        let Some((code, seen)) = calibrate("catches_a_knob_that_is_wrong", &options) else {
-            return;
-        };
+        let (code, seen) = or_end!(calibrate(&["--quick", "--knob", knob, "--sabotage", &sabotage]));
         assert_eq!((code, &seen["verdict"]), (1, &Value::from("fail")), "{sabotage}");
         let firm = firm(&seen);
         assert!(
@@ -141,10 +127,8 @@ fn catches_a_knob_that_is_wrong() {
 fn leaves_every_raw_sample() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("calibration");
-    let options = ["--knob", "overhead", "--out", out.to_str().unwrap()];
-    let Some((_, seen)) = calibrate("leaves_every_raw_sample", &options) else {
-        return;
-    };
+    let options = ["--quick", "--knob", "overhead", "--out", out.to_str().unwrap()];
+    let (_, seen) = or_end!(calibrate(&options));
     let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
     let json: Value = serde_json::from_str(&read("calibration.json")).unwrap();
     assert_eq!(json, seen);
@@ -182,19 +166,17 @@ fn leaves_every_raw_sample() {
 
 #[test]
 fn a_profile_class_by_class() {
-    fairly("a_profile_class_by_class", class_by_class);
+    conclude(thrice(class_by_class));
 }
 
-fn class_by_class() -> Result<()> {
+fn class_by_class() -> Result<Option<String>> {
     let directory = tempfile::tempdir().unwrap();
     let profile = directory.path().join("p.yaml");
     let text = "version: 1\nservers:\n  line: { bandwidth: 2Mbit/s, latency: 20ms, buffer: 64KiB }\nclasses:\n  \
                 - { name: ssh, match: { port: 22 }, bypass: true }\n  \
                 - { name: web, match: { protocol: tcp, port: 80 }, egress: [line] }\n";
     std::fs::write(&profile, text).unwrap();
-    let Some((code, seen)) = calibrate_profile(&profile) else {
-        return Ok(());
-    };
+    let (code, seen) = calibrate(&[profile.to_str().unwrap()])?;
     assert_eq!(seen["verdict"], if code == 0 { "pass" } else { "fail" }, "{seen}");
     assert_eq!(seen["untouched"], serde_json::json!(["ssh"]));
     let lines = seen["classes"].as_array().unwrap();
@@ -204,30 +186,8 @@ fn class_by_class() -> Result<()> {
         .unwrap();
     // 1514 B at 2 Mbit/s.
     assert_eq!(full["asked_us"].as_f64().unwrap().round(), 6_056.0);
-    ensure!(code == 0, "{seen}");
-    Ok(())
-}
-
-fn calibrate_profile(profile: &std::path::Path) -> Option<(i32, Value)> {
-    const TEST: &str = "a_profile_class_by_class";
-    if !nix::unistd::geteuid().is_root() {
-        skip(TEST, "only root may make namespaces");
-        return None;
-    }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let output = Command::new(env!("CARGO_BIN_EXE_perturb"))
-        .args(["calibrate", "--quiet", "--json", "--pacer", "user"])
-        .arg(profile)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("without its eBPF programs") {
-        skip(TEST, "perturb was built without its eBPF programs");
-        return None;
-    }
-    let value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
-    Some((output.status.code().unwrap(), value))
+    bound!(code == 0, "verdict {seen}");
+    Ok(None)
 }
 
 /// The whole claim, on a quiet machine: 10 % off on any knob is caught 20 times out of 20, and nothing off passes 20
@@ -239,12 +199,10 @@ fn twenty_times_out_of_twenty(knob: &str) {
         let factor = if round % 2 == 0 { 0.9 } else { 1.1 };
         let sabotage = format!("{knob}={factor}");
         for (wrong, options) in [
-            (false, ["--knob", knob, "--seed", "1"]),
-            (true, ["--knob", knob, "--sabotage", &sabotage]),
+            (false, ["--quick", "--knob", knob, "--seed", "1"]),
+            (true, ["--quick", "--knob", knob, "--sabotage", &sabotage]),
         ] {
-            let Some((code, seen)) = decided(&options, &mut undecided) else {
-                return;
-            };
+            let (code, seen) = or_end!(decided(&options, &mut undecided));
             match (wrong, code) {
                 (false, 0) => passed += 1,
                 (true, 1) if any(&seen, "wrong") => caught += 1,
@@ -285,17 +243,17 @@ fn twenty_times_gap_per_byte() {
 
 /// Calibrates again, as perturb asks for, when nothing was wrong, but the machine too busy to tell of all settings that they are
 /// right; counts how often that was.
-fn decided(options: &[&str], undecided: &mut u32) -> Option<(i32, Value)> {
+fn decided(options: &[&str], undecided: &mut u32) -> Result<(i32, Value)> {
     const MOST: u32 = 3;
-    let mut seen = calibrate("decided", options)?;
+    let mut seen = calibrate(options)?;
     for _ in 0..MOST {
         if any(&seen.1, "wrong") || !any(&seen.1, "undecided") {
             break;
         }
         *undecided += 1;
-        seen = calibrate("decided", options)?;
+        seen = calibrate(options)?;
     }
-    Some(seen)
+    Ok(seen)
 }
 
 /// Whether any setting has this verdict.

@@ -1,13 +1,12 @@
 //! MPI programs over private hosts.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
-
 use std::{
-    fs::{self, OpenOptions},
-    io::Write as _,
+    fs,
     path::Path,
     process::{Command, Stdio},
 };
+
+use perturb_verdict::{complete, installed, or_end, root};
 
 /// Latency of the network, ms one way.
 const LATENCY: f64 = 20.0;
@@ -16,15 +15,8 @@ const LATENCY: f64 = 20.0;
 /// what arrives is what was sent (the program checks it).
 #[test]
 fn alltoall() {
-    for program in ["mpirun", "mpicc"] {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        if !std::env::split_paths(&path).any(|place| place.join(program).is_file()) {
-            return skip(&format!("{program} is not installed"));
-        }
-    }
-    if !nix::unistd::geteuid().is_root() {
-        return skip("only root may make namespaces");
-    }
+    or_end!(installed(&["mpirun", "mpicc"]));
+    or_end!(root());
     let out = tempfile::tempdir().unwrap();
     let binary = out.path().join("alltoall");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/alltoall.c");
@@ -49,9 +41,7 @@ fn alltoall() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        if said.contains("without its eBPF programs") {
-            return skip("perturb was built without its eBPF programs");
-        }
+        or_end!(complete(&said));
         assert!(output.status.success(), "{algorithm}: {said}");
         let rounds: Vec<f64> = String::from_utf8_lossy(&output.stdout)
             .lines()
@@ -64,14 +54,5 @@ fn alltoall() {
             (0.9 * LATENCY * f64::max(latencies - 1.0, 0.5)..LATENCY * 50.0).contains(&shortest),
             "{algorithm}: {rounds:?} ms"
         );
-    }
-}
-
-/// Says why the test did nothing, to whoever counts.
-fn skip(reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("PERTURB_SKIPS") {
-        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
-        writeln!(file, "mpi::alltoall: {reason}").unwrap();
     }
 }

@@ -3,13 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::{
-    fs::{self, OpenOptions},
-    io::Write as _,
+    fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
+use perturb_verdict::{complete, installed, or_end, root};
 use serde_json::Value;
 
 /// SFS 2.0, percent of RPCs.
@@ -87,13 +87,8 @@ set +e
 
 #[test]
 fn ganesha() {
-    let missing = missing(&["ganesha.nfsd", "rpcbind", "rpcinfo", "unshare"]);
-    if !nix::unistd::geteuid().is_root() {
-        return skip("ganesha", "only root may make namespaces");
-    }
-    if let Some(program) = missing {
-        return skip("ganesha", &format!("{program} is not installed"));
-    }
+    or_end!(root());
+    or_end!(installed(&["ganesha.nfsd", "rpcbind", "rpcinfo", "unshare"]));
     let out = tempfile::tempdir().unwrap();
     let script = script(out.path(), GANESHA, 2_000);
     let mut command = Command::new("unshare");
@@ -114,16 +109,8 @@ fn ganesha() {
 #[test]
 #[ignore = "long: cargo xtask test --full"]
 fn knfsd() {
-    if let Some(program) = missing(&[
-        "linux.uml",
-        "rpc.nfsd",
-        "rpc.mountd",
-        "exportfs",
-        "rpcbind",
-        "rpcinfo",
-    ]) {
-        return skip("knfsd", &format!("{program} is not installed"));
-    }
+    let servers = ["rpc.nfsd", "rpc.mountd", "exportfs", "rpcbind", "rpcinfo"];
+    or_end!(installed(&[&["linux.uml"], &servers[..]].concat()));
     let out = tempfile::tempdir().unwrap();
     let script = script(out.path(), KNFSD, 600);
     let profile = out.path().join("untouched.yaml");
@@ -139,29 +126,8 @@ fn knfsd() {
         .arg("--")
         .arg(script);
     let said = run(&mut command, out.path());
-    if said.contains("without its eBPF programs") {
-        return skip("knfsd", "perturb was built without its eBPF programs");
-    }
+    or_end!(complete(&said));
     check(out.path(), &said);
-}
-
-fn missing<'a>(programs: &[&'a str]) -> Option<&'a str> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    directories.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    programs
-        .iter()
-        .copied()
-        .find(|program| !directories.iter().any(|place| place.join(program).is_file()))
-}
-
-/// Says why a test did nothing, to whoever counts.
-fn skip(test: &str, reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("PERTURB_SKIPS") {
-        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
-        writeln!(file, "nfs_servers::{test}: {reason}").unwrap();
-    }
 }
 
 fn script(out: &Path, server: &str, rate: u32) -> PathBuf {

@@ -4,8 +4,7 @@
 
 use std::{
     collections::HashMap,
-    env,
-    fs::{self, OpenOptions},
+    env, fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     os::fd::AsRawFd as _,
@@ -15,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use perturb_verdict::{complete, or_end, root, skipped};
 use serde_json::Value;
 
 const PERTURB: &str = env!("CARGO_BIN_EXE_perturb");
@@ -150,14 +150,6 @@ fn threads(listener: &TcpListener, port: u16) {
 }
 
 // The tests.
-
-fn skip(test: &str, reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = env::var_os("PERTURB_SKIPS") {
-        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
-        writeln!(file, "trace::{test}: {reason}").unwrap();
-    }
-}
 
 fn tracing(folder: &Path, options: &[&str], command: &[&str], role: &str) -> Command {
     let mut trace = Command::new(PERTURB);
@@ -315,7 +307,6 @@ fn the_prediction_runs_while_the_program_does() {
 /// Two machines, which are private hosts here: a server on one, a client on the other, a trace of both on a third.
 #[test]
 fn one_trace_of_two_machines() {
-    const TEST: &str = "one_trace_of_two_machines";
     const SCRIPT: &str = r#"
         "$PERTURB" trace --merge tcp:[::]:4901 --senders 2 --out "$FOLDER/trace.jsonl" \
             --scenario "$FOLDER/scenario.yaml" --json > "$FOLDER/report" &
@@ -328,9 +319,7 @@ fn one_trace_of_two_machines() {
         wait $server || exit 11
         wait $merge || exit 12
     "#;
-    if !nix::unistd::geteuid().is_root() {
-        return skip(TEST, "private hosts need root");
-    }
+    or_end!(root());
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("lan.yaml");
     fs::write(&profile, "version: 1\nlatency: 1ms\n").unwrap();
@@ -342,9 +331,7 @@ fn one_trace_of_two_machines() {
     run.env("PROGRAM", env::current_exe().unwrap());
     let output = finished(&mut run);
     let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("built without its eBPF programs") {
-        return skip(TEST, "perturb was built without its eBPF programs");
-    }
+    or_end!(complete(&said));
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&fs::read(folder.path().join("report")).unwrap()).unwrap();
     let mut hosts: Vec<&Value> = report["processes"]
@@ -453,7 +440,7 @@ fn by_rank(events: &[Value]) -> HashMap<u64, (usize, usize)> {
 fn every_call_of_mpi() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "mpicc", "calls.c") else {
-        return skip("every_call_of_mpi", "mpicc is not installed");
+        return skipped("mpicc is not installed");
     };
     let events = trace_ranks(folder.path(), &program);
     let prediction = predict(folder.path());
@@ -483,7 +470,7 @@ fn fortran() {
     let has_compiler = Command::new("gfortran").arg("--version").output().is_ok();
     let compiled = has_compiler.then(|| compile(folder.path(), "mpifort", "calls.f90"));
     let Some(program) = compiled.flatten() else {
-        return skip("fortran", "mpifort or gfortran is not installed");
+        return skipped("mpifort or gfortran is not installed");
     };
     let events = trace_ranks(folder.path(), &program);
     assert_eq!(predict(folder.path())["messages"]["in_flight"], 0);

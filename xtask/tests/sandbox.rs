@@ -8,7 +8,7 @@
 use std::{
     env,
     ffi::OsStr,
-    fs::{self, OpenOptions},
+    fs,
     io::{Read as _, Write as _},
     os::unix::{
         ffi::OsStrExt as _,
@@ -20,6 +20,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+use perturb_verdict::skipped;
 
 /// A directory and a program of one test.
 struct Bench {
@@ -39,7 +41,7 @@ impl Bench {
     /// `None`, and a note for the tally, where there is no user-mode kernel.
     fn new(test: &str) -> Option<Self> {
         if let Err(error) = perturb_sandbox::Sandbox::find() {
-            skip(test, &error.to_string());
+            skipped(&error.to_string());
             return None;
         }
         let directory = Self::directory(test);
@@ -57,7 +59,7 @@ impl Bench {
         let xtask = PathBuf::from(env!("CARGO_BIN_EXE_xtask"));
         let kernel = xtask.ancestors().nth(2).unwrap().join("xtask/kernels/stable");
         if let Err(error) = perturb_sandbox::Sandbox::stock(&kernel, 2) {
-            skip(test, &error.to_string());
+            skipped(&error.to_string());
             return None;
         }
         Some(Self {
@@ -147,13 +149,6 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.directory).unwrap();
-    }
-}
-
-fn skip(test: &str, reason: &str) {
-    if let Some(path) = env::var_os("PERTURB_SKIPS") {
-        let mut skips = OpenOptions::new().append(true).open(path).unwrap();
-        writeln!(skips, "sandbox::{test}: {reason}").unwrap();
     }
 }
 

@@ -40,6 +40,7 @@ use perturb_dataplane::{
     netlink::Netlink,
     programs::{Pacer, Program},
 };
+use perturb_verdict::skipped;
 use support::{
     Context, LOOPBACK, Rig,
     batches::{Bench, Fate, NOWHERE, batch, quartiles, record},
@@ -441,8 +442,7 @@ fn real() {
 #[test]
 fn stays_cheap() {
     if !jit::compiles() {
-        eprintln!("SKIPPED: this kernel interprets programs");
-        return;
+        return skipped("this kernel interprets eBPF programs");
     }
     let mut bench = Bench::default();
     let Some(one) = bench.rig(&servers(1, ONE), Pacer::Fq, 131_072) else {

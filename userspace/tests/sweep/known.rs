@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
-use perturb_clock::{BUSY, stolen_share};
+use anyhow::Result;
+use perturb_verdict::{bound, conclude, or_end, skipped, thrice};
 use serde_json::Value;
 
-use super::{alone, json, obstacle, perturb, skip, support::fairly};
+use super::{alone, json, perturb, possible};
 
 /// As configs/experiments/synthetic.yaml, with fewer levels and runs.
 pub(super) const SYNTHETIC: &str = r#"
@@ -80,28 +80,18 @@ fn sweep_and_kill(experiment: &str, out: &str, kills: &[Duration]) {
     );
 }
 
-const TEST: &str = "known_coefficients_are_recovered_by_a_sweep_that_is_killed_twice";
-
 #[test]
 #[ignore = "long: cargo xtask test --full"]
 fn known_coefficients_are_recovered_by_a_sweep_that_is_killed_twice() {
-    fairly(TEST, recovered);
+    let _alone = alone();
+    or_end!(possible());
+    if !has_jit() {
+        return skipped("this kernel interprets eBPF programs, which burns more than is asked for");
+    }
+    conclude(thrice(recovered));
 }
 
-fn recovered() -> Result<()> {
-    const PROBE: Duration = Duration::from_millis(500);
-    let _alone = alone();
-    if let Some(reason) = obstacle() {
-        skip(TEST, &reason);
-        return Ok(());
-    }
-    if !has_jit() {
-        skip(
-            TEST,
-            "the kernel interprets eBPF programs, which burns more than is asked for",
-        );
-        return Ok(());
-    }
+fn recovered() -> Result<Option<String>> {
     let full = std::env::var_os("PERTURB_SWEEP_FULL").is_some();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("e.yaml");
@@ -113,7 +103,6 @@ fn recovered() -> Result<()> {
     };
     fs::write(&file, &text).unwrap();
     let out = directory.path().join("out").display().to_string();
-    let busy = stolen_share(PROBE);
     let start = Instant::now();
     let kills = [Duration::from_secs(4), Duration::from_secs(5)];
     sweep_and_kill(file.to_str().unwrap(), &out, &kills);
@@ -128,11 +117,8 @@ fn recovered() -> Result<()> {
         let value = value.as_f64().unwrap_or(f64::NAN);
         eprintln!("{what}: {value:.1}, expected {expected}");
         let (low, high) = if full { (0.95, 1.05) } else { (low, high) };
-        ensure!(
-            (low * expected..=high * expected).contains(&value),
-            "{what}: {value}, expected {expected}"
-        );
-        Ok(())
+        (!(low * expected..=high * expected).contains(&value))
+            .then(|| format!("{what}: {value}, expected {expected}"))
     };
     let knob = |workload: usize, knob: &str| &report["workloads"][workload]["knobs"][knob];
     let (messages, interval) = if full { (2000.0, 150.0) } else { (1000.0, 200.0) };
@@ -140,47 +126,45 @@ fn recovered() -> Result<()> {
     // The packets that the program sent were counted where they went.
     let matrix = &report["workloads"][1]["baseline"]["communication"]["matrix"];
     assert!(matrix[0][1].as_f64().unwrap() >= messages, "{matrix}");
-    // Controls: what others took of the processors around the sweep, and a program that sends one message per interval,
-    // which without a gap in its way takes its time.
-    let busy = busy.max(stolen_share(PROBE));
+    // A control: a program that sends one message per interval, which without a gap in its way takes its time.
     let control = report["workloads"][2]["baseline"]["value"].as_f64().unwrap() / (paced * interval / 1e6);
-    if !full && (busy > BUSY || !(0.97..1.03).contains(&control)) {
-        let share = busy * 100.0;
-        skip(
-            TEST,
-            &format!(
-                "this machine is busy: others took {share:.0} % of a processor, a time of 1 took {control:.2}"
-            ),
-        );
-        return Ok(());
-    }
-    between(
-        "2m, overhead",
-        &knob(0, "overhead")["coefficient"],
-        800.0,
-        (0.8, 1.8),
-    )?;
-    between(
-        "2t, latency",
-        &knob(0, "latency")["coefficient"],
-        400.0,
-        (0.8, 1.3),
-    )?;
-    between(
-        "m, gap of a burst",
-        &knob(1, "gap")["coefficient"],
-        messages,
-        (0.88, 1.12),
-    )?;
+    bound!(
+        full || (0.97..1.03).contains(&control),
+        "the control: a time of 1 took {control:.2}"
+    );
     let shape = &knob(2, "gap")["shape"];
-    ensure!(shape == "threshold", "{shape}");
-    between(
-        "threshold of the uniform model",
-        &knob(2, "gap")["knee_us"],
-        interval,
-        (0.88, 1.12),
-    )?;
-    between("m beyond it", &knob(2, "gap")["coefficient"], paced, (0.85, 1.15))?;
+    bound!(shape == "threshold", "shape of the uniform model: {shape}");
+    for (what, value, expected, bounds) in [
+        (
+            "2m, overhead",
+            &knob(0, "overhead")["coefficient"],
+            800.0,
+            (0.8, 1.8),
+        ),
+        (
+            "2t, latency",
+            &knob(0, "latency")["coefficient"],
+            400.0,
+            (0.8, 1.3),
+        ),
+        (
+            "m, gap of a burst",
+            &knob(1, "gap")["coefficient"],
+            messages,
+            (0.88, 1.12),
+        ),
+        (
+            "threshold of the uniform model",
+            &knob(2, "gap")["knee_us"],
+            interval,
+            (0.88, 1.12),
+        ),
+        ("m beyond it", &knob(2, "gap")["coefficient"], paced, (0.85, 1.15)),
+    ] {
+        if let Some(fault) = between(what, value, expected, bounds) {
+            return Ok(Some(fault));
+        }
+    }
 
     if full {
         let again = directory.path().join("again").display().to_string();
@@ -188,9 +172,12 @@ fn recovered() -> Result<()> {
         let comparison = json(&["report", &out, &again, "--json"]);
         let count = |key: &str| comparison[key].as_f64().unwrap();
         eprintln!("{} of {} settings agree", count("agreeing"), count("compared"));
-        ensure!(count("agreeing") >= 0.85 * count("compared"), "{comparison}");
+        bound!(
+            count("agreeing") >= 0.85 * count("compared"),
+            "agreement: {comparison}"
+        );
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Settings of a workload that have a slowdown.

@@ -6,8 +6,6 @@ mod collective;
 mod known;
 mod npb;
 mod rules;
-#[path = "../support/mod.rs"]
-mod support;
 mod traced;
 
 use std::{
@@ -17,8 +15,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use anyhow::{Result, ensure};
+use perturb_verdict::{complete, or_end, root};
 use serde_json::Value;
-use support::skip;
 
 const BROKEN: &str = r#"
 version: 1
@@ -59,16 +58,17 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why this machine cannot sweep, if it cannot.
-fn obstacle() -> Option<String> {
-    if !nix::unistd::geteuid().is_root() {
-        return Some("only root may make namespaces and attach programs".into());
-    }
+/// Whether this machine can sweep.
+fn possible() -> Result<()> {
+    root()?;
     let directory = tempfile::tempdir().unwrap();
     let profile = directory.path().join("p.yaml");
     fs::write(&profile, "version: 1\nlatency: 50us\n").unwrap();
     let output = perturb(&["run", profile.to_str().unwrap(), "--", "true"]);
-    (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    let said = String::from_utf8_lossy(&output.stderr);
+    complete(&said)?;
+    ensure!(output.status.success(), "perturb run: {said}");
+    Ok(())
 }
 
 #[test]
@@ -138,9 +138,7 @@ fn the_shipped_experiments_are_valid() {
 #[test]
 fn programs_that_fail_or_hang_are_results() {
     let _alone = alone();
-    if let Some(reason) = obstacle() {
-        return skip("programs_that_fail_or_hang_are_results", &reason);
-    }
+    or_end!(possible());
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("e.yaml");
     fs::write(&file, BROKEN).unwrap();

@@ -2,22 +2,16 @@
 
 use std::{fs, path::Path, process::Command};
 
-use super::{alone, obstacle, perturb, skip};
+use perturb_verdict::{installed, or_end};
+
+use super::{alone, perturb, possible};
 
 /// The kernels check themselves against the published values.
 #[test]
 fn npb_kernels_verify_over_private_hosts() {
-    const TEST: &str = "npb_kernels_verify_over_private_hosts";
     let _alone = alone();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    for program in ["mpirun", "mpicc"] {
-        if !std::env::split_paths(&path).any(|place| place.join(program).is_file()) {
-            return skip(TEST, &format!("{program} is not installed"));
-        }
-    }
-    if let Some(reason) = obstacle() {
-        return skip(TEST, &reason);
-    }
+    or_end!(installed(&["mpirun", "mpicc"]));
+    or_end!(possible());
     let directory = tempfile::tempdir().unwrap();
     let profile = directory.path().join("p.yaml");
     fs::write(&profile, "version: 1\nlatency: 50us\n").unwrap();

@@ -7,9 +7,10 @@ use std::{
     process::{Command, Stdio},
 };
 
+use perturb_verdict::or_end;
 use serde_json::{Value, json};
 
-use super::{alone, json as report, obstacle, perturb, skip};
+use super::{alone, json as report, perturb, possible};
 
 const HEAD: &str = "version: 1\nname: rules\nlateness: 1s\nbase: { latency: 50us }\n";
 
@@ -54,12 +55,7 @@ fn turned(records: &[Value], workload: &str) -> Vec<f64> {
 #[test]
 fn a_setting_is_repeated_until_its_interval_is_narrow_or_the_limit_is_reached() {
     let _alone = alone();
-    if let Some(reason) = obstacle() {
-        return skip(
-            "a_setting_is_repeated_until_its_interval_is_narrow_or_the_limit_is_reached",
-            &reason,
-        );
-    }
+    or_end!(possible());
     // Every second run of `restless` is a baseline, so that its level's values are 2, 1, 2, 1, …
     let place = Place::new(
         "repetitions: 2\nstop: { interval: 10%, at_most: 4 }\nbaseline_every: 100\nknobs: { latency: [100us] }\n\
@@ -78,9 +74,7 @@ fn a_setting_is_repeated_until_its_interval_is_narrow_or_the_limit_is_reached() 
 #[test]
 fn a_command_is_pinned() {
     let _alone = alone();
-    if let Some(reason) = obstacle() {
-        return skip("a_command_is_pinned", &reason);
-    }
+    or_end!(possible());
     let place = Place::new(
         "repetitions: 1\nknobs: { latency: [100us] }\nworkloads:\n\
          \x20 - { name: pinned, pin: 0, command: nproc, metric: { regex: '[0-9]+', unit: processors, better: higher } }\n\
@@ -96,12 +90,7 @@ fn a_command_is_pinned() {
 #[test]
 fn tasks_write_directories_of_their_own_and_a_report_joins_them() {
     let _alone = alone();
-    if let Some(reason) = obstacle() {
-        return skip(
-            "tasks_write_directories_of_their_own_and_a_report_joins_them",
-            &reason,
-        );
-    }
+    or_end!(possible());
     // The machine of the second task takes three times as long.
     let place = Place::new(
         "repetitions: 1\nknobs: { latency: [100us, 200us, 300us] }\nworkloads:\n\

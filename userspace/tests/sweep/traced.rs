@@ -9,9 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use perturb_verdict::or_end;
 use serde_json::Value;
 
-use super::{alone, json, obstacle, perturb, skip};
+use super::{alone, json, perturb, possible};
 
 const TRACED: &str = r#"
 version: 1
@@ -73,11 +74,8 @@ fn the_plan_has_one_traced_run_of_a_workload() {
 
 #[test]
 fn a_trace_tells_reads_from_writes_and_is_no_sample() {
-    const TEST: &str = "a_trace_tells_reads_from_writes_and_is_no_sample";
     let _alone = alone();
-    if let Some(reason) = obstacle() {
-        return skip(TEST, &reason);
-    }
+    or_end!(possible());
     let directory = tempfile::tempdir().unwrap();
     let (file, out) = write(directory.path(), TRACED);
     // Killed after its first runs, and gone on with.
@@ -144,11 +142,8 @@ fn a_trace_tells_reads_from_writes_and_is_no_sample() {
 
 #[test]
 fn a_program_that_is_killed_leaves_no_temporary_files() {
-    const TEST: &str = "a_program_that_is_killed_leaves_no_temporary_files";
     let _alone = alone();
-    if let Some(reason) = obstacle() {
-        return skip(TEST, &reason);
-    }
+    or_end!(possible());
     let directory = tempfile::tempdir().unwrap();
     let text = "version: 1\nname: killed\nrepetitions: 1\ntime_limit: 1s\nlateness: 1s\nbase: { latency: 50us }\n\
                 knobs: { latency: [100us] }\nworkloads:\n\

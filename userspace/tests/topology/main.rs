@@ -6,13 +6,11 @@
 mod exact;
 mod network;
 mod rto;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::{
     io::{Read as _, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket},
-    path::PathBuf,
+    path::Path,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -21,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow};
 use nix::sys::socket::{setsockopt, sockopt};
 use perturb::{
     controller::{
@@ -32,7 +30,7 @@ use perturb::{
 };
 use perturb_common::lead;
 use perturb_dataplane::user::SpinBudget;
-use support::{fairly, skip};
+use perturb_verdict::{bound, complete, conclude, root, skip, thrice};
 
 /// Ports of the tests' traffic.
 const PORT: u16 = 9000;
@@ -50,13 +48,9 @@ struct Network {
 }
 
 impl Network {
-    /// `None`, and the reason told to whoever counts, where it cannot be.
-    fn new(test: &str, profile: &str, hosts: u32, coarse: bool) -> Option<Self> {
+    fn new(profile: &str, hosts: u32, coarse: bool) -> Result<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reason) = lacking() {
-            skip(test, reason);
-            return None;
-        }
+        possible()?;
         let directory = tempfile::tempdir().unwrap();
         let prepared = prepare(&directory, profile, hosts).coarse_if(coarse);
         let lab = Lab::new(hosts, &prepared.profile.tcp).unwrap();
@@ -64,20 +58,17 @@ impl Network {
             choice: PacerChoice::Auto,
             spin: SpinBudget(Duration::ZERO),
         };
-        match lab::run::emulate(&lab, &prepared, pacing, false) {
-            Ok(running) => Some(Self {
-                running: Some(running),
-                lab,
-                prepared,
-                _directory: directory,
-                _turn: turn,
-            }),
-            Err(error) if format!("{error:#}").contains("without its eBPF programs") => {
-                skip(test, "perturb was built without its eBPF programs");
-                None
-            }
-            Err(error) => panic!("{error:#}"),
-        }
+        let emulated = lab::run::emulate(&lab, &prepared, pacing, false).map_err(|error| {
+            let said = format!("{error:#}");
+            complete(&said).err().unwrap_or_else(|| anyhow!(said))
+        });
+        Ok(Self {
+            running: Some(emulated?),
+            lab,
+            prepared,
+            _directory: directory,
+            _turn: turn,
+        })
     }
 
     /// Runs something in every host at once.
@@ -112,13 +103,13 @@ fn prepare(directory: &tempfile::TempDir, profile: &str, hosts: u32) -> Prepared
     Prepared::load_for(&path, &lab::all_addresses(hosts)).unwrap()
 }
 
-fn lacking() -> Option<&'static str> {
-    if !nix::unistd::geteuid().is_root() {
-        Some("only root may make namespaces")
-    } else if !PathBuf::from("/dev/net/tun").exists() {
-        Some("this machine has no /dev/net/tun")
+/// Whether this machine has what private hosts need.
+fn possible() -> Result<()> {
+    root()?;
+    if Path::new("/dev/net/tun").exists() {
+        Ok(())
     } else {
-        None
+        Err(skip("this machine has no /dev/net/tun"))
     }
 }
 
@@ -129,10 +120,10 @@ fn address(index: usize) -> Ipv4Addr {
 /// Every host sends to the next one at once, over one 10 Mbit/s bus. Equal windows, so equal shares.
 #[test]
 fn a_bus_is_shared_evenly() {
-    fairly("a_bus_is_shared_evenly", bus);
+    conclude(thrice(bus));
 }
 
-fn bus() -> Result<()> {
+fn bus() -> Result<Option<String>> {
     const RATE: f64 = 10e6;
     const BEGIN: Duration = Duration::from_millis(2500);
     const WINDOW: Duration = Duration::from_secs(4);
@@ -141,9 +132,7 @@ fn bus() -> Result<()> {
     const SHARE: f64 = 1448.0 / (1514.0 + 33.0);
     let profile = "topology: { kind: bus, link: { bandwidth: 10Mbit/s } }\ntcp: { offloads: false }\n";
     for hosts in [2, 4, 8] {
-        let Some(network) = Network::new("a_bus_is_shared_evenly", profile, hosts, false) else {
-            return Ok(());
-        };
+        let network = Network::new(profile, hosts, false)?;
         let hosts = hosts as usize;
         let (ready, stop) = (std::sync::Barrier::new(hosts), AtomicBool::new(false));
         let received: Vec<f64> = network.in_each(|index| {
@@ -188,13 +177,13 @@ fn bus() -> Result<()> {
             100.0 * of_bus,
             100.0 * unfair
         );
-        ensure!(
+        bound!(
             (of_bus - 1.0).abs() < 0.03,
             "{hosts} hosts: {of_bus:.3} of the bus"
         );
-        ensure!(unfair < 0.1, "{hosts} hosts: {received:?}");
+        bound!(unfair < 0.1, "{hosts} hosts' shares: {received:?}");
     }
-    Ok(())
+    Ok(None)
 }
 
 /// How early packets may be that are held so many times, microseconds: what the pacer makes up for.
@@ -205,16 +194,13 @@ fn early_us(holds: u32) -> f64 {
 /// A tree becomes a star with another latency while packets are under way; none is lost.
 #[test]
 fn a_network_is_exchanged_under_traffic() {
-    const TEST: &str = "a_network_is_exchanged_under_traffic";
-    fairly(TEST, || exchanged(TEST));
+    conclude(thrice(exchanged));
 }
 
-fn exchanged(test: &str) -> Result<()> {
+fn exchanged() -> Result<Option<String>> {
     let tree = "topology: { kind: tree, levels: [ { latency: 1ms }, { latency: 1ms } ] }\n";
     let star = "topology: { kind: star, link: { latency: 10ms } }\n";
-    let Some(mut network) = Network::new(test, tree, 4, false) else {
-        return Ok(());
-    };
+    let mut network = Network::new(tree, 4, false)?;
     let directory = tempfile::tempdir().unwrap();
     let next = prepare(&directory, star, 4);
     let stop = AtomicBool::new(false);
@@ -283,13 +269,13 @@ fn exchanged(test: &str) -> Result<()> {
     });
     assert_eq!(sent.into_inner(), echoed.into_inner(), "none is lost");
     // In the median fq makes packets early by little, if at all.
-    ensure!(
+    bound!(
         (7.8..13.0).contains(&before),
         "{before} ms over four links of 1 ms"
     );
-    ensure!(
+    bound!(
         (39.6..45.0).contains(&after),
         "{after} ms over two links of 10 ms"
     );
-    Ok(())
+    Ok(None)
 }

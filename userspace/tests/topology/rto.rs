@@ -5,20 +5,15 @@ use std::{
     sync::PoisonError,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
+use perturb_verdict::{bound, complete, conclude, thrice};
 use serde_json::Value;
 
-use crate::{
-    TURN, lacking,
-    support::{fairly, skip},
-};
+use crate::{TURN, possible};
 
-fn rto(profile: &str, arguments: &[&str]) -> Option<Value> {
+fn rto(profile: &str, arguments: &[&str]) -> Result<Value> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(reason) = lacking() {
-        skip("rto", reason);
-        return None;
-    }
+    possible()?;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("profile.yaml");
     std::fs::write(&path, format!("version: 1\n{profile}")).unwrap();
@@ -31,21 +26,18 @@ fn rto(profile: &str, arguments: &[&str]) -> Option<Value> {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("without its eBPF programs") {
-        skip("rto", "perturb was built without its eBPF programs");
-        return None;
-    }
+    complete(&said)?;
     assert!(output.status.success(), "{said}");
-    Some(serde_json::from_slice(&output.stdout).unwrap())
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// TCP as it was loses its tails in small buffers and waits for time-outs; in large ones it does not.
 #[test]
 fn rto_says_what_tcp_did_and_why() {
-    fairly("rto_says_what_tcp_did_and_why", lossy_and_ample);
+    conclude(thrice(lossy_and_ample));
 }
 
-fn lossy_and_ample() -> Result<()> {
+fn lossy_and_ample() -> Result<Option<String>> {
     let profile = |buffer: &str| {
         format!(
             "servers: {{ nic: {{ bandwidth: 20Mbit/s }} }}
@@ -67,12 +59,8 @@ tcp: {{ congestion_control: reno, sack: false, rto_min: 200ms, offloads: false, 
         "--algorithm",
         "incast",
     ];
-    let Some(lossy) = rto(&profile("5kB"), &arguments) else {
-        return Ok(());
-    };
-    let Some(ample) = rto(&profile("1MB"), &arguments) else {
-        return Ok(());
-    };
+    let lossy = rto(&profile("5kB"), &arguments)?;
+    let ample = rto(&profile("1MB"), &arguments)?;
     for report in [&lossy, &ample] {
         assert_eq!(report["algorithm"], "incast");
         assert_eq!(report["hosts"], 4);
@@ -107,8 +95,14 @@ tcp: {{ congestion_control: reno, sack: false, rto_min: 200ms, offloads: false, 
         rounds.iter().filter_map(Value::as_f64).fold(0.0, f64::max)
     };
     // Hosts that do not get the processor time out as well.
-    ensure!(ample["tcp"]["retransmits"] == 0, "{ample}");
-    ensure!(ample["near_rto_multiple"] == 0, "{ample}");
-    ensure!(longest(&lossy) > longest(&ample), "{lossy} {ample}");
-    Ok(())
+    bound!(ample["tcp"]["retransmits"] == 0, "retransmissions: {ample}");
+    bound!(
+        ample["near_rto_multiple"] == 0,
+        "rounds delayed by time-outs: {ample}"
+    );
+    bound!(
+        longest(&lossy) > longest(&ample),
+        "longest rounds: {lossy} {ample}"
+    );
+    Ok(None)
 }

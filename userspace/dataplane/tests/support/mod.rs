@@ -36,6 +36,7 @@ use perturb_dataplane::{
     programs::{LoadError, LoadOptions, Pacer, Program, Programs},
     room::Room,
 };
+use perturb_verdict::{conclude, root, skipped};
 
 /// `TC_ACT_UNSPEC`: the packet goes on untouched.
 pub(crate) const PASS: i32 = -1;
@@ -120,8 +121,8 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// With a profile in force for ever on the loopback device of a new namespace. `None`, with a
-    /// message, if this was built without the eBPF programs.
+    /// With a profile in force for ever on the loopback device of a new namespace. `None`, and the test counts as skipped,
+    /// without root or if this was built without the eBPF programs.
     pub(crate) fn new(profile: &str, pacer: Pacer) -> Option<Self> {
         Self::with_flows(profile, pacer, 4096)
     }
@@ -149,6 +150,10 @@ impl Rig {
     }
 
     fn with_room(profile: &str, pacer: Pacer, flows: u32, room: fn(&Tables) -> Room) -> Option<Self> {
+        if let Err(unprivileged) = root() {
+            conclude(Err(unprivileged));
+            return None;
+        }
         let tables = Tables {
             flows,
             ..compiled(profile)
@@ -160,7 +165,7 @@ impl Rig {
         };
         let programs = match Programs::load(options) {
             Err(LoadError::NotEmbedded) => {
-                eprintln!("SKIPPED: built without the eBPF programs");
+                skipped("perturb was built without its eBPF programs");
                 return None;
             }
             other => other.unwrap(),

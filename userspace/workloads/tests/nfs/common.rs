@@ -86,17 +86,3 @@ pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
 pub(crate) async fn beside_others() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().await
 }
-
-/// Says that a test could not run; the runner counts it.
-pub(crate) fn skip(test: &str, reason: &str) {
-    println!("SKIPPED: {reason}");
-    if let Some(path) = std::env::var_os("PERTURB_SKIPS") {
-        let line = format!("{test}: {reason}\n");
-        let mut file = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .unwrap();
-        std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
-    }
-}

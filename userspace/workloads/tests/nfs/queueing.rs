@@ -12,9 +12,10 @@ use perturb_workloads::nfs::{
 };
 
 use perturb_stats::Sample;
+use perturb_verdict::skipped;
 use tokio::task::JoinSet;
 
-use crate::common::{INSTANT, alone, config, plan, run, serve, skip};
+use crate::common::{INSTANT, alone, config, plan, run, serve};
 
 const UTILIZATIONS: [f64; 4] = [0.2, 0.4, 0.6, 0.8];
 /// Loads of different seeds for each utilization.
@@ -76,11 +77,9 @@ async fn the_model_predicts_the_server() {
     let late = control.await.unwrap().1 - 1e3 * CONTROL_DELAY.as_secs_f64();
     println!("the control is {late:.2} ms late");
     if late > BUSY_MS {
-        skip(
-            "queueing::the_model_predicts_the_server",
-            &format!("this machine is busy: a control without queues is {late:.2} ms late"),
-        );
-        return;
+        return skipped(&format!(
+            "this machine is busy: a control without queues is {late:.2} ms late; response times"
+        ));
     }
     measured.sort_by(|left, right| left.0.total_cmp(&right.0));
     for replicas in measured.chunks(REPLICAS as usize) {
