@@ -39,11 +39,12 @@ impl Tally {
         })
     }
 
-    /// Counts tests that passed only because they did nothing as skipped.
-    pub(crate) fn moving(self, skipped: u32) -> Self {
+    /// Counts tests that passed only because they did nothing as skipped, or as failed if they should have run.
+    pub(crate) fn moving(self, skipped: u32, failed: u32) -> Self {
         Self {
-            passed: self.passed.saturating_sub(skipped),
+            passed: self.passed.saturating_sub(skipped + failed),
             skipped: self.skipped + skipped,
+            failed: self.failed + failed,
             ..self
         }
     }
@@ -107,8 +108,8 @@ mod tests {
             }
         );
         assert_eq!(
-            sum.moving(2).to_string(),
-            "12 passed, 3 failed, 2 skipped, 1 long ones left to --full"
+            sum.moving(2, 1).to_string(),
+            "11 passed, 4 failed, 2 skipped, 1 long ones left to --full"
         );
     }
 

@@ -48,7 +48,7 @@ const SMOKE: &[&str] = &[
 /// All tests.
 const ALL: &[&str] = &[""];
 /// Says to the tests that bounds of figures are not for here, and why.
-const UNFIT: (&str, &str) = (
+pub(super) const UNFIT: (&str, &str) = (
     "PERTURB_UNFIT_FOR_FIGURES",
     "processors that software emulates are slower than the bounds are for",
 );
@@ -144,7 +144,7 @@ fn on(
             command.env(variable, fewer);
         }
     }
-    run_tests(&name, &mut command)
+    run_tests(Stage::Vm, &name, &mut command)
 }
 
 /// Compiles the end-to-end tests; the path of their program.
