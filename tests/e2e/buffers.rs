@@ -20,7 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("buffers::packets", |setting| {
         fits(setting, "buffer: 10 packets", "packet_limit")
     }),
-    each("buffers::half_a_packet_less_holds_one_less", half_less),
+    each("buffers::half_a_packet_less_holds_one_less", half_less).long(),
 ];
 
 const BURST: usize = 15;

@@ -18,9 +18,9 @@ use crate::harness::{Setting, Test, each, figure, thrice};
 
 pub(crate) const TESTS: &[Test] = &[
     each("delay::error_at_1_ms", |setting| error(setting, 1)),
-    each("delay::error_at_10_ms", |setting| error(setting, 10)),
+    each("delay::error_at_10_ms", |setting| error(setting, 10)).long(),
     each("delay::error_at_20_ms", |setting| error(setting, 20)),
-    each("delay::error_at_100_ms", |setting| error(setting, 100)),
+    each("delay::error_at_100_ms", |setting| error(setting, 100)).long(),
     each("delay::catches_a_broken_emulator", broken),
     each("delay::both_ways_make_a_round_trip", round_trip),
 ];

@@ -25,6 +25,7 @@ mod pacer;
 mod packets;
 mod privileges;
 mod rates;
+mod refusals;
 mod runs;
 mod scopes;
 mod service;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         hop::TESTS,
         kept::TESTS,
         life::TESTS,
+        refusals::TESTS,
         memory::TESTS,
         ends::TESTS,
         neighbors::TESTS,

@@ -13,7 +13,7 @@ use perturb_tests::{
 use crate::harness::{Setting, Test, each, figure};
 
 pub(crate) const TESTS: &[Test] = &[
-    each("tcp::one_cubic_flow_at_20_ms", |setting| goodput(setting, 1)),
+    each("tcp::one_cubic_flow_at_20_ms", |setting| goodput(setting, 1)).long(),
     each("tcp::eight_cubic_flows_at_20_ms", |setting| goodput(setting, 8)),
 ];
 

@@ -38,7 +38,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("update::a_change_between_two_servers", between),
     each("update::ssh_session_is_warned", ssh),
     each("update::blocked_terminal", blocked),
-    each("update::held_packets_stay_out_of_the_stack", stack),
+    each("update::held_packets_stay_out_of_the_stack", stack).long(),
 ];
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -19,7 +19,7 @@ pub mod report;
 pub mod signature;
 pub mod sweep;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -62,47 +62,8 @@ pub struct Options {
     pub quiet: bool,
 }
 
-impl Options {
-    /// The same options for the same command in another place.
-    #[must_use]
-    pub fn argv(&self) -> Vec<OsString> {
-        if let Some(profile) = &self.profile {
-            let switches = [(self.json, "--json"), (self.quiet, "--quiet")];
-            let set = switches
-                .into_iter()
-                .filter(|(set, _)| *set)
-                .map(|(_, name)| name.into());
-            return set.chain([profile.into()]).collect();
-        }
-        let mut argv: Vec<OsString> = Vec::new();
-        for knob in &self.knobs {
-            argv.extend(["--knob".into(), knob.parameter().into()]);
-        }
-        for (set, name) in [
-            (self.quick, "--quick"),
-            (self.json, "--json"),
-            (self.quiet, "--quiet"),
-        ] {
-            if set {
-                argv.push(name.into());
-            }
-        }
-        if let Some(out) = &self.out {
-            argv.extend(["--out".into(), out.into()]);
-        }
-        argv.extend(["--seed".into(), self.seed.to_string().into()]);
-        if let Some(Sabotage { knob, factor }) = self.sabotage {
-            argv.extend([
-                "--sabotage".into(),
-                format!("{}={factor}", knob.parameter()).into(),
-            ]);
-        }
-        argv
-    }
-}
-
 /// Calibrates; returns the exit code.
-pub fn run(options: &Options, pacing: Pacing) -> anyhow::Result<u8> {
+pub fn run(options: &Options, pacing: Pacing, coarse: bool) -> anyhow::Result<u8> {
     let quiet = options.quiet;
     let mut say = |what: &str| {
         if !quiet {
@@ -110,7 +71,7 @@ pub fn run(options: &Options, pacing: Pacing) -> anyhow::Result<u8> {
         }
     };
     if let Some(profile) = &options.profile {
-        let classes = classes::run(profile, pacing, &mut say)?;
+        let classes = classes::run(profile, pacing, coarse, &mut say)?;
         if options.json {
             println!("{}", serde_json::to_string_pretty(&classes)?);
         } else {

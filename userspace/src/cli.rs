@@ -4,10 +4,11 @@ mod calibrate;
 mod emulate;
 mod files;
 pub(crate) mod quantity;
+mod sandbox;
 mod ssh;
 pub(crate) mod time;
 
-pub(crate) use emulate::in_sandbox;
+pub(crate) use sandbox::in_sandbox;
 
 use std::{ffi::OsString, io::Write as _, panic, path::PathBuf, process::ExitCode, time::Duration};
 

@@ -16,7 +16,6 @@ mod prediction;
 mod results;
 
 use std::{
-    ffi::OsString,
     fs,
     io::Write as _,
     path::{Path, PathBuf},
@@ -129,7 +128,11 @@ pub fn run(args: &RtoArgs) -> anyhow::Result<u8> {
     // Errors in the profile come first, and need neither root nor kernel.
     let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
     if args.sandbox {
-        return sandboxed(args);
+        let files = [&args.csv, &args.svg].into_iter().flatten();
+        // A file without a directory goes into the working directory, which it may write to.
+        let directories =
+            files.filter_map(|file| file.parent().filter(|parent| !parent.as_os_str().is_empty()));
+        return crate::cli::in_sandbox(directories, false);
     }
     let prepared = prepared.coarse_if(args.pacing.coarse);
     let written = Prepared::read(&args.profile)?;
@@ -204,22 +207,4 @@ fn conclude(args: &RtoArgs, series: &[Series], faults: &[Fault]) -> anyhow::Resu
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))
-}
-
-/// The same command inside a user-mode kernel, which may write beside the files asked for.
-fn sandboxed(args: &RtoArgs) -> anyhow::Result<u8> {
-    let without: Vec<OsString> = std::env::args_os()
-        .skip(1)
-        .filter(|word| word != "--sandbox")
-        .collect();
-    let writable = [&args.csv, &args.svg]
-        .into_iter()
-        .flatten()
-        .map(|path| {
-            let path = std::path::absolute(path).with_context(|| format!("finding {}", path.display()))?;
-            let directory = path.parent().unwrap_or(Path::new("/")).to_path_buf();
-            Ok(directory)
-        })
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    crate::cli::in_sandbox(without, writable, false)
 }

@@ -23,7 +23,7 @@ mod traced;
 
 use std::{
     env, fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -141,7 +141,8 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
     }
     missing?;
     if args.sandbox {
-        return sandboxed(&out);
+        store::make_directory(&out)?;
+        return crate::cli::in_sandbox([&*out], false);
     }
     let directory = split::directory(&out, task);
     store::make_directory(&directory)?;
@@ -180,16 +181,6 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
             Ok(FAILED)
         }
     }
-}
-
-/// The same sweep inside a user-mode kernel, which may write where the runs go.
-fn sandboxed(out: &Path) -> anyhow::Result<u8> {
-    store::make_directory(out)?;
-    let without = env::args_os()
-        .skip(1)
-        .filter(|word| word != "--sandbox")
-        .collect();
-    crate::cli::in_sandbox(without, vec![std::path::absolute(out)?], false)
 }
 
 /// The experiment's text, with the seed that was asked for instead of its own.

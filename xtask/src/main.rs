@@ -12,6 +12,7 @@ mod sandbox;
 mod setup;
 mod tally;
 mod test;
+mod tidy;
 mod vm;
 mod workspace;
 
@@ -46,6 +47,8 @@ enum Task {
     Bench(bench::Args),
     /// Check formatting and lints, of the eBPF programs too
     Lint,
+    /// Check what no compiler checks: lengths of files, unused public items, links, the table of crates
+    Tidy,
     /// Set up, build, and run all tests: those of the crates, then end to end, on this kernel and in the sandbox
     Test(test::Args),
     /// Build what a package would install: program, completions, man pages; print the directory
@@ -72,6 +75,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench(args) => return bench::measure(&args),
         Task::Dist => println!("{}", dist::build()?.display()),
         Task::Lint => lint::run()?,
+        Task::Tidy => return tidy::run(),
         Task::Test(args) => return test::run(&args),
         Task::Ci => {
             lint::run()?;

@@ -9,10 +9,12 @@
 //! store; packets in flight see either all of the old profile or all of the new. State (how long
 //! a server is busy) lies elsewhere and outlives updates.
 
+mod classifier;
 mod counters;
 mod hold;
 
 pub use self::{
+    classifier::{Bound, DIMENSIONS, Dimension, RuleVector, SPANS_LEN, Span, hosts_span, rule_place},
     counters::{
         ClassCounters, EVENTS, Event, LATENESS_BUCKETS, MAX_PACER_THREADS, PACER_STATS_LEN, PacerStat,
         ServerCounters, ThreadStat, class_counter, lateness_bound, lateness_bucket, thread_stat,
@@ -128,6 +130,7 @@ pub const SETTING_FREE_ACKNOWLEDGMENTS: u32 = 4;
 
 /// What holds for the whole profile; one per half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Settings {
     /// Host overhead o_s burnt per wire packet at egress, ns.
@@ -173,6 +176,7 @@ pub const SERVER_COLLISIONS: u32 = 16;
 
 /// A server's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct ServerConfig {
     /// g, G, L, buffer, horizon.
@@ -239,6 +243,7 @@ impl ServerConfig {
 /// A server's state, or that of one of its instances; each word is updated atomically, but those that are written when
 /// an instance is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct ServerState {
     /// When it is free again: ticks of CLOCK_MONOTONIC.
@@ -261,6 +266,7 @@ pub struct ServerState {
 
 /// A list of servers: a path, or a part of those of a network ([`Network`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Path {
     /// Servers on it, at most [`MAX_PATH_SERVERS`].
@@ -274,6 +280,7 @@ pub struct Path {
 
 /// A class: its path by [`Direction`], or [`NONE`] to pass untouched, or [`NETWORK`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Class {
     /// Index of the path within the half, by direction; for [`NETWORK`] the hosts at its ends say which.
@@ -283,6 +290,7 @@ pub struct Class {
 /// The headers that classify a packet, and the key of the flow cache ([`crate::flow`]). Addresses in network order,
 /// IPv4 as `::ffff:a.b.c.d`; everything else in host order, zero where the packet has no such field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C, align(8))]
 pub struct FlowKey {
     /// Source address.
@@ -311,6 +319,7 @@ pub const NOTED_FLOWS: u32 = 16_384;
 /// What is noted of a flow when its first packet is classified: value of the NOTED map, whose key is the
 /// [`FlowKey`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct FlowNote {
     /// When that was, CLOCK_MONOTONIC ns.
@@ -326,6 +335,7 @@ pub const REQUEST_BYTES: u32 = 1 << 21;
 
 /// A packet that enters the emulation, as logged while somebody reads the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Request {
     /// When it came, CLOCK_MONOTONIC ns.
@@ -364,85 +374,10 @@ pub struct FragmentPorts {
     pub destination: u16,
 }
 
-/// A dimension of the classifier, in this order; each one's value is a 128-bit number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Dimension {
-    /// [`FlowKey::source`], big-endian.
-    Source = 0,
-    /// [`FlowKey::destination`], big-endian.
-    Destination = 1,
-    /// [`FlowKey::source_port`].
-    SourcePort = 2,
-    /// [`FlowKey::destination_port`].
-    DestinationPort = 3,
-    /// [`FlowKey::ethertype`].
-    Ethertype = 4,
-    /// [`FlowKey::protocol`].
-    Protocol = 5,
-    /// [`FlowKey::dscp`].
-    Dscp = 6,
-    /// [`FlowKey::mark`].
-    Mark = 7,
-}
-
-/// Number of dimensions.
-pub const DIMENSIONS: u32 = 8;
-
-/// Index in the SPANS map of the hosts of a half's network: the boundaries between their addresses, whose `vector` is
-/// the host's number from 0, or [`NONE`] between hosts.
-#[inline(always)]
-#[must_use]
-pub const fn hosts_span(half: u32) -> u32 {
-    4 * DIMENSIONS + half
-}
-/// Index in the RULES map of a rule's class. `table` is `half * 2 + direction`.
-#[inline(always)]
-#[must_use]
-pub const fn rule_place(table: u32, rule: u32) -> u32 {
-    rule * 4 + table
-}
-/// Elements of the SPANS map.
-pub const SPANS_LEN: u32 = 4 * DIMENSIONS + 2;
-
-/// The boundaries of one dimension: `BOUNDS[start..start + len]`. Index in the DIMENSIONS map:
-/// `(half * 2 + direction) * 8 + dimension`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct Span {
-    /// First boundary, an index into the whole BOUNDS map.
-    pub start: u32,
-    /// How many, at most 2^[`MAX_BOUND_BITS`]; 0 if the dimension does not matter (every rule
-    /// matches every value). The first boundary is 0.
-    pub len: u32,
-}
-
-/// One boundary: values from this one to the next boundary match the rules of `vector`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct Bound {
-    /// High half of the value.
-    pub high: u64,
-    /// Low half of the value.
-    pub low: u64,
-    /// Index into the whole VECTORS map.
-    pub vector: u32,
-    /// Zero.
-    pub reserved: u32,
-}
-
-/// The rules that match an interval, bit r of word r/64 for rule r. The vector whose index is that of a half has all
-/// bits set; the other ones of both halves follow these two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct RuleVector {
-    /// The bits.
-    pub words: [u64; RULE_WORDS],
-}
-
 /// A jitter distribution: its inverse cumulative distribution at (i + 1/2)/4096, scaled by
 /// [`crate::fate::JITTER_UNIT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct JitterTable {
     /// The entries, ascending or not.
@@ -451,6 +386,7 @@ pub struct JitterTable {
 
 /// Key of the NTH set: the `index`-th packet (from 1) at a server is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct NthKey {
     /// Index of the packet, from 1.
@@ -463,6 +399,7 @@ pub struct NthKey {
 
 /// What an interface is to the programs, by its index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Attachment {
     /// The emulated interface.

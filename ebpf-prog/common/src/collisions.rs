@@ -45,6 +45,7 @@ pub const SLOT_PARTS: u64 = 16;
 
 /// What k stations lose before a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct CollisionTable {
     /// By row: that a frame is given up.
@@ -61,6 +62,7 @@ pub struct CollisionTable {
 /// address. A station counts from its frame's arrival until all that was queued then has left, and up to as long again:
 /// two epochs of a backlog each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Contention {
     /// Stations seen in this epoch, bit by bit.

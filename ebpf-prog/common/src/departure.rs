@@ -17,6 +17,7 @@ use super::{
 
 /// What a server does to each packet: the knobs g, G, L and its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Server {
     /// Occupancy per wire packet (LogGP's g).

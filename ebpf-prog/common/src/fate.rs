@@ -5,6 +5,7 @@
 /// A probability as a threshold on a 32-bit draw: 0 never, otherwise the event happens if the draw
 /// is not above it; `u32::MAX` is always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(transparent)]
 pub struct Chance(pub u32);
 
@@ -85,6 +86,7 @@ pub fn salt(seed: u64, server: &[u8]) -> u64 {
 
 /// The Gilbert–Elliott loss model (Gilbert 1960, Elliott 1963), parameters as in netem's `gemodel`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct GilbertElliott {
     /// p: from good to bad, per packet.

@@ -86,6 +86,7 @@ const fn super_packet(len: u32, gso_size: u32, received: bool) -> u32 {
 /// bits 31..0   units, signed: between processors that charge and those that release there may be less than none
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(transparent)]
 pub struct Held(pub u64);
 

@@ -23,6 +23,7 @@ const HEIGHTS: usize = 16;
 
 /// Where the lists of a network lie, and how they join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Network {
     /// Index within the half of the first host's outward list; its inward list follows, then the next host's.

@@ -6,17 +6,20 @@ use super::word::{SPLIT, TICK_SHIFT, Word};
 
 /// A duration in ticks of 1/64 ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(transparent)]
 pub struct Ticks(pub Word);
 
 /// An instant of CLOCK_MONOTONIC in ticks of 1/64 ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(transparent)]
 pub struct Instant(pub Word);
 
 /// LogGP's G = 1/bandwidth, in units of 2^-20 ns per byte; at most [`GapPerByte::MAX`] (16.7 ms per
 /// byte, 477 bit/s), larger values count as that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(transparent)]
 pub struct GapPerByte(pub Word);
 

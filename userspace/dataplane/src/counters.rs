@@ -50,13 +50,13 @@ impl Counters {
     }
 }
 
-fn sum<T: Copy + Default + 'static>(
+fn sum<T: bytemuck::Pod>(
     map: &PerCpuArray<aya::maps::MapData, Wire<T>>,
     index: u32,
     add: impl Fn(&mut T, &T),
 ) -> Result<T, MapError> {
     let values: PerCpuValues<Wire<T>> = map.get(&index, 0)?;
-    Ok(values.iter().fold(T::default(), |mut total, value| {
+    Ok(values.iter().fold(T::zeroed(), |mut total, value| {
         add(&mut total, &value.0);
         total
     }))

@@ -11,7 +11,7 @@ use std::{
 use aya::maps::{MapError, PerCpuValues};
 use perturb_common::{
     abi::{
-        ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, Class, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
+        ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
         MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS,
         MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, ServerCounters, ServerState, Span, hosts_span,
         in_half, rule_place,
@@ -486,6 +486,3 @@ impl Loader {
         Ok(())
     }
 }
-
-/// A class whose packets pass untouched both ways.
-pub const BYPASS: Class = Class { path: [NONE, NONE] };

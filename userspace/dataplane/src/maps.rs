@@ -21,8 +21,8 @@ use crate::programs::Programs;
 #[repr(transparent)]
 pub struct Wire<T>(pub T);
 
-// SAFETY: the wire types are repr(C), without padding, and any bytes the programs write are valid for them.
-unsafe impl<T: Copy + 'static> Pod for Wire<T> {}
+// SAFETY: of bytemuck's types all bytes are initialized, and any bytes are valid for them; `Wire` is transparent.
+unsafe impl<T: bytemuck::Pod> Pod for Wire<T> {}
 
 /// A map that is not there or not what it should be.
 #[derive(Debug, thiserror::Error)]
@@ -206,9 +206,8 @@ impl Requests {
     /// Takes the next request, if there is one.
     pub fn take(&mut self) -> Option<Request> {
         let item = self.0.next()?;
-        let bytes: &[u8; size_of::<Request>()] = item.first_chunk()?;
-        // SAFETY: the programs write nothing else there, any bytes are a valid request, and the read is unaligned.
-        Some(unsafe { bytes.as_ptr().cast::<Request>().read_unaligned() })
+        // The programs write nothing else there.
+        Some(bytemuck::pod_read_unaligned(item.get(..size_of::<Request>())?))
     }
 }
 

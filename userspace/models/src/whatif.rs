@@ -55,6 +55,8 @@ mod property_tests;
 #[cfg(test)]
 mod published_tests;
 #[cfg(test)]
+mod reading_tests;
+#[cfg(test)]
 mod scheduler_tests;
 
 pub use engine::{Counters, Prediction, PredictionError, Predictor, Report};

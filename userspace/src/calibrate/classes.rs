@@ -89,7 +89,7 @@ pub struct Classes {
 }
 
 /// Measures the classes of a profile.
-pub fn run(path: &Path, pacing: Pacing, say: &mut dyn FnMut(&str)) -> anyhow::Result<Classes> {
+pub fn run(path: &Path, pacing: Pacing, coarse: bool, say: &mut dyn FnMut(&str)) -> anyhow::Result<Classes> {
     let addresses = lab::all_addresses(2);
     let original = Prepared::load_for(path, &addresses)?.profile;
     let (profile, parts) = by_port(&original)?;
@@ -106,7 +106,7 @@ pub fn run(path: &Path, pacing: Pacing, say: &mut dyn FnMut(&str)) -> anyhow::Re
     );
     let files = perturb_profile::jitter_files(&profile, path.parent().unwrap_or(Path::new("")))
         .map_err(crate::controller::setup::ProfileError::from)?;
-    let prepared = Prepared::with_files(profile, files)?;
+    let prepared = Prepared::with_files(profile, files)?.coarse_if(coarse);
     let mut hosts = Hosts::new(&original.tcp)?;
     let clock_ns = clock::cost();
     let idle = super::knob::Added::default()

@@ -1,14 +1,10 @@
 //! Commands that measure.
 
-use std::ffi::OsString;
-
 use anyhow::Context as _;
 use clap::Args;
-use perturb_dataplane::programs::Pacer;
-use perturb_sandbox::{Sandbox, Task};
 
-use super::{PacerName, PacingArgs, files::Lacking};
-use crate::{calibrate, controller::setup::pacer_name};
+use super::{PacingArgs, sandbox::in_sandbox};
+use crate::calibrate;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -35,6 +31,7 @@ Exit codes:
   1 the peer does not answer, too little arrives, or an emulation on this machine lost packets unasked";
 
 #[derive(Args, Debug)]
+#[command(mut_arg("coarse", |coarse| coarse.requires("profile")))]
 pub(super) struct Calibrate {
     #[command(flatten)]
     options: calibrate::Options,
@@ -47,34 +44,11 @@ pub(super) struct Calibrate {
 
 pub(super) fn run(args: &Calibrate) -> anyhow::Result<u8> {
     if args.sandbox {
-        return sandboxed(args);
+        let out = args.options.out.as_deref();
+        if let Some(out) = out {
+            std::fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
+        }
+        return in_sandbox(out, false);
     }
-    calibrate::run(&args.options, args.pacing.into())
-}
-
-/// The same command inside a user-mode kernel.
-fn sandboxed(args: &Calibrate) -> anyhow::Result<u8> {
-    let sandbox = Sandbox::find().map_err(|error| Lacking(error.to_string()))?;
-    let pacer = match args.pacing.pacer {
-        PacerName::User => Pacer::User,
-        PacerName::Auto | PacerName::Fq => Pacer::Fq,
-    };
-    let executable = std::env::current_exe().context("finding this executable")?;
-    let mut argv: Vec<OsString> = vec![
-        executable.into(),
-        "calibrate".into(),
-        "--pacer".into(),
-        pacer_name(pacer).into(),
-    ];
-    argv.extend(args.options.argv());
-    let mut task = Task::new(argv)?;
-    if let Some(out) = &args.options.out {
-        std::fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
-        task.writable.push(
-            out.canonicalize()
-                .with_context(|| format!("finding {}", out.display()))?,
-        );
-    }
-    let status = sandbox.run(&task)?;
-    Ok(perturb_sandbox::exit_code(status))
+    calibrate::run(&args.options, args.pacing.into(), args.pacing.coarse)
 }

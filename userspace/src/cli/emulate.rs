@@ -1,18 +1,16 @@
 //! Commands that emulate.
 
 use std::{
-    ffi::OsString,
     io::Write as _,
-    path::PathBuf,
+    path::Path,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
-use perturb_dataplane::{programs::Pacer, user::SpinBudget};
+use perturb_dataplane::user::SpinBudget;
 use perturb_present::clear_screen;
-use perturb_sandbox::{Sandbox, Task};
 
-use super::{Apply, Clear, Confirm, DONE, PacerName, Run, Status, files::Lacking, ssh};
+use super::{Apply, Clear, Confirm, DONE, Run, Status, sandbox::in_sandbox, ssh};
 use crate::{
     controller::{
         apply::{self, Outcome},
@@ -230,11 +228,12 @@ fn watch(args: &Status, period: Duration) -> anyhow::Result<()> {
 }
 
 pub(super) fn run(args: Run) -> anyhow::Result<u8> {
-    if args.sandbox {
-        return sandboxed(args);
-    }
+    // Errors in the profile need no kernel.
     let prepared =
         Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?.coarse_if(args.pacing.coarse);
+    if args.sandbox {
+        return in_sandbox(None::<&Path>, args.verbose);
+    }
     let command = if args.mpi {
         lab::mpi::command(args.hosts, args.command)?
     } else {
@@ -249,54 +248,4 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         command,
     };
     runtime()?.block_on(lab::run::run(request))
-}
-
-/// The same command inside a user-mode kernel.
-fn sandboxed(args: Run) -> anyhow::Result<u8> {
-    // Errors in the profile need no kernel.
-    Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
-    let pacer = match args.pacing.pacer {
-        PacerName::User => Pacer::User,
-        PacerName::Auto | PacerName::Fq => Pacer::Fq,
-    };
-    let mut argv: Vec<OsString> = vec![
-        "run".into(),
-        // Its user in there is this one, by another number.
-        "--as-root".into(),
-        "--hosts".into(),
-        args.hosts.to_string().into(),
-        "--pacer".into(),
-        crate::controller::setup::pacer_name(pacer).into(),
-    ];
-    if args.verbose {
-        argv.push("--verbose".into());
-    }
-    if args.mpi {
-        argv.push("--mpi".into());
-    }
-    if args.pacing.coarse {
-        argv.push("--coarse".into());
-    }
-    argv.push(args.profile.into());
-    argv.push("--".into());
-    argv.extend(args.command);
-    in_sandbox(argv, Vec::new(), args.verbose)
-}
-
-/// This executable with these arguments inside a user-mode kernel, which may write below the working directory and
-/// `writable`; its exit code.
-pub(crate) fn in_sandbox(
-    arguments: Vec<OsString>,
-    writable: Vec<PathBuf>,
-    verbose: bool,
-) -> anyhow::Result<u8> {
-    let sandbox = Sandbox::find().map_err(|error| Lacking(error.to_string()))?;
-    let executable = std::env::current_exe().context("finding this executable")?;
-    let mut argv: Vec<OsString> = vec![executable.into()];
-    argv.extend(arguments);
-    let mut task = Task::new(argv)?;
-    task.writable.extend(writable);
-    task.verbose = verbose;
-    let status = sandbox.run(&task)?;
-    Ok(perturb_sandbox::exit_code(status))
 }

@@ -73,12 +73,6 @@ impl Metric {
         }
     }
 
-    /// Whether values are times.
-    #[must_use]
-    pub fn is_time(&self) -> bool {
-        self.unit == "s" && self.better == Better::Lower
-    }
-
     /// The samples of a run.
     pub fn samples(&self, output: &str, wall_s: f64) -> Result<Vec<f64>, MetricError> {
         let found: Vec<f64> = match &self.source {

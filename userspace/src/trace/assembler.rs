@@ -69,6 +69,7 @@ enum Handled {
 }
 
 /// The state over all processes.
+#[derive(Default)]
 pub(super) struct Assembler {
     sources: Vec<Source>,
     threads: HashMap<ThreadId, Thread>,
@@ -109,26 +110,6 @@ struct Queue {
 }
 
 impl Assembler {
-    pub(super) fn new() -> Self {
-        Self {
-            sources: Vec::new(),
-            threads: HashMap::new(),
-            order: Vec::new(),
-            queues: BTreeMap::new(),
-            streams: Streams::new(),
-            hosts: Vec::new(),
-            programs: HashMap::new(),
-            labels: HashMap::new(),
-            balance: HashMap::new(),
-            ranks: HashMap::new(),
-            lines: Lines::default(),
-            time_ns: 0,
-            has_times: false,
-            outside: 0,
-            spans: HashMap::new(),
-        }
-    }
-
     /// Whether lines say when their events happened.
     pub(super) fn with_times(self, has_times: bool) -> Self {
         Self { has_times, ..self }

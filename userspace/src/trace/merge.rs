@@ -93,7 +93,7 @@ struct Merger {
 impl Merger {
     fn new() -> Self {
         Self {
-            assembler: Assembler::new(),
+            assembler: Assembler::default(),
             sources: HashMap::new(),
             rings: HashMap::new(),
             costs: Vec::new(),

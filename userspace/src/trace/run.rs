@@ -1,24 +1,24 @@
 //! One traced run: the command, its rings, the file.
 
+mod signals;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use serde::Serialize;
 use tempfile::TempDir;
 
+use self::signals::Signals;
 use super::assembler::{Assembler, ProcessReport};
 use super::serve::{Address, Server};
 use super::spool::Spool;
 use super::wire::Sender;
 use super::{TraceArgs, TraceError};
-use crate::signals::is_ignored;
 
 /// The interposition library, which the build script compiles.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libperturb_trace.so"));
@@ -294,59 +294,6 @@ fn start_command(args: &TraceArgs, environment: &[(&str, &OsStr)]) -> Result<Chi
         })
 }
 
-/// The number of a signal that this process got and its command did not.
-static PENDING: AtomicI32 = AtomicI32::new(0);
-
-/// While the command runs: a terminal's signals reach it anyway, others are passed on.
-struct Signals {
-    before: Vec<(Signal, SigAction)>,
-}
-
-impl Signals {
-    fn install() -> Self {
-        extern "C" fn ignore(_: libc::c_int) {}
-        extern "C" fn keep(signal: libc::c_int) {
-            PENDING.store(signal, Ordering::Relaxed);
-        }
-        let handlers: [(Signal, extern "C" fn(libc::c_int)); 4] = [
-            (Signal::SIGINT, ignore),
-            (Signal::SIGQUIT, ignore),
-            (Signal::SIGTERM, keep),
-            (Signal::SIGHUP, keep),
-        ];
-        let before = handlers.into_iter().filter_map(|(signal, handler)| {
-            // A command that was started under `nohup` must not hear SIGHUP either.
-            if is_ignored(signal).unwrap_or(false) {
-                return None;
-            }
-            let action = SigAction::new(SigHandler::Handler(handler), SaFlags::SA_RESTART, SigSet::empty());
-            // SAFETY: the handlers store to an atomic at most.
-            let old = unsafe { sigaction(signal, &action) }.ok()?;
-            Some((signal, old))
-        });
-        Self {
-            before: before.collect(),
-        }
-    }
-
-    fn pass_on(&self, child: &Child) {
-        let signal = PENDING.swap(0, Ordering::Relaxed);
-        if signal != 0 {
-            // SAFETY: the child has not been waited for, or its number is not in use yet.
-            unsafe { libc::kill(child.id().cast_signed(), signal) };
-        }
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for (signal, action) in &self.before {
-            // SAFETY: what was there before.
-            let _ = unsafe { sigaction(*signal, action) };
-        }
-    }
-}
-
 /// The file, and those who follow it.
 pub(super) struct Trace {
     /// What readers are served from; the output itself if it is a file.
@@ -431,7 +378,7 @@ impl Collector {
     fn new(rings: &Path, start: Instant, has_times: bool) -> Self {
         Self {
             spool: Spool::new(rings),
-            assembler: Assembler::new().with_times(has_times),
+            assembler: Assembler::default().with_times(has_times),
             start,
             records: Vec::new(),
         }

@@ -72,7 +72,7 @@ struct End<O> {
 }
 
 /// All connections; `O` is who has an end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Streams<O> {
     ends: Vec<End<O>>,
     by_cookie: HashMap<Cookie, usize>,
@@ -86,15 +86,6 @@ pub(super) struct Streams<O> {
 pub(super) struct EndId(usize);
 
 impl<O: Copy> Streams<O> {
-    pub(super) fn new() -> Self {
-        Self {
-            ends: Vec::new(),
-            by_cookie: HashMap::new(),
-            lonely: HashMap::new(),
-            messages: 0,
-        }
-    }
-
     /// An end is seen, perhaps again in another process.
     pub(super) fn open(&mut self, cookie: Cookie, own: Place, peer: Place, owner: O) -> EndId {
         if let Some(&known) = self.by_cookie.get(&cookie) {
@@ -199,7 +190,7 @@ mod tests {
     }
 
     fn connection() -> (Streams<&'static str>, EndId, EndId) {
-        let mut streams = Streams::new();
+        let mut streams = Streams::default();
         let client = streams.open((0, 1), place(1000), place(80), "client");
         let server = streams.open((0, 2), place(80), place(1000), "server");
         (streams, client, server)

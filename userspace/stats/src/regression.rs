@@ -119,18 +119,6 @@ impl Line {
         self.interval(self.slope, self.slope_error, confidence)
     }
 
-    /// The intercept's interval; `None` for two points.
-    pub fn intercept_interval(&self, confidence: f64) -> Result<Option<Estimate>, EstimateError> {
-        self.interval(self.intercept, self.intercept_error, confidence)
-    }
-
-    /// The interval of the line's height at `x` (of the mean of y there, not of one observation).
-    pub fn interval_at(&self, x: f64, confidence: f64) -> Result<Option<Estimate>, EstimateError> {
-        let error = self.residual_error
-            * (1.0 / self.points as f64 + (x - self.mean_x).powi(2) / self.spread_x).sqrt();
-        self.interval(self.at(x), (self.points > 2).then_some(error), confidence)
-    }
-
     fn interval(
         &self,
         point: f64,

@@ -8,6 +8,7 @@ use super::{alone, perturb, possible};
 
 /// The kernels check themselves against the published values.
 #[test]
+#[ignore = "long: cargo xtask test --full"]
 fn npb_kernels_verify_over_private_hosts() {
     let _alone = alone();
     or_end!(installed(&["mpirun", "mpicc"]));

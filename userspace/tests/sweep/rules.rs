@@ -53,6 +53,7 @@ fn turned(records: &[Value], workload: &str) -> Vec<f64> {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --full"]
 fn a_setting_is_repeated_until_its_interval_is_narrow_or_the_limit_is_reached() {
     let _alone = alone();
     or_end!(possible());

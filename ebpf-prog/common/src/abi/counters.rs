@@ -77,6 +77,7 @@ pub const fn class_counter(class: u32, direction: u32) -> u32 {
 
 /// Counters of a class in one direction, per CPU, by [`class_counter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct ClassCounters {
     /// Packets (super-packets count once).
@@ -94,6 +95,7 @@ pub struct ClassCounters {
 
 /// Counters of a server, per CPU, by its slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct ServerCounters {
     /// Packets served.

@@ -162,18 +162,6 @@ impl Netlink {
         Ok(())
     }
 
-    /// Removes the root qdisc of one of perturb's own devices and with it what it holds.
-    pub fn delete_root_qdisc(&mut self, index: u32) -> Result<()> {
-        let mut message = TcMessage::with_index(index.cast_signed());
-        message.header.parent = TcHandle::ROOT;
-        self.request(
-            RouteNetlinkMessage::DelQueueDiscipline(message),
-            NLM_F_ACK,
-            || "remove a qdisc".into(),
-        )?;
-        Ok(())
-    }
-
     /// Adds the clsact qdisc; `false` if there was one.
     pub fn add_clsact(&mut self, index: u32) -> Result<bool> {
         let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;

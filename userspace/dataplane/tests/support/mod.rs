@@ -42,8 +42,6 @@ use perturb_verdict::{conclude, root, skipped};
 pub(crate) const PASS: i32 = -1;
 /// `TC_ACT_REDIRECT`: the packet is held (or, to nowhere, consumed).
 pub(crate) const REDIRECT: i32 = 7;
-/// `TC_ACT_SHOT`.
-pub(crate) const SHOT: i32 = 2;
 /// Ifindex of the loopback device, where test packets are by default.
 pub(crate) const LOOPBACK: u32 = 1;
 

@@ -106,20 +106,6 @@ pub fn cut_between_iterations(rest: Sums, body: Partition, head: u64) -> f64 {
     gain(rest.with(body), rest.with(head).with(tail))
 }
 
-/// (10) One loop of `iterations`: cut each iteration into the given parts of its body.
-#[must_use]
-pub fn cut_inside_iterations(rest: Sums, body: Partition, parts: &[Partition], iterations: u64) -> f64 {
-    let mut after = rest;
-    for part in parts {
-        let squares = part.reuse() * part.reuse() * iterations as f64;
-        after.squares += squares;
-        after.reuse += part.reuse() * iterations as f64;
-        after.paths += part.paths * iterations;
-        after.partitions += iterations;
-    }
-    gain(rest.with(body), after)
-}
-
 /// What moving one request over the cut between two loops does to their working sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
@@ -155,32 +141,4 @@ pub fn move_to_second(rest: Sums, loops: Loops, effect: Move) -> f64 {
         shared: loops.shared,
     };
     move_to_first(rest, mirrored, effect)
-}
-
-/// (13) A loop nested in the body of another: one partition for all iterations of the outer loop rather
-/// than one per run of the inner loop and one per run of the outer body's rest.
-#[must_use]
-pub fn keep_nest_whole(
-    rest: Sums,
-    inner: Partition,
-    outer_rest: Partition,
-    shared: u64,
-    iterations: u64,
-) -> f64 {
-    let joined = Loops {
-        first: inner,
-        second: outer_rest,
-        shared,
-    }
-    .joined();
-    let whole = Partition {
-        requests: joined.requests * iterations,
-        paths: joined.paths,
-    };
-    let parts: &[Partition] = if outer_rest.requests == 0 {
-        &[inner]
-    } else {
-        &[inner, outer_rest]
-    };
-    -cut_inside_iterations(rest, whole, parts, iterations)
 }

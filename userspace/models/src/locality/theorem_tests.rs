@@ -105,7 +105,7 @@ proptest! {
 
     #[test]
     fn decisions_agree_with_the_measure(requests in sequence(4, 40), cut in 0.0_f64..1.0) {
-        // (7) and (11) on a real sequence: the sign is that of the difference of L.
+        // (7), (11) and (12) on a real sequence: the sign is that of the difference of L.
         let document = document(requests);
         let length = document.sequence.len();
         prop_assume!(length >= 3);
@@ -125,6 +125,16 @@ proptest! {
             };
             let gained = moved.locality().locality - apart.locality().locality;
             let decision = decision::move_to_first(Sums::default(), loops, effect);
+            prop_assert!(gained.abs() < 1e-9 || (gained > 0.0) == (decision > 0.0), "{gained} {decision}");
+        }
+        if cut > 1 {
+            let moved = Partitioning::from_ends(&document.sequence, vec![cut - 1, length]);
+            let effect = Move {
+                grows: moved.partitions[1].paths > apart.partitions[1].paths,
+                shrinks: moved.partitions[0].paths < apart.partitions[0].paths,
+            };
+            let gained = moved.locality().locality - apart.locality().locality;
+            let decision = decision::move_to_second(Sums::default(), loops, effect);
             prop_assert!(gained.abs() < 1e-9 || (gained > 0.0) == (decision > 0.0), "{gained} {decision}");
         }
     }

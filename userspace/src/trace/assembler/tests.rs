@@ -41,7 +41,7 @@ fn lines(assembler: &mut Assembler) -> Vec<String> {
 
 /// Starts `ranks` processes of MPI.
 fn world(ranks: u32) -> Assembler {
-    let mut assembler = Assembler::new();
+    let mut assembler = Assembler::default();
     for rank in 0..ranks {
         assembler.source(writer("solver", 100 + rank));
         let source = rank as usize;
@@ -121,7 +121,7 @@ fn connected() -> Assembler {
 
 /// As [`connected`], with something between the two ends.
 fn connected_after(between: impl Fn(&mut Assembler)) -> Assembler {
-    let mut all = Assembler::new();
+    let mut all = Assembler::default();
     for (source, name, ports) in [(0, "client", [1000, 80]), (1, "server", [80, 1000])] {
         all.source(writer(name, 100 + source));
         for (kind, port) in [(Kind::Local, ports[0]), (Kind::Remote, ports[1])] {
@@ -182,7 +182,7 @@ fn a_connection_that_is_closed_before_its_peer_is_seen() {
 
 #[test]
 fn a_descriptor_means_what_it_meant_when_it_was_used() {
-    let mut all = Assembler::new();
+    let mut all = Assembler::default();
     for (source, name) in [(0, "client"), (1, "server")] {
         all.source(writer(name, 100 + source));
     }
@@ -208,7 +208,7 @@ fn a_descriptor_means_what_it_meant_when_it_was_used() {
 
 #[test]
 fn a_peer_that_is_not_traced_is_not_waited_for_long() {
-    let mut all = Assembler::new();
+    let mut all = Assembler::default();
     all.source(writer("client", 100));
     for kind in [Kind::Local, Kind::Remote] {
         all.record(0, small(record(kind, 1, 0, [3, 0, 5, 7]), 80), 0);

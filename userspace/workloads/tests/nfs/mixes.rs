@@ -18,6 +18,7 @@ use perturb_workloads::nfs::{
 use crate::common::{beside_others, config, plan, run, run_and, serve};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "long: cargo xtask test --full"]
 async fn every_mix_runs_without_an_error_and_leaves_nothing() {
     let _guard = beside_others().await;
     for name in mix::NAMES {

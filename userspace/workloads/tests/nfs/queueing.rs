@@ -30,6 +30,7 @@ const BUSY_MS: f64 = 0.8;
 /// M/M/1 and M/M/m by construction: within 10 % up to 80 % utilization, mean of three runs of 40 s. A control
 /// without queues runs at the same time; by how much it is late (0.1 ms on an idle machine) is taken off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: cargo xtask test --full"]
 async fn the_model_predicts_the_server() {
     let _guard = alone().await;
     let (cpu, disk, disks, hit, delay) = (2_000.0, 8_000.0, 4, 0.5, 1_000.0);

@@ -9,6 +9,7 @@ use crate::common::{alone, config, plan, run, serve};
 
 /// Within 1 % of the requested rate, over ten seconds.
 #[test]
+#[ignore = "long: cargo xtask test --full"]
 fn the_requested_rate_is_held() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -46,6 +47,7 @@ async fn delivered(arrivals: Arrivals, rate: f64) -> f64 {
 
 /// What two processors do for client and server together. The floor is for optimized code.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "long: cargo xtask test --full"]
 async fn loopback_carries_twenty_thousand_calls_a_second() {
     let _guard = alone().await;
     let floor = if cfg!(debug_assertions) { 1_000.0 } else { 20_000.0 };

@@ -2,6 +2,7 @@
 //! the JSON Schema and the reference in docs/profile.md are generated from here, so they cannot drift apart.
 
 mod sections;
+mod servers;
 
 use perturb_common::abi;
 use perturb_quantity::{Duration, Probability, Rate, Size};
@@ -131,3 +132,4 @@ impl Section {
 }
 
 pub(crate) use sections::*;
+pub(crate) use servers::*;

@@ -1,0 +1,158 @@
+//! The keys of servers, and of links and levels, which are servers too.
+
+use super::*;
+
+macro_rules! server_keys {
+    ($($extra:expr),* $(,)?) => { &[
+        key("gap", Shape::Duration(GAP), "0s", "LogGP's g: how long one wire packet occupies the server, whatever its size."),
+        key("bandwidth", Shape::Rate(BANDWIDTH), "unlimited", "LogGP's 1/G, counted in wire bytes (Ethernet header included, preamble and gap between frames not)."),
+        key("latency", Shape::Duration(LATENCY), "0s", "LogGP's L: one-way delay after the service, once for each direction; the overhead is burnt on both hosts. A round trip has two."),
+        key("buffer", Shape::Either(&[Shape::Size(BUFFER_BYTES), Shape::Duration(BUFFER_DELAY), Shape::Packets, Shape::Section(&BUFFER)]), "none: the queue may grow to the horizon",
+            "Drop-tail buffer: bytes, the time they take, or `100 packets`. A packet that would exceed it is dropped. Bytes and time need a bandwidth; packets need scope shared."),
+        key("jitter", Shape::Either(&[Shape::Duration(SCALE), Shape::Section(&JITTER)]), "none", "Random addition to the latency; a duration alone means evenly within ± that."),
+        key("loss", Shape::Either(&[Shape::Share, Shape::Section(&LOSS)]), "none", "Which packets are lost here; a percentage alone means each packet independently."),
+        key("duplicate", Shape::Share, "0%", "Probability that a packet leaves twice."),
+        key("corrupt", Shape::Share, "0%", "Probability that one random bit of a packet is flipped."),
+        key("ecn", Shape::Either(&[Shape::Size(ECN_BYTES), Shape::Duration(ECN_DELAY)]), "never", "Backlog above which ECN-capable packets are CE-marked: bytes need a bandwidth, a time needs a bandwidth or gap."),
+        $($extra),*
+    ] };
+}
+
+const SCOPE: Key = key(
+    "scope",
+    Shape::Choice(&["shared", "interface", "host", "flow"]),
+    "shared",
+    "Whose packets queue together: all that cross it (shared), those of one interface, of one remote address (host) or of one 5-tuple (flow).",
+);
+
+const COLLISIONS_KEY: Key = key(
+    "collisions",
+    Shape::Section(&COLLISIONS),
+    "none",
+    "CSMA/CD between the stations that send over it, told apart by the last six bits of their addresses. Needs a bandwidth or gap, and scope shared.",
+);
+
+pub(crate) static SERVER: Section = Section {
+    what: "a server",
+    title: "server",
+    doc: "A FIFO server: packets wait for those ahead, occupy it for gap + bytes/bandwidth, and arrive a latency later.",
+    keys: server_keys!(SCOPE, COLLISIONS_KEY),
+};
+
+pub(crate) static LINK: Section = Section {
+    what: "a link of a topology",
+    title: "link",
+    doc: "A server of a topology; it is always shared.",
+    keys: server_keys!(),
+};
+
+pub(crate) static LEVEL: Section = Section {
+    what: "a level of a tree",
+    title: "level",
+    doc: "An edge of one height of a tree; it is always shared.",
+    keys: server_keys!(key(
+        "buffer_delay",
+        Shape::Duration(BUFFER_DELAY),
+        "as `buffer` says",
+        "PlogPT's d(h), another way to write `buffer` in time."
+    )),
+};
+
+pub(crate) static BUFFER: Section = Section {
+    what: "a buffer",
+    title: "buffer",
+    doc: "Limits of a drop-tail buffer; a packet is dropped if one of them would be exceeded.",
+    keys: &[
+        key(
+            "bytes",
+            Shape::Size(BUFFER_BYTES),
+            "no limit",
+            "Wire bytes waiting or in service, the arriving packet included.",
+        ),
+        key(
+            "delay",
+            Shape::Duration(BUFFER_DELAY),
+            "no limit",
+            "The time those bytes take; excludes `bytes`.",
+        ),
+        key(
+            "packets",
+            Shape::Integer(BUFFER_PACKETS),
+            "no limit",
+            "Wire packets waiting or in service.",
+        ),
+    ],
+};
+
+pub(crate) const DISTRIBUTIONS: &[&str] = &["uniform", "normal", "pareto", "pareto-normal", "table"];
+
+pub(crate) static JITTER: Section = Section {
+    what: "a jitter",
+    title: "jitter",
+    doc: "A random addition to the latency. The sum is never below zero: a scale near the latency raises the mean. Unless `reorder`, a packet waits for the one ahead: the closer the packets, the larger the mean and the smaller the deviation; `check` says by how much.",
+    keys: &[
+        key(
+            "distribution",
+            Shape::Choice(DISTRIBUTIONS),
+            "uniform",
+            "uniform: within ± scale; normal: scale is the standard deviation; pareto, pareto-normal: as netem's, whose standard deviation is not the scale (`check` prints it); table: from a file.",
+        ),
+        key(
+            "scale",
+            Shape::Duration(SCALE),
+            "required",
+            "The width of the distribution.",
+        ),
+        key(
+            "stddev",
+            Shape::Duration(SCALE),
+            "none",
+            "Another word for the scale of a normal distribution.",
+        ),
+        key(
+            "table",
+            Shape::Text,
+            "",
+            "File in iproute2's .dist format (integers, 8192 stands for one scale), relative to the profile.",
+        ),
+        key(
+            "reorder",
+            Shape::Flag,
+            "false",
+            "Whether a packet may overtake another; TCP takes reordering for loss.",
+        ),
+    ],
+};
+
+pub(crate) static LOSS: Section = Section {
+    what: "a loss model",
+    title: "loss",
+    doc: "Packets are lost that any of the three selects. The same seed and packets lose the same packets.",
+    keys: &[
+        key("random", Shape::Share, "0%", "Each packet independently."),
+        key(
+            "gilbert_elliott",
+            Shape::Section(&GILBERT_ELLIOTT),
+            "none",
+            "Loss in bursts.",
+        ),
+        key(
+            "nth",
+            Shape::List(&Shape::Integer(NTH), 1, abi::MAX_NTH as usize),
+            "none",
+            "These packets of each instance of the server, counted from 1.",
+        ),
+    ],
+};
+
+pub(crate) static GILBERT_ELLIOTT: Section = Section {
+    what: "a Gilbert-Elliott model",
+    title: "gilbert_elliott",
+    doc: "A chain with a good and a bad state (Gilbert 1960, Elliott 1963), parameters as in netem's gemodel.",
+    keys: &[
+        required("p", Shape::Share, "From good to bad, per packet."),
+        required("r", Shape::Share, "From bad to good, per packet."),
+        key("bad_loss", Shape::Share, "100%", "1-h: loss in the bad state."),
+        key("good_loss", Shape::Share, "0%", "1-k: loss in the good state."),
+    ],
+};
