@@ -392,7 +392,9 @@ fn overhead_is_printed() {
 /// Compiles a program of `tests/mpi`; none, if the compiler is missing.
 fn compile(folder: &Path, compiler: &str, source: &str) -> Option<PathBuf> {
     let program = folder.join("program");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/mpi").join(source);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/mpi")
+        .join(source);
     let output = Command::new(compiler)
         .arg("-o")
         .args([&program, &source])
