@@ -32,7 +32,7 @@ mod prediction;
 mod summary;
 
 pub use input::{Baseline, LoggpError, LoggpInput, Messages, Mpi, SizeCount, Vary};
-pub use knob::{Knob, SlowdownModel};
+pub use knob::{Parameter, SlowdownModel};
 pub use prediction::{LoggpPrediction, Sensitivity, Tolerance};
 pub use summary::CommunicationSummary;
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use perturb_models::loggp::{Knob, LoggpInput, LoggpPrediction, predict};
+use perturb_models::loggp::{LoggpInput, LoggpPrediction, Parameter, predict};
 use perturb_present::{Table, computed};
 
 use super::input::{InputError, read};
@@ -61,21 +61,21 @@ pub(super) fn run(args: &LoggpArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn varied(prediction: &LoggpPrediction) -> (Knob, &[f64]) {
+fn varied(prediction: &LoggpPrediction) -> (Parameter, &[f64]) {
     let given = [
-        (Knob::Overhead, &prediction.overhead_us),
-        (Knob::Gap, &prediction.gap_us),
-        (Knob::Latency, &prediction.latency_us),
-        (Knob::Bandwidth, &prediction.bandwidth_mb_s),
-        (Knob::FragmentOverhead, &prediction.fragment_overhead_us),
+        (Parameter::OVERHEAD, &prediction.overhead_us),
+        (Parameter::GAP, &prediction.gap_us),
+        (Parameter::LATENCY, &prediction.latency_us),
+        (Parameter::BANDWIDTH, &prediction.bandwidth_mb_s),
+        (Parameter::FragmentOverhead, &prediction.fragment_overhead_us),
     ];
     given
         .into_iter()
         .find_map(|(knob, values)| Some((knob, values.as_deref()?)))
-        .unwrap_or((Knob::Overhead, &[]))
+        .unwrap_or((Parameter::OVERHEAD, &[]))
 }
 
-fn runs(prediction: &LoggpPrediction, knob: Knob, values: &[f64]) -> Table {
+fn runs(prediction: &LoggpPrediction, knob: Parameter, values: &[f64]) -> Table {
     let setting = format!("{knob}, {}", knob.unit());
     let mut header = vec![setting.as_str()];
     match (&prediction.burst_s, &prediction.uniform_s) {

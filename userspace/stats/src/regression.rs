@@ -30,12 +30,6 @@ pub struct Line {
     pub r_squared: Option<f64>,
     /// Number of points.
     pub points: usize,
-    #[serde(skip)]
-    residual_error: f64,
-    #[serde(skip)]
-    mean_x: f64,
-    #[serde(skip)]
-    spread_x: f64,
 }
 
 /// Why no line can be fitted.
@@ -102,9 +96,6 @@ impl Line {
             intercept_error: (points.len() > 2).then_some(intercept_error),
             r_squared: (spread_y > 0.0).then(|| (1.0 - residuals / spread_y).clamp(0.0, 1.0)),
             points: points.len(),
-            residual_error,
-            mean_x,
-            spread_x,
         })
     }
 
@@ -116,22 +107,13 @@ impl Line {
 
     /// The slope's interval; `None` for two points, which leave no degree of freedom.
     pub fn slope_interval(&self, confidence: f64) -> Result<Option<Estimate>, EstimateError> {
-        self.interval(self.slope, self.slope_error, confidence)
-    }
-
-    fn interval(
-        &self,
-        point: f64,
-        error: Option<f64>,
-        confidence: f64,
-    ) -> Result<Option<Estimate>, EstimateError> {
         check_confidence(confidence)?;
-        Ok(error.map(|error| {
+        Ok(self.slope_error.map(|error| {
             let half = student_t((self.points - 2) as f64, confidence) * error;
             Estimate {
-                point,
-                lower: point - half,
-                upper: point + half,
+                point: self.slope,
+                lower: self.slope - half,
+                upper: self.slope + half,
                 confidence,
             }
         }))

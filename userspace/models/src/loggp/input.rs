@@ -3,7 +3,7 @@
 use perturb_quantity::{ByteSize, BytesPerSecond, Micros, Share};
 use serde::Deserialize;
 
-use super::Knob;
+use super::Parameter;
 
 /// A program, the network it ran on, and what is to be changed.
 #[derive(Clone, Debug, Deserialize)]
@@ -152,7 +152,7 @@ pub enum LoggpError {
     #[error("vary.{knob} is empty; give at least one value")]
     NoValues {
         /// The varied knob.
-        knob: Knob,
+        knob: Parameter,
     },
     /// A bandwidth of zero would take forever.
     #[error("{key} is 0; a bandwidth must be above 0")]
@@ -164,7 +164,7 @@ pub enum LoggpError {
     #[error("vary.{knob} needs `{key}`, which is not given")]
     Missing {
         /// The varied knob.
-        knob: Knob,
+        knob: Parameter,
         /// What is missing.
         key: &'static str,
     },
@@ -211,7 +211,7 @@ pub enum LoggpError {
     #[error("{knob} {value}: the model leaves no run time ({run_time_s} s); it holds near the baseline only")]
     NothingLeft {
         /// The varied knob.
-        knob: Knob,
+        knob: Parameter,
         /// Its value, in the unit of the knob.
         value: f64,
         /// The prediction.
@@ -221,7 +221,7 @@ pub enum LoggpError {
     #[error("{knob} {value}: the predicted run time is not finite; the counts or the value are too large")]
     NotFinite {
         /// The varied knob.
-        knob: Knob,
+        knob: Parameter,
         /// Its value, in the unit of the knob.
         value: f64,
     },

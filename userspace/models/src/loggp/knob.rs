@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use perturb_profile::Knob;
+use serde::{Serialize, Serializer};
 
 use super::input::{LoggpError, LoggpInput, Mpi};
 
@@ -18,51 +19,56 @@ const OVERHEADS_PER_MPI_FRAGMENT: f64 = 2.0;
 /// Small Active Messages that go out for one MPI message (Table 4.1: three times the messages).
 const ACTIVE_MESSAGES_PER_MPI_MESSAGE: f64 = 3.0;
 
-/// A LogGP parameter that can be set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Knob {
-    /// Processor time per message and side, `o`.
-    Overhead,
-    /// Least time between two messages of a processor, `g`.
-    Gap,
-    /// One-way latency, `L`.
-    Latency,
-    /// Bulk bandwidth, `1/G`.
-    Bandwidth,
+/// What can be set: a knob that profiles have, too, or one that Active Messages have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameter {
+    /// Of LogGP.
+    Knob(Knob),
     /// Time per fragment of a bulk transfer.
     FragmentOverhead,
 }
 
-impl Knob {
-    /// Every knob, in the order of the letters L, o, g, G.
+impl Parameter {
+    /// Processor time per message and side, `o`.
+    pub const OVERHEAD: Self = Self::Knob(Knob::Overhead);
+    /// Least time between two messages of a processor, `g`.
+    pub const GAP: Self = Self::Knob(Knob::Gap);
+    /// One-way latency, `L`.
+    pub const LATENCY: Self = Self::Knob(Knob::Latency);
+    /// Bulk bandwidth, `1/G`.
+    pub const BANDWIDTH: Self = Self::Knob(Knob::Bandwidth);
+
+    /// All of them, in the order of the letters L, o, g, G.
     pub const ALL: [Self; 5] = [
-        Self::Latency,
-        Self::Overhead,
-        Self::Gap,
-        Self::Bandwidth,
+        Self::LATENCY,
+        Self::OVERHEAD,
+        Self::GAP,
+        Self::BANDWIDTH,
         Self::FragmentOverhead,
     ];
 
-    /// Unit of its values.
+    /// Unit of its values: of the bandwidth that of 1/G, as the thesis has it.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
-            Self::Bandwidth => "MB/s",
-            Self::Overhead | Self::Gap | Self::Latency | Self::FragmentOverhead => "us",
+            Self::BANDWIDTH => "MB/s",
+            _ => "us",
         }
     }
 }
 
-impl fmt::Display for Knob {
+impl fmt::Display for Parameter {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Overhead => "overhead",
-            Self::Gap => "gap",
-            Self::Latency => "latency",
-            Self::Bandwidth => "bandwidth",
-            Self::FragmentOverhead => "fragment_overhead",
-        })
+        match self {
+            Self::Knob(knob) => knob.fmt(out),
+            Self::FragmentOverhead => out.write_str("fragment_overhead"),
+        }
+    }
+}
+
+impl Serialize for Parameter {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -95,10 +101,10 @@ impl SlowdownModel {
 }
 
 /// The cost that a value of the knob stands for: µs, or µs per byte for a bandwidth in MB/s.
-pub(super) fn cost(knob: Knob, value: f64) -> f64 {
+pub(super) fn cost(knob: Parameter, value: f64) -> f64 {
     match knob {
-        Knob::Bandwidth => 1.0 / value,
-        Knob::Overhead | Knob::Gap | Knob::Latency | Knob::FragmentOverhead => value,
+        Parameter::BANDWIDTH => 1.0 / value,
+        Parameter::OVERHEAD | Parameter::GAP | Parameter::LATENCY | Parameter::FragmentOverhead => value,
     }
 }
 
@@ -118,21 +124,21 @@ struct Counts {
 }
 
 /// The main model of `knob` (for the gap: burst).
-pub(super) fn model(input: &LoggpInput, knob: Knob) -> Result<SlowdownModel, LoggpError> {
+pub(super) fn model(input: &LoggpInput, knob: Parameter) -> Result<SlowdownModel, LoggpError> {
     let counts = counts(input)?;
     let baseline = &input.baseline;
     let missing = |key| LoggpError::Missing { knob, key };
     let (coefficient, origin) = match knob {
-        Knob::Overhead => (
+        Parameter::OVERHEAD => (
             counts.overheads,
             baseline.overhead.ok_or(missing("baseline.overhead"))?.0,
         ),
-        Knob::Gap => (counts.messages, baseline.gap.ok_or(missing("baseline.gap"))?.0),
-        Knob::Latency => (
+        Parameter::GAP => (counts.messages, baseline.gap.ok_or(missing("baseline.gap"))?.0),
+        Parameter::LATENCY => (
             2.0 * counts.round_trips.ok_or(missing("messages.reads"))?,
             baseline.latency.ok_or(missing("baseline.latency"))?.0,
         ),
-        Knob::Bandwidth => {
+        Parameter::BANDWIDTH => {
             let bandwidth = baseline.bandwidth.ok_or(missing("baseline.bandwidth"))?.0;
             if bandwidth == 0.0 {
                 return Err(LoggpError::NoBandwidth {
@@ -142,7 +148,7 @@ pub(super) fn model(input: &LoggpInput, knob: Knob) -> Result<SlowdownModel, Log
             let bytes = counts.bulk_bytes.ok_or(missing("messages.bulk_bytes"))?;
             (bytes, cost(knob, bandwidth / 1e6))
         }
-        Knob::FragmentOverhead => (
+        Parameter::FragmentOverhead => (
             counts.fragments.ok_or(missing("messages.bulk_bytes"))?,
             baseline.fragment_overhead.map_or(0.0, |overhead| overhead.0),
         ),
@@ -156,7 +162,7 @@ pub(super) fn model(input: &LoggpInput, knob: Knob) -> Result<SlowdownModel, Log
 
 /// The uniform model of the gap; `None` where no interval is known (MPI).
 pub(super) fn uniform_gap(input: &LoggpInput) -> Result<Option<SlowdownModel>, LoggpError> {
-    let burst = model(input, Knob::Gap)?;
+    let burst = model(input, Parameter::GAP)?;
     let Some(messages) = &input.messages else {
         return Ok(None);
     };

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::TOLERATED_PERCENT;
 use super::input::{LoggpError, LoggpInput, Vary};
-use super::knob::{self, Knob, SlowdownModel};
+use super::knob::{self, Parameter, SlowdownModel};
 
 /// Predicted run times; the keys of `perturb predict loggp --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,7 +46,7 @@ pub struct LoggpPrediction {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sensitivity {
     /// The knob.
-    pub knob: Knob,
+    pub knob: Parameter,
     /// `burst` or `uniform` for the gap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<&'static str>,
@@ -74,29 +74,29 @@ pub struct Tolerance {
 pub(super) fn predict(input: &LoggpInput) -> Result<LoggpPrediction, LoggpError> {
     check(input)?;
     let (knob, values) = varied(&input.vary)?;
-    if knob == Knob::Bandwidth && values.contains(&0.0) {
+    if knob == Parameter::BANDWIDTH && values.contains(&0.0) {
         return Err(LoggpError::NoBandwidth {
             key: "vary.bandwidth",
         });
     }
     let run_time_s = evaluate(input, knob, &knob::model(input, knob)?, &values)?;
     let uniform_s = match knob {
-        Knob::Gap => match knob::uniform_gap(input)? {
+        Parameter::GAP => match knob::uniform_gap(input)? {
             Some(model) => Some(evaluate(input, knob, &model, &values)?),
             None => None,
         },
         _ => None,
     };
     let baseline_s = input.baseline.run_time.0 / 1e6;
-    let of = |wanted: Knob| (knob == wanted).then(|| values.clone());
+    let of = |wanted: Parameter| (knob == wanted).then(|| values.clone());
     Ok(LoggpPrediction {
         application: input.application.clone(),
-        overhead_us: of(Knob::Overhead),
-        gap_us: of(Knob::Gap),
-        latency_us: of(Knob::Latency),
-        bandwidth_mb_s: of(Knob::Bandwidth),
-        fragment_overhead_us: of(Knob::FragmentOverhead),
-        burst_s: (knob == Knob::Gap).then(|| run_time_s.clone()),
+        overhead_us: of(Parameter::OVERHEAD),
+        gap_us: of(Parameter::GAP),
+        latency_us: of(Parameter::LATENCY),
+        bandwidth_mb_s: of(Parameter::BANDWIDTH),
+        fragment_overhead_us: of(Parameter::FragmentOverhead),
+        burst_s: (knob == Parameter::GAP).then(|| run_time_s.clone()),
         uniform_s,
         slowdown: run_time_s.iter().map(|run_time| run_time / baseline_s).collect(),
         sensitivities: sensitivities(input),
@@ -105,25 +105,25 @@ pub(super) fn predict(input: &LoggpInput) -> Result<LoggpPrediction, LoggpError>
 }
 
 /// The varied knob and its values in its unit.
-fn varied(vary: &Vary) -> Result<(Knob, Vec<f64>), LoggpError> {
+fn varied(vary: &Vary) -> Result<(Parameter, Vec<f64>), LoggpError> {
     let micros = |values: &[perturb_quantity::Micros]| values.iter().map(|value| value.0).collect();
-    let given: Vec<(Knob, Vec<f64>)> = [
+    let given: Vec<(Parameter, Vec<f64>)> = [
         vary.overhead
             .as_deref()
-            .map(|values| (Knob::Overhead, micros(values))),
-        vary.gap.as_deref().map(|values| (Knob::Gap, micros(values))),
+            .map(|values| (Parameter::OVERHEAD, micros(values))),
+        vary.gap.as_deref().map(|values| (Parameter::GAP, micros(values))),
         vary.latency
             .as_deref()
-            .map(|values| (Knob::Latency, micros(values))),
+            .map(|values| (Parameter::LATENCY, micros(values))),
         vary.bandwidth.as_deref().map(|values| {
             (
-                Knob::Bandwidth,
+                Parameter::BANDWIDTH,
                 values.iter().map(|value| value.0 / 1e6).collect(),
             )
         }),
         vary.fragment_overhead
             .as_deref()
-            .map(|values| (Knob::FragmentOverhead, micros(values))),
+            .map(|values| (Parameter::FragmentOverhead, micros(values))),
     ]
     .into_iter()
     .flatten()
@@ -143,7 +143,7 @@ fn varied(vary: &Vary) -> Result<(Knob, Vec<f64>), LoggpError> {
 /// Run times in seconds.
 fn evaluate(
     input: &LoggpInput,
-    knob: Knob,
+    knob: Parameter,
     model: &SlowdownModel,
     values: &[f64],
 ) -> Result<Vec<f64>, LoggpError> {
@@ -169,13 +169,13 @@ fn evaluate(
 /// Those of all knobs for which the input has what the model needs.
 fn sensitivities(input: &LoggpInput) -> Vec<Sensitivity> {
     let mut found = Vec::new();
-    for knob in Knob::ALL {
+    for knob in Parameter::ALL {
         let Ok(model) = knob::model(input, knob) else {
             continue;
         };
-        let label = (knob == Knob::Gap).then_some("burst");
+        let label = (knob == Parameter::GAP).then_some("burst");
         found.push(sensitivity(input, knob, label, &model));
-        if knob == Knob::Gap
+        if knob == Parameter::GAP
             && let Ok(Some(uniform)) = knob::uniform_gap(input)
         {
             found.push(sensitivity(input, knob, Some("uniform"), &uniform));
@@ -186,7 +186,7 @@ fn sensitivities(input: &LoggpInput) -> Vec<Sensitivity> {
 
 fn sensitivity(
     input: &LoggpInput,
-    knob: Knob,
+    knob: Parameter,
     label: Option<&'static str>,
     model: &SlowdownModel,
 ) -> Sensitivity {
@@ -195,7 +195,7 @@ fn sensitivity(
         .iter()
         .filter_map(|&percent| {
             let cost = model.cost_of(run_time * percent / 100.0)?;
-            let bandwidth = knob == Knob::Bandwidth;
+            let bandwidth = knob == Parameter::BANDWIDTH;
             Some(Tolerance {
                 slowdown_percent: percent,
                 value_us: (!bandwidth).then_some(cost),

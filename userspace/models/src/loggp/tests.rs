@@ -105,7 +105,7 @@ fn sensitivity_and_tolerance() {
     let overhead = prediction
         .sensitivities
         .iter()
-        .find(|sensitivity| sensitivity.knob == Knob::Overhead)
+        .find(|sensitivity| sensitivity.knob == Parameter::OVERHEAD)
         .unwrap();
     assert_eq!(overhead.run_time_s_per_us, 2.0);
     assert_eq!(overhead.slowdown_per_us, 0.2);
@@ -125,12 +125,12 @@ fn sensitivity_and_tolerance() {
     assert_eq!(
         models,
         [
-            (Knob::Latency, None),
-            (Knob::Overhead, None),
-            (Knob::Gap, Some("burst")),
-            (Knob::Gap, Some("uniform")),
-            (Knob::Bandwidth, None),
-            (Knob::FragmentOverhead, None),
+            (Parameter::LATENCY, None),
+            (Parameter::OVERHEAD, None),
+            (Parameter::GAP, Some("burst")),
+            (Parameter::GAP, Some("uniform")),
+            (Parameter::BANDWIDTH, None),
+            (Parameter::FragmentOverhead, None),
         ]
     );
 }
@@ -170,12 +170,14 @@ fn refusals() {
     );
     assert_eq!(
         with("", "overhead: []"),
-        LoggpError::NoValues { knob: Knob::Overhead }
+        LoggpError::NoValues {
+            knob: Parameter::OVERHEAD
+        }
     );
     assert_eq!(
         with("", "latency: [6us]"),
         LoggpError::Missing {
-            knob: Knob::Latency,
+            knob: Parameter::LATENCY,
             key: "messages.reads"
         }
     );

@@ -4,7 +4,7 @@ use perturb_quantity::{ByteSize, BytesPerSecond, Micros, Share};
 
 use super::table::{Row, Table};
 use super::{Comparison, Measurements};
-use crate::loggp::{Baseline, Knob, LoggpInput, Messages, Mpi, Vary, predict};
+use crate::loggp::{Baseline, LoggpInput, Messages, Mpi, Parameter, Vary, predict};
 
 /// The NOW's overhead (Table 2.1), from which the increments of Table 3.3 count.
 const NOW_OVERHEAD_US: f64 = 2.9;
@@ -112,17 +112,17 @@ pub(super) fn measurements() -> Vec<Measurements> {
         (
             "Martin 1999, Table B.2",
             include_str!("../../tests/data/tables/martin-B.2-overhead-32-nodes.csv"),
-            Knob::Overhead,
+            Parameter::OVERHEAD,
         ),
         (
             "Martin 1999, Table B.4",
             include_str!("../../tests/data/tables/martin-B.4-latency-32-nodes.csv"),
-            Knob::Latency,
+            Parameter::LATENCY,
         ),
         (
             "Martin 1999, Table B.5",
             include_str!("../../tests/data/tables/martin-B.5-bandwidth-32-nodes.csv"),
-            Knob::Bandwidth,
+            Parameter::BANDWIDTH,
         ),
     ] {
         let table = Table::new(text);
@@ -137,22 +137,22 @@ pub(super) fn measurements() -> Vec<Measurements> {
         (
             "Martin 1999, Table B.6",
             include_str!("../../tests/data/tables/martin-B.6-npb-overhead.csv"),
-            Knob::Overhead,
+            Parameter::OVERHEAD,
         ),
         (
             "Martin 1999, Table B.7",
             include_str!("../../tests/data/tables/martin-B.7-npb-gap.csv"),
-            Knob::Gap,
+            Parameter::GAP,
         ),
         (
             "Martin 1999, Table B.8",
             include_str!("../../tests/data/tables/martin-B.8-npb-latency.csv"),
-            Knob::Latency,
+            Parameter::LATENCY,
         ),
         (
             "Martin 1999, Table B.9",
             include_str!("../../tests/data/tables/martin-B.9-npb-bandwidth.csv"),
-            Knob::Bandwidth,
+            Parameter::BANDWIDTH,
         ),
     ] {
         let table = Table::new(text);
@@ -170,19 +170,19 @@ fn measured(
     source: &'static str,
     table: &Table,
     program: &str,
-    knob: Knob,
+    knob: Parameter,
     mut input: LoggpInput,
 ) -> Option<Measurements> {
     let column = format!("{program}_s");
     let setting = match knob {
-        Knob::Bandwidth => "bandwidth_mb_s".to_owned(),
+        Parameter::BANDWIDTH => "bandwidth_mb_s".to_owned(),
         _ => format!("{knob}_us"),
     };
     let baseline = match knob {
-        Knob::Bandwidth => input.baseline.bandwidth?.0 / 1e6,
-        Knob::Gap => input.baseline.gap?.0,
-        Knob::Latency => input.baseline.latency?.0,
-        Knob::Overhead | Knob::FragmentOverhead => input.baseline.overhead?.0,
+        Parameter::BANDWIDTH => input.baseline.bandwidth?.0 / 1e6,
+        Parameter::GAP => input.baseline.gap?.0,
+        Parameter::LATENCY => input.baseline.latency?.0,
+        Parameter::OVERHEAD | Parameter::FragmentOverhead => input.baseline.overhead?.0,
     };
     let pairs: Vec<(f64, f64)> = table
         .rows()
@@ -190,19 +190,19 @@ fn measured(
             let value = row.number(&setting).filter(|value| *value != baseline)?;
             let micros = Some(vec![Micros(value)]);
             input.vary = match knob {
-                Knob::Bandwidth => Vary {
+                Parameter::BANDWIDTH => Vary {
                     bandwidth: Some(vec![BytesPerSecond(value * 1e6)]),
                     ..Vary::default()
                 },
-                Knob::Gap => Vary {
+                Parameter::GAP => Vary {
                     gap: micros,
                     ..Vary::default()
                 },
-                Knob::Latency => Vary {
+                Parameter::LATENCY => Vary {
                     latency: micros,
                     ..Vary::default()
                 },
-                Knob::Overhead | Knob::FragmentOverhead => Vary {
+                Parameter::OVERHEAD | Parameter::FragmentOverhead => Vary {
                     overhead: micros,
                     ..Vary::default()
                 },

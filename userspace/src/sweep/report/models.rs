@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use perturb_models::{
-    loggp::{Baseline, LoggpInput, Messages, Vary, predict},
+    loggp::{Baseline, LoggpInput, Messages, Parameter, Vary, predict},
     queueing::{NfsInput, VaryNetwork, predict_nfs},
 };
 use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
@@ -79,7 +79,7 @@ pub(super) fn models(
             let found = prediction
                 .sensitivities
                 .iter()
-                .find(|sensitivity| key(sensitivity.knob) == Some(knob) && sensitivity.model == model);
+                .find(|sensitivity| sensitivity.knob == Parameter::Knob(knob) && sensitivity.model == model);
             found.map(|sensitivity| sensitivity.run_time_s_per_us * 1e6)
         };
         let ratio = |seconds: &[f64]| -> Vec<Option<f64>> {
@@ -134,10 +134,6 @@ impl Model {
             error_percent,
         }
     }
-}
-
-fn key(knob: perturb_models::loggp::Knob) -> Option<Knob> {
-    knob.to_string().parse().ok()
 }
 
 fn loggp_input(basis: &Basis<'_>, knob: Knob, levels: &[f64]) -> Option<LoggpInput> {
