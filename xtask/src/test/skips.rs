@@ -59,7 +59,7 @@ const EXPECTED: &[(&str, &str, When)] = &[
         "perturb's programs are not at the clsact qdisc",
         When::Always,
     ),
-    ("life::", "this kernel has sch_fq", When::Always),
+    ("refusals::", "this kernel has sch_fq", When::Always),
     ("losses::", "only the user pacer ", When::Always),
     ("losses::", "only the fq pacer ", When::Always),
     (
