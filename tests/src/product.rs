@@ -6,6 +6,7 @@ use std::{
     os::unix::{net::UnixDatagram, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::LazyLock,
     thread,
     time::{Duration, Instant},
 };
@@ -49,6 +50,19 @@ impl Pacer {
             Self::User => "user",
         }
     }
+}
+
+/// The path of [`Product::find_or_beside`], for tests that Rust's harness runs.
+///
+/// # Panics
+/// If there is no such file.
+#[must_use]
+pub fn executable() -> &'static str {
+    static PATH: LazyLock<String> = LazyLock::new(|| match Product::find_or_beside() {
+        Ok(product) => product.path.display().to_string(),
+        Err(error) => panic!("{error:#}"),
+    });
+    &PATH
 }
 
 impl Product {

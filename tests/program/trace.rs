@@ -14,10 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use perturb_tests::product::executable;
 use perturb_verdict::{complete, or_end, root, skipped};
 use serde_json::Value;
 
-const PERTURB: &str = env!("CARGO_BIN_EXE_perturb");
 /// Set in the traced programs, which are tests of this file that otherwise do nothing.
 const ROLE: &str = "PERTURB_TRACE_TEST_ROLE";
 /// Bytes of a message.
@@ -152,7 +152,7 @@ fn threads(listener: &TcpListener, port: u16) {
 // The tests.
 
 fn tracing(folder: &Path, options: &[&str], command: &[&str], role: &str) -> Command {
-    let mut trace = Command::new(PERTURB);
+    let mut trace = Command::new(executable());
     trace.arg("trace").arg("--out").arg(folder.join("trace.jsonl"));
     trace.arg("--scenario").arg(folder.join("scenario.yaml"));
     trace.args(options).arg("--").args(command);
@@ -202,7 +202,7 @@ fn count(events: &[Value], kind: &str) -> usize {
 }
 
 fn predict(folder: &Path) -> Value {
-    let mut predict = Command::new(PERTURB);
+    let mut predict = Command::new(executable());
     predict
         .args(["predict", "whatif", "--json"])
         .arg(folder.join("scenario.yaml"));
@@ -279,7 +279,7 @@ fn the_prediction_runs_while_the_program_does() {
         );
         thread::sleep(Duration::from_millis(5));
     }
-    let mut follower = Command::new(PERTURB)
+    let mut follower = Command::new(executable())
         .args([
             "predict", "whatif", "--json", "--follow", "--every", "0", "--events",
         ])
@@ -323,11 +323,11 @@ fn one_trace_of_two_machines() {
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("lan.yaml");
     fs::write(&profile, "version: 1\nlatency: 1ms\n").unwrap();
-    let mut run = Command::new(PERTURB);
+    let mut run = Command::new(executable());
     run.args(["run", "--hosts", "3"])
         .arg(&profile)
         .args(["--", "sh", "-c", SCRIPT]);
-    run.env("PERTURB", PERTURB).env("FOLDER", folder.path());
+    run.env("PERTURB", executable()).env("FOLDER", folder.path());
     run.env("PROGRAM", env::current_exe().unwrap());
     let output = finished(&mut run);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -360,7 +360,7 @@ fn one_trace_of_two_machines() {
 fn the_command_s_exit_code_and_mistakes() {
     let folder = tempfile::tempdir().unwrap();
     let code = |arguments: &[&str]| {
-        let mut command = Command::new(PERTURB);
+        let mut command = Command::new(executable());
         let output = finished(command.arg("trace").args(arguments).current_dir(folder.path()));
         (
             output.status.code(),

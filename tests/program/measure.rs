@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::Result;
+use perturb_tests::product::executable;
 use perturb_verdict::{bound, complete, conclude, or_end, root, thrice};
 use serde_json::Value;
 
@@ -42,7 +43,7 @@ exit 1
 fn measure(profile: &Path, out: &Path) -> Result<Option<Value>> {
     fs::create_dir_all(out).unwrap();
     let script = out.join("script");
-    let perturb = Path::new(env!("CARGO_BIN_EXE_perturb"));
+    let perturb = Path::new(executable());
     fs::write(&script, SCRIPT).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     let output = Command::new(perturb)
@@ -103,7 +104,7 @@ fn there_and_back() -> Result<Option<String>> {
     let file = first.join("whatif.yaml");
     fs::write(&file, input).unwrap();
     fs::write(first.join("none.jsonl"), "{\"process\": 1, \"type\": \"exit\", \"cpu_us\": 1.0}\n{\"process\": 2, \"type\": \"exit\", \"cpu_us\": 1.0}\n").unwrap();
-    let predicted = Command::new(env!("CARGO_BIN_EXE_perturb"))
+    let predicted = Command::new(executable())
         .args(["predict", "whatif"])
         .arg(&file)
         .output()

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::Result;
+use perturb_tests::product::executable;
 use perturb_verdict::{bound, complete, conclude, thrice};
 use serde_json::Value;
 
@@ -17,7 +18,7 @@ fn rto(profile: &str, arguments: &[&str]) -> Result<Value> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("profile.yaml");
     std::fs::write(&path, format!("version: 1\n{profile}")).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_perturb"))
+    let output = Command::new(executable())
         .arg("rto")
         .arg(&path)
         .arg("--json")

@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::Result;
+use perturb_tests::product::executable;
 use perturb_verdict::{bound, conclude, or_end, skipped, thrice};
 use serde_json::Value;
 
@@ -61,7 +62,7 @@ fn sweep_and_kill(experiment: &str, out: &str, kills: &[Duration]) {
     };
     let mut resume = false;
     for after in kills {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_perturb"))
+        let mut child = Command::new(executable())
             .args(arguments(resume))
             .stdin(Stdio::null())
             .stderr(Stdio::null())

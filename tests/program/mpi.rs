@@ -6,6 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use perturb_tests::product::executable;
 use perturb_verdict::{complete, installed, or_end, root};
 
 /// Latency of the network, ms one way.
@@ -31,7 +32,7 @@ fn alltoall() {
     fs::write(&profile, format!("version: 1\nlatency: {LATENCY}ms\n")).unwrap();
     // In step 1 to 3 of four hosts, A waits for the partner, B does not.
     for (algorithm, latencies) in [("a", 3.0), ("b", 1.0), ("mpi", 1.0)] {
-        let output = Command::new(env!("CARGO_BIN_EXE_perturb"))
+        let output = Command::new(executable())
             .args(["run", "--mpi", "--hosts", "4"])
             .arg(&profile)
             .arg("--")

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::Result;
 use perturb_stats::median;
+use perturb_tests::product::executable;
 use perturb_verdict::{bound, complete, conclude, or_end, root, thrice};
 use serde_json::Value;
 
@@ -27,7 +28,7 @@ fn calibrate(options: &[&str]) -> Result<(i32, Value)> {
         status,
         stdout,
         stderr,
-    } = Command::new(env!("CARGO_BIN_EXE_perturb"))
+    } = Command::new(executable())
         .args(["calibrate", "--quiet", "--json", "--pacer", "user"])
         .args(options)
         .stdin(Stdio::null())
@@ -218,7 +219,7 @@ fn twenty_times_out_of_twenty(knob: &str) {
 }
 
 #[test]
-#[ignore = "takes minutes on a quiet machine; cargo test --release -p perturb --test calibrate -- --ignored --nocapture"]
+#[ignore = "takes minutes on a quiet machine; cargo test --release -p perturb-tests --test calibrate -- --ignored --nocapture"]
 fn twenty_times_overhead() {
     twenty_times_out_of_twenty("overhead");
 }

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use perturb_tests::product::executable;
 use perturb_verdict::or_end;
 use serde_json::Value;
 
@@ -79,7 +80,7 @@ fn a_trace_tells_reads_from_writes_and_is_no_sample() {
     let directory = tempfile::tempdir().unwrap();
     let (file, out) = write(directory.path(), TRACED);
     // Killed after its first runs, and gone on with.
-    let mut child = Command::new(env!("CARGO_BIN_EXE_perturb"))
+    let mut child = Command::new(executable())
         .args(["sweep", &file, "--out", &out])
         .stdin(Stdio::null())
         .stderr(Stdio::null())

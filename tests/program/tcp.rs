@@ -2,6 +2,7 @@
 
 use std::{fs, process::Command};
 
+use perturb_tests::product::executable;
 use perturb_verdict::{complete, or_end, root};
 
 /// Linux takes a route's `rto_min` only if it is locked; `ip` says so.
@@ -11,7 +12,7 @@ fn the_least_time_out_is_locked() {
     let directory = tempfile::tempdir().unwrap();
     let profile = directory.path().join("p.yaml");
     fs::write(&profile, "version: 1\nlatency: 1ms\ntcp: { rto_min: 5ms }\n").unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_perturb"))
+    let output = Command::new(executable())
         .arg("run")
         .arg(&profile)
         .args(["--", "ip", "route", "show", "10.77.0.0/24"])

@@ -9,6 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use perturb_tests::product::executable;
 use perturb_verdict::{complete, installed, or_end, root};
 use serde_json::Value;
 
@@ -119,7 +120,7 @@ fn knfsd() {
         "version: 1\nname: untouched\nclasses:\n  - { name: all, match: {}, bypass: true }\n",
     )
     .unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perturb"));
+    let mut command = Command::new(executable());
     command
         .args(["run", "--sandbox"])
         .arg(profile)
@@ -138,7 +139,7 @@ fn script(out: &Path, server: &str, rate: u32) -> PathBuf {
     let path = out.join("serve-and-load");
     let text = format!(
         "#!/bin/bash\nPATH=$PATH:/usr/sbin:/sbin\nPERTURB='{}'\nOUT='{}'\nRATE={rate}\nSECONDS_OF_RUN={seconds}\n{server}{LOADS}",
-        env!("CARGO_BIN_EXE_perturb"),
+        executable(),
         out.display()
     );
     fs::write(&path, text).unwrap();

@@ -16,6 +16,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
+use perturb_tests::product::executable;
 use perturb_verdict::{complete, or_end, root};
 use serde_json::Value;
 
@@ -34,7 +35,7 @@ workloads:
 "#;
 
 fn perturb(arguments: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_perturb"))
+    let output = Command::new(executable())
         .args(arguments)
         .stdin(Stdio::null())
         .output();

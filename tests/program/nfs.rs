@@ -14,10 +14,11 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use perturb_tests::product::executable;
 use serde_json::Value;
 
 fn perturb() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perturb"));
+    let mut command = Command::new(executable());
     command.arg("nfs");
     command
 }
