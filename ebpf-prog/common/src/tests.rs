@@ -31,10 +31,10 @@ fn any_server() -> impl Strategy<Value = Server> {
 /// A server and arrivals as they occur: microseconds to seconds, frames of up to 64 KB.
 fn sane_run() -> impl Strategy<Value = (Server, std::vec::Vec<(u64, u64)>)> {
     let server =
-        (0..1_000_000u64, 0..10_000_000_000u64, 0..1_000_000_000u64).prop_map(|(gap, rate, latency)| {
+        (0..1_000_000u64, 1..10_000_000_000u64, 0..1_000_000_000u64).prop_map(|(gap, rate, latency)| {
             Server {
                 gap: Nanos(gap).ticks(),
-                per_byte: GapPerByte::from_bytes_per_sec(rate),
+                per_byte: GapPerByte::from_bits_per_sec(8 * rate),
                 latency: Nanos(latency).ticks(),
                 ..Server::IDLE
             }
@@ -109,7 +109,7 @@ proptest! {
 
     #[test]
     fn transmit_is_monotone_and_exact_to_a_tick(rate in 1_000..1_000_000_000_000u64, bytes in 0..1u64 << 30) {
-        let per_byte = GapPerByte::from_bytes_per_sec(rate);
+        let per_byte = GapPerByte::from_bits_per_sec(8 * rate);
         let ours = per_byte.transmit(bytes).0;
         prop_assert!(per_byte.transmit(bytes + 1).0 >= ours);
         let exact = u128::from(bytes) * (1_000_000_000 << 6) / u128::from(rate);
@@ -234,7 +234,7 @@ fn a_burst_leaves_spaced_by_the_gap() {
 fn a_super_packet_costs_its_segments() {
     let server = Server {
         gap: Nanos(1_000).ticks(),
-        per_byte: GapPerByte::from_bytes_per_sec(125_000_000),
+        per_byte: GapPerByte::from_bits_per_sec(1_000_000_000),
         ..Server::IDLE
     };
     let load = Load {

@@ -53,15 +53,13 @@ impl Instant {
 }
 
 impl GapPerByte {
-    /// G of a rate in bytes per second, rounded to nearest; 0 (infinitely fast) for a rate of 0,
-    /// which stands for "no bandwidth given".
+    /// G of a rate in bits per second, rounded to nearest; a rate of 0 counts as 1 bit/s.
     #[must_use]
-    pub const fn from_bytes_per_sec(rate: u64) -> Self {
-        if rate == 0 {
-            return Self(0);
-        }
-        let unit = 1_000_000_000u64 << 20; // 2^-20 ns in a second
-        let value = unit / rate + (unit % rate >= rate / 2 + rate % 2) as u64;
+    pub const fn from_bits_per_sec(rate: u64) -> Self {
+        /// At 1 bit/s 8 bits take so many units of 2^-20 ns.
+        const UNITS: u64 = 8_000_000_000 << 20;
+        let rate = if rate == 0 { 1 } else { rate };
+        let value = UNITS / rate + (UNITS % rate >= rate.div_ceil(2)) as u64;
         if value > Self::MAX.0 {
             Self::MAX
         } else if value == 0 {

@@ -329,11 +329,8 @@ fn ticks(duration: Duration) -> Ticks {
     Nanos(duration.nanos()).ticks()
 }
 
-/// G of a rate, to nearest. The unit is 2^-20 ns, so 8 bits take 8·10^9·2^20 units at 1 bit/s.
 fn gap_per_byte(rate: Rate) -> GapPerByte {
-    const UNITS: u64 = 8_000_000_000 << 20;
-    let bits = rate.bits_per_second().max(1);
-    GapPerByte((UNITS / bits + u64::from(UNITS % bits >= bits.div_ceil(2))).clamp(1, GapPerByte::MAX.0))
+    GapPerByte::from_bits_per_sec(rate.bits_per_second())
 }
 
 fn chance(probability: Probability) -> Chance {

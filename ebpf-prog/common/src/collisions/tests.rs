@@ -15,7 +15,7 @@ const SLOT_BITS: u64 = 512;
 fn bus(salt: u64) -> ServerConfig {
     ServerConfig {
         server: Server {
-            per_byte: GapPerByte::from_bytes_per_sec(1_250_000),
+            per_byte: GapPerByte::from_bits_per_sec(10_000_000),
             ..Server::IDLE
         },
         salt,

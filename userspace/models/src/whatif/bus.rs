@@ -118,7 +118,7 @@ impl Bus {
     #[must_use]
     pub fn new(bandwidth: Option<f64>, collisions: Option<Collisions>) -> Self {
         let per_byte = bandwidth.map_or(GapPerByte(0), |rate| {
-            // Units of 2^-20 ns, as `GapPerByte::from_bytes_per_sec`, but for rates that are no integers.
+            // Units of 2^-20 ns, as `GapPerByte::from_bits_per_sec`, but for rates that are no integers.
             let gap = (1e9 / rate * f64::from(1 << 20)).round();
             GapPerByte((gap as u64).clamp(1, GapPerByte::MAX.0))
         });
