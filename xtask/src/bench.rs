@@ -176,7 +176,7 @@ fn compare(target: &Path, results: &Path, args: &Args) -> Vec<OsString> {
 
 fn cost(built: &Built, target: &Path, results: &Path, quick: bool) -> Result<()> {
     let file = fresh(results.join("cost.jsonl"))?;
-    let mut command = cargo(built, &["test"], "perturb-dataplane", target);
+    let mut command = cargo(built, &["test"], "perturb-tests", target);
     command
         .args([
             "--test",

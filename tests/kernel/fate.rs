@@ -2,10 +2,10 @@
 //! `perturb_common::fate` gives for the seed, the server and the packet's index, packet for packet,
 //! and the same in a second run. Marks, copies and flipped bits arrive where packets are held.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
+use crate::support::{
+    Context, Ran, Rig,
+    packet::{TCP, UDP, V4, V6, checksum, tcp, udp},
+};
 use perturb_common::{
     abi::{Direction, Event, SERVER_KEEP_ORDER, ServerConfig},
     departure::{Load, Outcome, departure},
@@ -14,10 +14,6 @@ use perturb_common::{
     units::{Instant, MonoNanos},
 };
 use perturb_dataplane::programs::Pacer;
-use support::{
-    Context, Ran, Rig,
-    packet::{TCP, UDP, V4, V6, checksum, tcp, udp},
-};
 
 const PACKETS: u64 = 2000;
 /// What `clock` is occupied for; see `tests/departure.rs`.

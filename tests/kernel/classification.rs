@@ -2,21 +2,17 @@
 //! and for both pacers, against a reference that reads the headers by itself and takes the first
 //! class whose condition holds.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv6Addr},
 };
 
-use perturb_common::abi::{Direction, Event};
-use support::{
+use crate::support::{
     headers::Reader,
     oracle::{CONDITIONS, DIRECTIONS, Verdict, both_pacers},
     packet::{TCP, UDP, V4, V6, ethernet, tcp, udp},
 };
+use perturb_common::abi::{Direction, Event};
 
 const V6_A: [u16; 8] = [0x2001, 0xdb8, 1, 0, 0, 0, 0, 1];
 const V6_B: [u16; 8] = [0x2001, 0xdb8, 2, 0, 0, 0, 0, 2];

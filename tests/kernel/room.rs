@@ -1,25 +1,21 @@
 //! The tables are as large as the profile needs, with room for it to grow: what they take, what is refused, and that
 //! instances fit.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
 use std::{
     collections::{BTreeSet, HashMap},
     fmt::Write as _,
 };
 
+use crate::support::{
+    Context, Rig, compiled,
+    packet::{UDP, V4, udp},
+};
 use aya::maps::MapData;
 use perturb_common::{
     abi::{Direction, Event, ServerCounters, ServerState},
     instance,
 };
 use perturb_dataplane::{loader::LoaderError, maps::Maps, programs::Pacer, room::Room};
-use support::{
-    Context, Rig, compiled,
-    packet::{UDP, V4, udp},
-};
 
 /// A profile with so many classes and servers, one each.
 fn profile(count: u32) -> String {

@@ -1,23 +1,19 @@
 //! Frames on a real interface, for what `BPF_PROG_TEST_RUN` does not take: less than an IP header,
 //! 9000 bytes and more, data in pages, packets without a socket.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
 use std::net::UdpSocket;
 
+use crate::support::{
+    Rig,
+    headers::Reader,
+    packet::{TCP, UDP, V4, V6, ethernet, tcp, udp},
+    sink::Sink,
+};
 use perturb_common::abi::{Attachment, Direction, Event};
 use perturb_dataplane::{
     attach::{Attached, Clsact, Side},
     netlink::{Netlink, VethPair},
     programs::{Pacer, Program},
-};
-use support::{
-    Rig,
-    headers::Reader,
-    packet::{TCP, UDP, V4, V6, ethernet, tcp, udp},
-    sink::Sink,
 };
 
 /// A veth pair: perturb is at `here`, the test at both ends.

@@ -1,9 +1,10 @@
 //! Frames on a bus with CSMA/CD lose the time, and are given up, as `perturb_common::collisions` says, frame for frame.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
+use crate::support::{
+    Context, Rig,
+    choices::Choices,
+    packet::{UDP, V4, udp},
+};
 use perturb_common::{
     abi::{Direction, Event},
     collisions::{Contention, Fate, contend},
@@ -11,11 +12,6 @@ use perturb_common::{
     units::Instant,
 };
 use perturb_dataplane::programs::Pacer;
-use support::{
-    Context, Rig,
-    choices::Choices,
-    packet::{UDP, V4, udp},
-};
 
 const FRAMES: u64 = 2000;
 

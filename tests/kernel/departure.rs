@@ -4,12 +4,14 @@
 //! The program reads the clock by itself. Every path begins with the server `clock`, which is
 //! occupied for a nanosecond per packet: its state afterwards says when the packet arrived.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
 use std::{collections::HashMap, fmt::Write as _};
 
+use crate::support::{
+    Context, REDIRECT, Rig,
+    choices::Choices,
+    oracle::DIRECTIONS,
+    packet::{TCP, UDP, V4, V6, tcp, udp},
+};
 use perturb_clock::now;
 use perturb_common::{
     abi::{Direction, Event, Scope, ServerCounters, ServerState},
@@ -17,12 +19,6 @@ use perturb_common::{
     units::{Instant, MonoNanos, Nanos, Ticks},
 };
 use perturb_dataplane::programs::Pacer;
-use support::{
-    Context, REDIRECT, Rig,
-    choices::Choices,
-    oracle::DIRECTIONS,
-    packet::{TCP, UDP, V4, V6, tcp, udp},
-};
 
 /// What `clock` is occupied for.
 const TICK: Ticks = Ticks(64);
@@ -393,7 +389,7 @@ fn lease_runs_out() {
     let ran = rig.send(Direction::Egress, &data, Context::default());
     assert_eq!(
         (ran.action, ran.context.tstamp, &ran.data),
-        (support::PASS, 0, &data)
+        (crate::support::PASS, 0, &data)
     );
     assert_eq!(rig.event(Event::LeaseExpired), 1);
 }

@@ -1,15 +1,11 @@
 //! What super-packets in tunnels occupy a server for.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
-use perturb_common::{abi::Direction, units::Ticks};
-use perturb_dataplane::programs::Pacer;
-use support::{
+use crate::support::{
     Context, Rig,
     packet::{TCP, UDP, V4, V6, ethernet, tcp, udp},
 };
+use perturb_common::{abi::Direction, units::Ticks};
+use perturb_dataplane::programs::Pacer;
 
 /// What `clock` is occupied for.
 const TICK: Ticks = Ticks(64);

@@ -2,12 +2,7 @@
 //! them; never anything else. Truncations at every length, lengths that lie, endless chains, and a
 //! long run of random mutations, each against the reference.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
-use perturb_common::abi::{Direction, Event};
-use support::{
+use crate::support::{
     Context, PASS, REDIRECT,
     choices::Choices,
     headers,
@@ -15,6 +10,7 @@ use support::{
     packet::{TCP, UDP, V4, V6, ethernet, tcp, udp},
     run,
 };
+use perturb_common::abi::{Direction, Event};
 
 /// Mutated packets that are tried, for each pacer.
 const MUTATIONS: u64 = 120_000;

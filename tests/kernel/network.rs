@@ -1,24 +1,20 @@
 //! A network of 1024 hosts: its lists of servers get into the kernel's maps in a moment, and a packet crosses what lies
 //! between its hosts.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
 use std::{fmt::Write as _, time::Instant};
 
+use crate::support::{
+    Context, PASS, REDIRECT, Rig,
+    choices::Choices,
+    compiled,
+    packet::{UDP, V4, V6, udp},
+};
 use perturb_clock::now;
 use perturb_common::{
     abi::{Direction, Event, NETWORK},
     network::Pair,
 };
 use perturb_dataplane::programs::Pacer;
-use support::{
-    Context, PASS, REDIRECT, Rig,
-    choices::Choices,
-    compiled,
-    packet::{UDP, V4, V6, udp},
-};
 
 /// A tree whose edges of height h take 2^(h+1) us, for hosts 10.0.x.y and fd00::i.
 fn profile(levels: u32, hosts: u32) -> String {

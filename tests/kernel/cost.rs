@@ -1,7 +1,7 @@
 //! What a packet costs in the programs, beside a program that does nothing, in the same run.
 //!
 //! ```text
-//! cargo test -p perturb-dataplane --test cost -- --ignored --nocapture
+//! cargo test -p perturb-tests --test cost -- --ignored --nocapture
 //! ```
 //!
 //! With PERTURB_COST_JSON=FILE the figures are added to that file, too, one JSON object a line.

@@ -4,10 +4,12 @@
 //! Here the hold device keeps nothing, so packets come out at once, long before their time: all that
 //! the second leg says follows from the stamp alone.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support;
-
+use crate::support::{
+    Context, LOOPBACK, REDIRECT, Rig,
+    oracle::DIRECTIONS,
+    packet::{UDP, V4, V6, ethernet, udp},
+    sink::Sink,
+};
 use perturb_clock::now;
 use perturb_common::{
     abi::{Attachment, ClassCounters, Direction, Event, ServerState},
@@ -19,12 +21,6 @@ use perturb_dataplane::{
     attach::{Attached, Clsact, Side},
     netlink::Netlink,
     programs::{Pacer, Program},
-};
-use support::{
-    Context, LOOPBACK, REDIRECT, Rig,
-    oracle::DIRECTIONS,
-    packet::{UDP, V4, V6, ethernet, udp},
-    sink::Sink,
 };
 
 /// Two ways to a trunk: packets of both are held before it.
