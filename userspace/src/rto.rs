@@ -129,10 +129,11 @@ pub fn run(args: &RtoArgs) -> anyhow::Result<u8> {
     let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
     if args.sandbox {
         let files = [&args.csv, &args.svg].into_iter().flatten();
-        // A file without a directory goes into the working directory, which it may write to.
-        let directories =
-            files.filter_map(|file| file.parent().filter(|parent| !parent.as_os_str().is_empty()));
-        return crate::cli::in_sandbox(directories, false);
+        let directories = files.map(|file| {
+            let path = std::path::absolute(file).with_context(|| format!("finding {}", file.display()))?;
+            Ok(path.parent().unwrap_or(Path::new("/")).to_path_buf())
+        });
+        return crate::cli::in_sandbox(directories.collect::<anyhow::Result<Vec<_>>>()?, false);
     }
     let prepared = prepared.coarse_if(args.pacing.coarse);
     let written = Prepared::read(&args.profile)?;

@@ -49,11 +49,11 @@ enum Task {
     Lint,
     /// Check what no compiler checks: lengths of files, unused public items, links, the table of crates
     Tidy,
-    /// Set up, build, and run all tests: those of the crates, then end to end, on this kernel and in the sandbox
+    /// Set up, build, and run the tests: those of the crates, then end to end, on this kernel, in the sandbox and on stock kernels
     Test(test::Args),
     /// Build what a package would install: program, completions, man pages; print the directory
     Dist,
-    /// What continuous integration runs: lint, then test
+    /// What continuous integration runs: lint, tidy, then test
     Ci,
 }
 
@@ -79,6 +79,9 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test(args) => return test::run(&args),
         Task::Ci => {
             lint::run()?;
+            if tidy::run()? != ExitCode::SUCCESS {
+                return Ok(ExitCode::FAILURE);
+            }
             return test::run(&test::Args::default());
         }
     }

@@ -14,6 +14,8 @@ pub(super) struct Place {
     pub(super) root: bool,
     /// On a machine that set-up has equipped: the variable CI is set.
     pub(super) equipped: bool,
+    /// This machine's kernel compiles eBPF programs. The sandbox's interprets them.
+    pub(super) compiled: bool,
     /// This machine has several processors. The sandbox has one.
     pub(super) several: bool,
 }
@@ -25,8 +27,8 @@ enum When {
     Always,
     /// On this machine's kernel, whatever it was built with.
     OwnKernel,
-    /// In the sandbox: one processor, an interpreter.
-    Sandbox,
+    /// On a kernel that interprets eBPF programs, as that of the sandbox does.
+    Interpreted,
     /// On stock kernels with emulated processors.
     Vm,
     /// One processor.
@@ -45,10 +47,10 @@ const EXPECTED: &[(&str, &str, When)] = &[
     ("sandbox::", "no kernel with modules in", When::Unequipped),
     ("", "this kernel has no ", When::OwnKernel),
     ("", "this machine has no /dev/net/tun", When::OwnKernel),
-    ("", "this kernel interprets eBPF programs", When::Unequipped),
-    ("", "the sandbox ", When::Sandbox),
-    ("", "the sandbox's ", When::Sandbox),
-    ("", "bounds are for a kernel with a JIT", When::Sandbox),
+    ("", "this kernel interprets eBPF programs", When::Interpreted),
+    ("", "the sandbox ", When::Interpreted),
+    ("", "the sandbox's ", When::Interpreted),
+    ("", "bounds are for a kernel with a JIT", When::Interpreted),
     ("", "there is one processor", When::Single),
     ("", "one processor ", When::Single),
     ("", super::vm::UNFIT.1, When::Vm),
@@ -97,7 +99,7 @@ fn holds(when: When, place: Place) -> bool {
     match when {
         When::Always => true,
         When::OwnKernel => matches!(place.stage, Stage::Unit | Stage::Host),
-        When::Sandbox => place.stage == Stage::Sandbox,
+        When::Interpreted => place.stage == Stage::Sandbox || (place.stage != Stage::Vm && !place.compiled),
         When::Vm => place.stage == Stage::Vm,
         When::Single => place.stage == Stage::Sandbox || !place.several,
         When::Unprivileged => !place.root,
@@ -113,6 +115,7 @@ mod tests {
         stage: Stage::Host,
         root: true,
         equipped: true,
+        compiled: true,
         several: true,
     };
 
@@ -132,6 +135,7 @@ mod tests {
         let own = Place {
             root: false,
             equipped: false,
+            compiled: true,
             several: false,
             ..CI
         };

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 use perturb_sandbox::Sandbox;
 use serde_json::Value;
 
-use super::{END_TO_END, PROGRAM_VARIABLE, Stage, listed_tests, own_copy, run_tests};
+use super::{END_TO_END, PROGRAM_VARIABLE, Stage, listed_tests, must_exist, own_copy, run_tests};
 use crate::{
     command::output,
     compile::{self, Built},
@@ -96,6 +96,7 @@ fn on(
 ) -> Result<Tally> {
     let name = format!("{} ({kernel})", Stage::Vm.name());
     let listed = listed(program)?;
+    must_exist(&listed, chosen)?;
     let is_chosen = |test: &&str| {
         chosen.iter().any(|begin| test.starts_with(begin))
             && extent.filter.is_none_or(|part| test.contains(part))

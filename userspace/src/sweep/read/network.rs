@@ -6,7 +6,7 @@ use perturb_profile::{
     BeyondKnob, Overhead, Problem, Server, Tcp,
     document::{At, Fields, Findings},
 };
-use perturb_quantity::MicrosPerByte;
+use perturb_quantity::{Micros, MicrosPerByte};
 
 use super::ExperimentError;
 use crate::sweep::experiment::{Base, Knob};
@@ -78,9 +78,11 @@ fn from_profile(path: &Path) -> Result<Base, ExperimentError> {
     })
 }
 
-/// G as a time per byte, in µs.
+/// G as a time per byte, in µs. A plain time is one per byte here.
 fn gap_per_byte(at: At<'_>, findings: &mut Findings<'_>) -> Option<f64> {
-    match at.text("a time per byte", findings)?.parse() {
+    let text = at.text("a time per byte", findings)?;
+    let plain = || text.parse().map(|Micros(micros)| MicrosPerByte(micros));
+    match text.parse().or_else(|_| plain()) {
         Ok(MicrosPerByte(micros)) if (8e-6..=8e3).contains(&micros) => Some(micros),
         _ => {
             at.unfit(
