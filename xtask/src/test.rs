@@ -8,11 +8,11 @@ mod skips;
 mod vm;
 
 use std::{
+    collections::BTreeSet,
     env,
     ffi::OsString,
     fs,
     io::{BufRead as _, BufReader},
-    iter,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
     thread,
@@ -32,8 +32,10 @@ use crate::{
     workspace,
 };
 
-/// How cargo is asked for the end-to-end tests.
-const END_TO_END: [&str; 4] = ["--package", "perturb-tests", "--test", "e2e"];
+/// Everything but the eBPF programs. Whatever is compiled of it has the features that all of it asks for, so nothing twice.
+const WORKSPACE: [&str; 3] = ["--workspace", "--exclude", "perturb-ebpf"];
+/// The target that the end-to-end tests are.
+const END_TO_END: &str = "e2e";
 /// Tells the end-to-end tests which program to test.
 const PROGRAM_VARIABLE: &str = "PERTURB_BIN";
 
@@ -176,18 +178,8 @@ fn run_stage(stage: Stage, built: &Built, args: &Args) -> Result<Tally> {
             ..Tally::default()
         });
     }
-    let mut tally = Tally::default();
-    let mut of_program = (stage == Stage::Unit).then(|| of_program(built)).transpose()?;
-    for cargo in iter::once(&mut cargo(stage, built)?).chain(&mut of_program) {
-        select(cargo, stage, built, args)?;
-        tally = tally + run_tests(stage, stage.name(), cargo)?;
-    }
-    Ok(tally)
-}
-
-/// Which tests of a stage run, as arguments of the test programs.
-fn select(cargo: &mut Command, stage: Stage, built: &Built, args: &Args) -> Result<()> {
-    cargo.args(args.filter.as_deref());
+    let mut cargo = cargo(stage, built)?;
+    cargo.args(filter);
     if stage != Stage::Unit {
         // Tests that measure time would measure each other.
         cargo.arg("--test-threads=1");
@@ -215,7 +207,7 @@ fn select(cargo: &mut Command, stage: Stage, built: &Built, args: &Args) -> Resu
             }
         }
     }
-    Ok(())
+    run_tests(stage, stage.name(), &mut cargo)
 }
 
 /// Runs a command that runs tests; what they say is shown, and summed. A test that is skipped for a reason that is not to be
@@ -293,51 +285,44 @@ fn cargo(stage: Stage, built: &Built) -> Result<Command> {
     let mut cargo = compile::cargo("test", &built.object);
     cargo.arg("--no-fail-fast").env(PROGRAM_VARIABLE, &built.program);
     cargo.arg("--target-dir").arg(workspace::target()?);
+    cargo.args(WORKSPACE);
     match stage {
         Stage::Unit => {
-            cargo.args([
-                "--workspace",
-                "--exclude",
-                "perturb-ebpf",
-                "--exclude",
-                END_TO_END[1],
-            ]);
+            let others = test_targets()?;
+            cargo.args(["--lib", "--bins"]);
+            cargo.args(others.iter().flat_map(|target| ["--test", target]));
         }
         Stage::Host | Stage::Vm => {
-            cargo.args(END_TO_END);
+            cargo.args(["--test", END_TO_END]);
         }
         Stage::Sandbox => {
-            cargo.args(END_TO_END).arg("--config").arg(runner()?);
+            cargo.args(["--test", END_TO_END, "--config"]).arg(runner()?);
         }
     }
     cargo.arg("--");
     Ok(cargo)
 }
 
-/// `cargo test` for the tests' package but for the end-to-end tests, up to the arguments for the test programs.
-fn of_program(built: &Built) -> Result<Command> {
-    let [package, name, test, end_to_end] = END_TO_END;
-    let mut metadata = compile::cargo("metadata", &built.object);
-    let said = output(metadata.args(["--no-deps", "--format-version=1"])).context("cargo metadata failed")?;
-    let metadata: Value = serde_json::from_str(&said).context("cargo metadata printed no JSON")?;
+/// The targets that are tests, but for the end-to-end tests.
+fn test_targets() -> Result<BTreeSet<String>> {
+    let mut metadata = Command::new("cargo");
+    metadata.current_dir(workspace::root());
+    let said = output(metadata.args(["metadata", "--no-deps", "--format-version=1"]));
+    let metadata: Value = serde_json::from_str(&said.context("cargo metadata failed")?)
+        .context("cargo metadata printed no JSON")?;
     let packages = metadata["packages"]
         .as_array()
         .context("cargo names no packages")?;
-    let ours = packages.iter().filter(|package| package["name"] == name);
-    let targets = ours.flat_map(|package| package["targets"].as_array()).flatten();
-    let tests = targets
+    let targets = packages
+        .iter()
+        .filter_map(|package| package["targets"].as_array())
+        .flatten();
+    Ok(targets
         .filter(|target| target["kind"][0] == "test")
         .filter_map(|target| target["name"].as_str())
-        .filter(|&target| target != end_to_end);
-    let mut cargo = compile::cargo("test", &built.object);
-    cargo
-        .args(["--no-fail-fast", package, name, "--lib", "--bins"])
-        .args(tests.flat_map(|target| [test, target]))
-        .arg("--target-dir")
-        .arg(workspace::target()?)
-        .arg("--")
-        .env(PROGRAM_VARIABLE, &built.program);
-    Ok(cargo)
+        .filter(|&target| target != END_TO_END)
+        .map(str::to_owned)
+        .collect())
 }
 
 /// A copy of this executable, which cargo may have compiled anew meanwhile, with the features that the whole workspace

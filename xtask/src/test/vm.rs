@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 use perturb_sandbox::Sandbox;
 use serde_json::Value;
 
-use super::{END_TO_END, PROGRAM_VARIABLE, Stage, listed_tests, must_exist, own_copy, run_tests};
+use super::{END_TO_END, PROGRAM_VARIABLE, Stage, WORKSPACE, listed_tests, must_exist, own_copy, run_tests};
 use crate::{
     command::output,
     compile::{self, Built},
@@ -148,9 +148,8 @@ fn on(
 /// Compiles the end-to-end tests; the path of their program.
 pub(super) fn program(built: &Built) -> Result<PathBuf> {
     let mut cargo = compile::cargo("test", &built.object);
-    cargo
-        .args(END_TO_END)
-        .args(["--no-run", "--message-format=json-render-diagnostics"]);
+    cargo.args(WORKSPACE).args(["--test", END_TO_END]);
+    cargo.args(["--no-run", "--message-format=json-render-diagnostics"]);
     cargo.arg("--target-dir").arg(workspace::target()?);
     let said = output(&mut cargo).context("the end-to-end tests do not compile")?;
     let artifacts = said
