@@ -45,7 +45,7 @@ pub struct LocalityArgs {
     #[arg(long, value_name = "K,E,A,m")]
     pub network: Option<String>,
     /// Instead of a file: the correlation of L and cost over this many random programs.
-    #[arg(long, value_name = "PROGRAMS", requires = "network", conflicts_with = "file")]
+    #[arg(long, value_name = "PROGRAMS", requires = "network", conflicts_with_all = ["file", "partition", "format", "working_sets"])]
     pub experiment: Option<u32>,
     /// Seed of the experiment.
     #[arg(long, default_value_t = 1, requires = "experiment")]

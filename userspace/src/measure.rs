@@ -70,7 +70,7 @@ pub struct Measure {
     #[arg(long, value_name = "HOST", required_unless_present = "groups")]
     peer: Option<String>,
     /// Two groups of hosts that serve, HOST,HOST,…/HOST,HOST,…: the bandwidth b(h) and the buffer d(h) between them.
-    #[arg(long, value_name = "GROUPS", conflicts_with = "peer", value_parser = two_groups)]
+    #[arg(long, value_name = "GROUPS", conflicts_with_all = ["peer", "profile", "network", "quick"], value_parser = two_groups)]
     groups: Option<Groups>,
     /// Write the profile that emulates the path, for `apply`.
     #[arg(long, value_name = "FILE")]

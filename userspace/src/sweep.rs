@@ -27,7 +27,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use perturb_present::span;
 use serde_json::json;
 
@@ -57,7 +57,7 @@ Exit codes:
 
 /// Arguments of `perturb sweep`.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group = ArgGroup::new("part").args(["array_index", "slurm"]))]
 pub struct SweepArgs {
     /// What to measure, in YAML; see docs/sweep.md.
     experiment: PathBuf,
@@ -77,13 +77,13 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Split the plan into so many independent tasks.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", requires = "part", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     tasks: Option<u32>,
     /// Make the runs of this task only, from 0; `auto`: as the scheduler's variable says.
     #[arg(long, value_name = "I", requires = "tasks")]
     array_index: Option<split::Index>,
     /// Print a job script for Slurm, and measure nothing.
-    #[arg(long, requires = "tasks", conflicts_with_all = ["array_index", "dry_run"])]
+    #[arg(long, requires = "tasks", conflicts_with_all = ["array_index", "dry_run", "resume"])]
     slurm: bool,
     /// Measure on a user-mode kernel: without root, and with what this kernel lacks.
     #[arg(long, conflicts_with_all = ["slurm", "dry_run"])]
@@ -125,9 +125,14 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
         let longest = (0..tasks)
             .map(|index| seconds(&experiment, &runs(&experiment, Some(Task { index, tasks }))))
             .fold(0.0, f64::max);
+        let seed = args
+            .seed
+            .map(|seed| format!(" --seed {seed}"))
+            .unwrap_or_default();
+        let options = seed + if args.quiet { " --quiet" } else { "" };
         print!(
             "{}",
-            split::slurm(&program, &args.experiment, &out, tasks, longest)
+            split::slurm(&program, &args.experiment, &out, &options, tasks, longest)
         );
         return Ok(DONE);
     }

@@ -63,7 +63,7 @@ pub struct TraceArgs {
     pub collect: Option<Address>,
     /// Only send what is recorded to the `perturb trace --merge` that listens there: a Unix socket's path, or
     /// tcp:HOST:PORT.
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["collect", "scenario", "overhead", "json"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["out", "collect", "scenario", "overhead", "json"])]
     pub to: Option<Address>,
     /// Run nothing, but make one trace of what `perturb trace --to` sends from several machines.
     #[arg(long, value_name = "ADDRESS", requires = "senders", conflicts_with_all = ["to", "overhead", "layer", "command"])]

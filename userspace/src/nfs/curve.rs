@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use perturb_models::queueing::NfsInput;
 use perturb_profile::{Knob, Name};
 use perturb_quantity::OperationsPerSecond;
@@ -37,6 +37,11 @@ const EMBEDDED_CPU: Duration = Duration::from_micros(500);
 
 /// Arguments of `perturb nfs curve`.
 #[derive(Args, Debug)]
+#[command(
+    group = ArgGroup::new("networks").args(["over", "vary"]),
+    mut_arg("nfs_port", |port| port.requires("server")),
+    mut_arg("mount_port", |port| port.requires("server")),
+)]
 #[command(after_help = "\
 Without --server an embedded server is measured, with --cpu-service 500us if no service time is given.
 Results go to a directory: NAME.jsonl (levels as they come), curve.csv, curve.json, curve.svg, curve.html,
@@ -49,7 +54,7 @@ Examples:
   sudo perturb nfs curve --vary overhead=0,25us,50us,100us --cpu-service 500us --burn")]
 pub(super) struct Curve {
     /// Server and exported path; without it, the embedded server.
-    #[arg(long, value_name = "HOST:/EXPORT")]
+    #[arg(long, value_name = "HOST:/EXPORT", conflicts_with = "ServerOptions")]
     server: Option<Export>,
     #[command(flatten)]
     ports: PortOptions,
@@ -81,10 +86,10 @@ pub(super) struct Curve {
     #[arg(long, value_name = "KNOB=LEVEL,…")]
     vary: Option<String>,
     /// Pacer of the emulation.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, requires = "networks")]
     pacer: Option<PacerName>,
     /// Emulate in a user-mode Linux kernel, which needs no root.
-    #[arg(long)]
+    #[arg(long, requires = "networks")]
     sandbox: bool,
     /// Directory of the results.
     #[arg(long, default_value = "nfs-curve", value_name = "DIRECTORY")]

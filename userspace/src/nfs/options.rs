@@ -83,7 +83,7 @@ pub(super) struct ServerOptions {
     #[arg(long, value_parser = within(time::WORK), value_name = "TIME")]
     pub(super) cpu_service: Option<Duration>,
     /// How it is spread.
-    #[arg(long, value_enum, default_value_t = DistributionName::Exponential)]
+    #[arg(long, value_enum, default_value_t = DistributionName::Exponential, requires = "cpu_service")]
     cpu_distribution: DistributionName,
     /// Burn the processor time instead of waiting for it: it competes with a network's overhead, as a real
     /// server's does. In a curve each private host then has processors of its own.
@@ -93,16 +93,21 @@ pub(super) struct ServerOptions {
     #[arg(long, value_parser = within(time::WORK), value_name = "TIME")]
     disk_service: Option<Duration>,
     /// How it is spread.
-    #[arg(long, value_enum, default_value_t = DistributionName::Exponential)]
+    #[arg(long, value_enum, default_value_t = DistributionName::Exponential, requires = "disk_service")]
     disk_distribution: DistributionName,
     /// Disks, with one queue before them.
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "disk_service")]
     disks: usize,
     /// Cache before the disks: the latest 8 KiB blocks, so many bytes of them.
-    #[arg(long, value_name = "SIZE", conflicts_with = "hit_ratio")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        conflicts_with = "hit_ratio",
+        requires = "disk_service"
+    )]
     cache: Option<Size>,
     /// Cache before the disks: a request is a hit with this probability [default: 0].
-    #[arg(long, value_parser = fraction, value_name = "FRACTION")]
+    #[arg(long, value_parser = fraction, value_name = "FRACTION", requires = "disk_service")]
     hit_ratio: Option<Share>,
     /// Time that every request takes besides, without a queue.
     #[arg(long, value_parser = within(time::WORK_OR_NONE), default_value = "0s", value_name = "TIME")]

@@ -87,9 +87,16 @@ pub fn directory(out: &Path, task: Option<Task>) -> PathBuf {
     }
 }
 
-/// A job script for `sbatch`.
+/// A job script for `sbatch`. Each task is given the `options`, too.
 #[must_use]
-pub fn slurm(program: &Path, experiment: &Path, out: &Path, tasks: usize, seconds: f64) -> String {
+pub fn slurm(
+    program: &Path,
+    experiment: &Path,
+    out: &Path,
+    options: &str,
+    tasks: usize,
+    seconds: f64,
+) -> String {
     let minutes = (seconds * 2.0 / 60.0).ceil() as u64 + 5;
     format!(
         "#!/bin/sh\n\
@@ -100,7 +107,7 @@ pub fn slurm(program: &Path, experiment: &Path, out: &Path, tasks: usize, second
          #SBATCH --exclusive\n\
          #SBATCH --time={minutes}\n\
          if [ -e {out}/task-\"$SLURM_ARRAY_TASK_ID\"/runs.jsonl ]; then resume=--resume; fi\n\
-         exec {} sweep {} --out {out} --tasks {tasks} --array-index \"$SLURM_ARRAY_TASK_ID\" $resume\n",
+         exec {} sweep {} --out {out}{options} --tasks {tasks} --array-index \"$SLURM_ARRAY_TASK_ID\" $resume\n",
         tasks - 1,
         quoted(program),
         quoted(experiment),
@@ -122,9 +129,18 @@ mod tests {
         assert!("three".parse::<Index>().is_err());
         assert_eq!(task(Index::At(3), 4).unwrap(), Task { index: 3, tasks: 4 });
         assert!(matches!(task(Index::At(4), 4), Err(SplitError::Beyond { .. })));
-        let script = slurm(Path::new("/p"), Path::new("it's"), Path::new("o"), 4, 60.0);
+        let script = slurm(
+            Path::new("/p"),
+            Path::new("it's"),
+            Path::new("o"),
+            " --seed 7",
+            4,
+            60.0,
+        );
         assert!(
-            script.contains("--array=0-3") && script.contains(r"'it'\''s'"),
+            script.contains("--array=0-3")
+                && script.contains(r"'it'\''s'")
+                && script.contains("--out 'o' --seed 7 --tasks 4"),
             "{script}"
         );
     }
