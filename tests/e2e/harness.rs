@@ -1,14 +1,23 @@
-//! Runs tests one at a time, each for each pacer, and counts what could not be tested.
+//! Runs tests, each for each pacer, and counts what could not be tested.
+//!
+//! Model: a test that measures, or that looks at what the whole machine has, runs *alone*. The others run beside each other,
+//! each thread with records of its own: a mount namespace with an empty /run/perturb and /run/netns. They wait most of the time.
 
 use std::{
-    env,
+    cell::Cell,
+    env, fs,
     process::ExitCode,
     sync::{Arc, OnceLock},
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+};
 use perturb_common::lead;
 use perturb_tests::{
     bed::Bed,
@@ -133,10 +142,12 @@ pub(crate) fn moments(count: u64) -> impl Iterator<Item = u64> {
     (0..count).step_by(if slow() { 4 } else { 1 })
 }
 
-/// Runs the tests that the command line selects.
-pub(crate) fn run(tests: &[Test]) -> ExitCode {
+/// How many tests run beside each other.
+const TOGETHER: usize = 4;
+
+/// Runs the tests that the command line selects: those `together` first, then those that run alone.
+pub(crate) fn run(together: &[Test], alone: &[Test]) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
     for variable in ["SUDO_UID", "SUDO_GID"] {
         // Otherwise what `perturb run` starts is not root's.
         // SAFETY: this process has one thread.
@@ -145,11 +156,47 @@ pub(crate) fn run(tests: &[Test]) -> ExitCode {
     // Under `nohup` perturb would not end by it, as it must not then; the tests look at that themselves.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
-    let trials = tests.iter().flat_map(trials).collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let of =
+        |tests: &[Test], shared| -> Vec<_> { tests.iter().flat_map(|test| trials(test, shared)).collect() };
+    // One emulated processor, or several slow ones, are busy with one test.
+    let is_fast = !slow() && thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
+    if arguments.list || !is_fast || arguments.test_threads == Some(1) {
+        arguments.test_threads = Some(1);
+        return libtest_mimic::run(&arguments, of(&[together, alone].concat(), false)).exit_code();
+    }
+    arguments.test_threads = Some(TOGETHER);
+    let first = libtest_mimic::run(&arguments, of(together, true));
+    arguments.test_threads = Some(1);
+    let second = libtest_mimic::run(&arguments, of(alone, false));
+    if first.has_failed() {
+        first.exit_code()
+    } else {
+        second.exit_code()
+    }
 }
 
-fn trials(test: &Test) -> Vec<Trial> {
+/// Gives this thread, and the programs that it starts, records and names of namespaces of their own.
+fn own_records() -> Result<()> {
+    thread_local! { static OWN: Cell<bool> = const { Cell::new(false) }; }
+    if OWN.get() {
+        return Ok(());
+    }
+    unshare(CloneFlags::CLONE_NEWNS).context("making a mount namespace")?;
+    let mount_on = |target: &str, kind: Option<&str>, flags| {
+        mount(None::<&str>, target, kind, flags, None::<&str>)
+            .with_context(|| format!("mounting on {target}"))
+    };
+    mount_on("/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE)?;
+    for directory in ["/run/perturb", "/run/netns"] {
+        fs::create_dir_all(directory).with_context(|| format!("making {directory}"))?;
+        mount_on(directory, Some("tmpfs"), MsFlags::empty())?;
+    }
+    OWN.set(true);
+    Ok(())
+}
+
+/// A trial for each pacer. One that is `shared` runs beside others.
+fn trials(test: &Test, shared: bool) -> Vec<Trial> {
     let Test {
         name: test,
         run,
@@ -159,10 +206,15 @@ fn trials(test: &Test) -> Vec<Trial> {
     let trial = |name: String, pacer: Option<Pacer>| {
         Trial::ignorable_test(name.clone(), move || {
             let start = Instant::now();
-            let result = setting(test, pacer).and_then(|setting| run(&setting));
+            let result = setting(test, pacer).and_then(|setting| {
+                if shared {
+                    own_records()?;
+                }
+                run(&setting)
+            });
             let took = start.elapsed();
             if took > LONG {
-                figure!("took {:.0} s", took.as_secs_f64());
+                figure!("{name} took {:.0} s", took.as_secs_f64());
             }
             conclude(&name, result)
         })

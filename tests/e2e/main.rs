@@ -1,7 +1,7 @@
 //! End-to-end tests: a real kernel, real namespaces, real programs.
 //!
 //! Each test runs once for each pacer, on beds of its own. What this kernel cannot do is skipped, with the reason,
-//! and counted. One test runs at a time: they measure time. Only what a busy machine makes wrong is measured again.
+//! and counted. Tests that measure run alone. Only what a busy machine makes wrong is measured again.
 
 mod accounting;
 mod answers;
@@ -38,41 +38,43 @@ mod vanish;
 use std::{env, process::ExitCode};
 
 fn main() -> ExitCode {
-    let tests = [
-        delay::TESTS,
-        rates::TESTS,
-        tcp::TESTS,
-        fates::TESTS,
+    let together = [
         flows::TESTS,
-        buffers::TESTS,
         scopes::TESTS,
         classes::TESTS,
         packets::TESTS,
-        overhead::TESTS,
-        pacer::TESTS,
         hop::TESTS,
-        kept::TESTS,
         life::TESTS,
         refusals::TESTS,
-        memory::TESTS,
-        ends::TESTS,
         neighbors::TESTS,
         vanish::TESTS,
         update::TESTS,
         service::TESTS,
         confirm::TESTS,
-        runs::TESTS,
         shell::TESTS,
         privileges::TESTS,
-        sigkill::TESTS,
         accounting::TESTS,
         losses::TESTS,
-        order::TESTS,
     ];
-    let mut tests = tests.concat();
+    let mut alone = [
+        memory::TESTS,
+        delay::TESTS,
+        rates::TESTS,
+        tcp::TESTS,
+        fates::TESTS,
+        buffers::TESTS,
+        overhead::TESTS,
+        pacer::TESTS,
+        kept::TESTS,
+        ends::TESTS,
+        runs::TESTS,
+        sigkill::TESTS,
+        order::TESTS,
+    ]
+    .concat();
     // What they ask for is not reached yet: 3 to 7 % where the processors are free.
     if env::var_os(answers::ASKED).is_some() {
-        tests.extend(answers::TESTS);
+        alone.extend(answers::TESTS);
     }
-    harness::run(&tests)
+    harness::run(&together.concat(), &alone)
 }

@@ -180,10 +180,6 @@ fn run_stage(stage: Stage, built: &Built, args: &Args) -> Result<Tally> {
     }
     let mut cargo = cargo(stage, built)?;
     cargo.args(filter);
-    if stage != Stage::Unit {
-        // Tests that measure time would measure each other.
-        cargo.arg("--test-threads=1");
-    }
     // Where this machine's kernel runs no end-to-end test, the sandbox runs all.
     if stage == Stage::Sandbox && !is_whole(args) && Stage::Host.obstacle().is_none() {
         let program = vm::program(built)?;
