@@ -14,32 +14,31 @@
 //! An `Irecv` finishes `L` after its `Isend`; a `Wait` leaves when its operation has finished. With no
 //! contention this is PlogP: a message takes `g(m)`, and `L` more to arrive.
 //!
-//! A transfer whose last packets are dropped waits for TCP's retransmission time-out. That happens to
-//! transfer `i`, at its finish time `f_i` without it, if there is a transfer `j` with (eq. 14)
+//! `b_c(C, t)` is the rate of transfer `C`, the integrand. A transfer whose last packets are dropped waits for
+//! TCP's retransmission time-out. That happens to transfer `O`, at its finish time `f` without it, if there
+//! is another transfer `O'` with (eq. 14)
 //!
-//! * the same destination (section III-B.3),
-//! * on the way at that time, or within the jitter `J` of it: `e_j < f_i + J` and `f_i <= f_j + J`,
-//! * `P_S`: the two come from different switches,
-//! * `P_B`: enough bytes to fill the buffer of the port where they meet.
+//! * the same destination (section III-B.3, left out of eq. 14),
+//! * a start near that end: `|e' - f| < J`,
+//! * `P_S(h, h')`, there are switches between the heights of the two (eq. 5, on these two heights, `h <= h'`):
+//!   `ln^2(2^(h'-h) b(h) / b(h')) + ln^2(d(h) / d(h')) > switch_tolerance`,
+//! * `P_B(O)`, the message fills the buffers on its way (eq. 8, 9): `d(h) b_c(O, f) < m`.
+//!
+//! The height of a transfer is that of its ends' common ancestor. `P_B` looks at `O` alone.
 //!
 //! Readings taken where the paper leaves room:
 //!
 //! * Edges are full duplex. `b(h+1)` is limited to `2 b(h)`. Shares that a transfer cannot use, because
 //!   it is narrower elsewhere, are not given to others.
-//! * `P_S(h, h+1)`, "the edges of height h and h+1 belong to different switches": in one switch `d` is
-//!   the same and `b` doubles, so it holds if `ln²(b(h+1) / 2b(h)) + ln²(d(h+1) / d(h))` exceeds the
-//!   switch tolerance. With Table II it holds for h = 1 and 4 and not for 2 and 3, as the paper says.
-//!   Two transfers come from different switches if `P_S` holds anywhere between the heights of their
-//!   common ancestors with the destination.
-//! * `P_B(h, m)`: they meet on the way down at the port of height `h`, that of the lower ancestor; the
-//!   queue there grows by no more than the smaller of the two, and each of the `2^(h-1)` nodes below
-//!   has its share of the buffer: `b(1) g(m) > d(h) b(h) / 2^(h-1)`.
-//! * The forms of `P_S` and `P_B` are reconstructed, from natural logarithms, a tolerance, a size above
-//!   which time-outs begin, and the outcome for Table II.
+//! * `b_c(O, f)` is the rate in the last moment before the end. Logarithms are natural.
 //! * Finish times are decided in order. All transfers that qualify at the same instant, none of them
 //!   being delayed, are delayed together: the worst case, which eq. 25 counts. The expectation delays
 //!   one of them, drawn evenly.
 //! * Data that ended at `f` no longer use the network while they wait for the time-out.
+//!
+//! [`Competitors::Overlapping`] is an alternative of ours: there `O'` may also be merely on its way when `O` ends
+//! (`e' < f + J` and `f <= f' + J`). By eq. 14 a gather, whose transfers all start at 0, has no time-out; switches
+//! do drop there.
 //!
 //! What it lacks: the window and slow start of TCP, acknowledgments, losses that are repaired without
 //! a time-out, and a second loss of the same message.
@@ -56,7 +55,8 @@ mod timeout;
 
 pub use closed_form::{ClosedForm, closed_form, plogp};
 pub use input::{
-    CollectiveKind, GapPoint, Link, OpInput, Parameters, PlogptInput, ProgramInput, Receive, Send, Sharing,
+    CollectiveKind, Competitors, GapPoint, Link, OpInput, Parameters, PlogptInput, ProgramInput, Receive,
+    Send, Sharing,
 };
 pub use network::{Network, ParameterError};
 pub use prediction::{Expectation, Operation, Operations, PlogptPrediction};

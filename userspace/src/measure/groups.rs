@@ -1,6 +1,6 @@
 //! The path between two groups of hosts: b(h) and d(h).
 //!
-//! Model (PlogPT: Nomura et al. 2008, section III): the hosts below two subtrees of switches share the edges between
+//! Model (PlogPT: Nomura et al. 2007, section III): the hosts below two subtrees of switches share the edges between
 //! them. One pair after the other is set to work: as long as each pair brings its own rate, the sum grows with their
 //! number; the level at which it stays is the bandwidth b(h) of the shared edge, and the longest wait then is the depth
 //! d(h) of its buffer in time. With as many pairs as there are hosts below a subtree, the edge is the bottleneck.

@@ -2,7 +2,7 @@
 //!
 //! Model: o_s(m) is the sender's system call, o_r(m) the time from the kernel's stamp to the program, g(m) the spacing of
 //! messages of m bytes that leave together; g and G by least squares over m (PlogP: Kielmann et al. 2000; PlogPT: Nomura
-//! et al. 2008, section III). b = 1/G. The clocks of two hosts differ by a constant: delays are compared with those of
+//! et al. 2007, section III). b = 1/G. The clocks of two hosts differ by a constant: delays are compared with those of
 //! lone packets only. d, the depth of the buffer in time, is what the slowest packet of a flood that was too much waited
 //! longer than a lone one, and its own service, for which there was room, too; a flood that lost nothing says only that
 //! the buffer is deeper. Where the path is slow the flood is spread over time, at eight times the path's rate, so that

@@ -36,6 +36,7 @@ pub(super) fn print(all: &[Series], out: &mut dyn Write) -> io::Result<()> {
             "drops",
             "PlogPT, ms",
             "expected",
+            "overlapping",
             "without RTO",
             "PlogP, ms",
         ],
@@ -57,6 +58,7 @@ pub(super) fn print(all: &[Series], out: &mut dyn Write) -> io::Result<()> {
             series.drops.to_string(),
             millis(series.predicted_ms.plogpt),
             millis(series.predicted_ms.plogpt_expected),
+            millis(series.predicted_ms.plogpt_overlapping),
             millis(series.predicted_ms.plogpt_without_timeouts),
             millis(series.predicted_ms.plogp),
         ]);
@@ -136,6 +138,9 @@ fn errors(all: &[Series], out: &mut dyn Write) -> io::Result<()> {
             (|series: &Series| series.predicted_ms.plogpt) as fn(&Series) -> Option<f64>,
         ),
         ("PlogPT, expected", |series| series.predicted_ms.plogpt_expected),
+        ("PlogPT, overlapping transfers", |series| {
+            series.predicted_ms.plogpt_overlapping
+        }),
         ("PlogPT without time-outs", |series| {
             series.predicted_ms.plogpt_without_timeouts
         }),
@@ -156,7 +161,7 @@ fn errors(all: &[Series], out: &mut dyn Write) -> io::Result<()> {
 pub(super) fn csv(all: &[Series]) -> String {
     let mut text =
         "algorithm,hosts,message_bytes,round,time_ms,timeouts,tail_loss_probes,retransmits,plogpt_ms,\
-                    plogpt_expected_ms,plogpt_without_timeouts_ms,plogp_ms\n"
+                    plogpt_expected_ms,plogpt_without_timeouts_ms,plogp_ms,plogpt_overlapping_ms\n"
             .to_owned();
     for series in all {
         let predicted = &series.predicted_ms;
@@ -164,7 +169,7 @@ pub(super) fn csv(all: &[Series]) -> String {
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
-                "{},{},{},{number},{},{},{},{},{},{},{},{}",
+                "{},{},{},{number},{},{},{},{},{},{},{},{},{}",
                 series.algorithm,
                 series.hosts,
                 series.message_bytes,
@@ -176,6 +181,7 @@ pub(super) fn csv(all: &[Series]) -> String {
                 cell(predicted.plogpt_expected),
                 cell(predicted.plogpt_without_timeouts),
                 predicted.plogp,
+                cell(predicted.plogpt_overlapping),
             );
         }
     }

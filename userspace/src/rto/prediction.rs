@@ -16,8 +16,8 @@
 use std::time::Duration;
 
 use perturb_models::plogpt::{
-    CollectiveKind, GapPoint, Link, Network, Parameters, PlogptError, PlogptInput, ProgramInput, Sharing,
-    plogp, predict as plogpt_predict,
+    CollectiveKind, Competitors, GapPoint, Link, Network, Parameters, PlogptError, PlogptInput, ProgramInput,
+    Sharing, plogp, predict as plogpt_predict,
 };
 use perturb_profile::{Layout, Profile, Server, ServerId, Volume};
 use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
@@ -48,7 +48,7 @@ pub(super) struct Observed {
 /// What the models say of a round, ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Predicted {
-    /// PlogPT, all transfers that qualify delayed: its worst case; absent where the network is no tree.
+    /// PlogPT, all transfers that qualify by eq. 14 delayed: its worst case; absent where the network is no tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) plogpt: Option<f64>,
     /// PlogP: neither contention nor time-outs.
@@ -59,6 +59,9 @@ pub(super) struct Predicted {
     /// PlogPT's mean if one of the transfers that qualify is delayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) plogpt_expected: Option<f64>,
+    /// PlogPT's worst case if transfers that are merely on their way count, too: our rule, not the paper's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) plogpt_overlapping: Option<f64>,
 }
 
 /// A prediction and what it rests on.
@@ -93,6 +96,7 @@ pub(super) fn predict(
             plogp,
             plogpt_without_timeouts: None,
             plogpt_expected: None,
+            plogpt_overlapping: None,
         };
         return Ok(Prediction {
             predicted,
@@ -100,18 +104,21 @@ pub(super) fn predict(
             rto,
         });
     }
-    let input = PlogptInput {
+    let mut input = PlogptInput {
         parameters,
         program: ProgramInput::collective(kind, ByteSize(bytes)),
     };
     let plogpt = plogpt_predict(&input)?;
     let total = plogpt.total_us / 1e3;
+    input.parameters.competitors = Competitors::Overlapping;
+    let overlapping = plogpt_predict(&input)?.total_us / 1e3;
     Ok(Prediction {
         predicted: Predicted {
             plogpt: Some(total),
             plogp,
             plogpt_without_timeouts: Some(plogpt.total_without_timeouts_us.map_or(total, |us| us / 1e3)),
             plogpt_expected: Some(plogpt.expectation.map_or(total, |mean| mean.total_us / 1e3)),
+            plogpt_overlapping: Some(overlapping),
         },
         timeouts: plogpt.retransmission_timeouts,
         rto,
@@ -211,6 +218,7 @@ fn parameters(profile: &Profile, kind: CollectiveKind, observed: Observed) -> (b
             }) => Sharing::HalfDuplex,
             _ => Sharing::FullDuplex,
         },
+        competitors: Competitors::Starting,
     };
     (is_tree, parameters)
 }

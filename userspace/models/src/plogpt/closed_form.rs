@@ -1,7 +1,7 @@
 //! Totals of collectives without a simulation: PlogP's, and PlogPT's for the two all-to-alls.
 
-use super::input::{CollectiveKind, Sharing};
-use super::network::{Network, ParameterError, heights};
+use super::input::{CollectiveKind, Competitors, Sharing};
+use super::network::{Network, ParameterError, heights, overflows};
 
 /// A total by formula.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,12 +44,14 @@ pub fn plogp(network: &Network, kind: CollectiveKind, bytes: f64) -> Result<f64,
 ///
 /// ```text
 /// A   sum of 2^(h-1) (t_h + L)
-/// B   sum of 2^(h-1) t_h + L + RTO * number of heights with P_S(h, h+1) and P_B(h, m)
+/// B   sum of 2^(h-1) t_h + L + RTO * number of heights with P_S(h, h+1) and P_B
 /// ```
+///
+/// where `P_B` (eq. 9) compares `m` with `d(h)` times that narrowest share.
 ///
 /// A step of A starts `L` after the one before, so that it meets nobody unless `J` exceeds `L`.
 /// `None` for other collectives, for numbers of nodes that are no power of two, for half-duplex edges,
-/// and where the jitter spans more than one step.
+/// for competitors other than those of eq. 14, and where the jitter spans more than one step.
 ///
 /// # Errors
 /// When the gap of a message is out of range.
@@ -66,7 +68,8 @@ pub fn closed_form(
         | CollectiveKind::Broadcast
         | CollectiveKind::Gather => return Ok(None),
     };
-    if !network.nodes.is_power_of_two() || network.nodes == 1 || network.sharing == Sharing::HalfDuplex {
+    let printed = network.sharing == Sharing::FullDuplex && network.competitors == Competitors::Starting;
+    if !network.nodes.is_power_of_two() || network.nodes == 1 || !printed {
         return Ok(None);
     }
     let volume = network.volume(bytes)?;
@@ -80,7 +83,11 @@ pub fn closed_form(
         }
         total += 2_f64.powi(height as i32 - 1) * step;
         let meet = height < network.heights() && distance < network.jitter;
-        if meet && network.switches()[height - 1] && volume > network.buffer_share(height) {
+        let lost = |height| {
+            network.different_switches(height, height + 1)
+                && overflows(network.buffer_delay(height) * narrowest, bytes)
+        };
+        if meet && lost(height) {
             timeouts += 1;
         }
     }

@@ -40,6 +40,9 @@ pub struct Parameters {
     /// Whether the directions of an edge share its bandwidth.
     #[serde(default)]
     pub sharing: Sharing,
+    /// Which transfers can cost another one a time-out.
+    #[serde(default)]
+    pub competitors: Competitors,
 }
 
 /// The edges of one height.
@@ -71,6 +74,17 @@ pub enum Sharing {
     FullDuplex,
     /// Both together have `b(h)`.
     HalfDuplex,
+}
+
+/// Which other transfers to the same destination can cost a transfer its last packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Competitors {
+    /// Those that start when it ends, give or take the jitter: eq. 14.
+    #[default]
+    Starting,
+    /// Those also that are merely on their way when it ends. This is not the paper's rule, but ours.
+    Overlapping,
 }
 
 /// Either the operations of every rank, or a collective.

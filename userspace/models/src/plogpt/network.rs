@@ -1,6 +1,6 @@
 //! The parameters, checked: bandwidths, buffers, gaps, and which heights belong to one switch.
 
-use super::input::{Link, Parameters, Sharing};
+use super::input::{Competitors, Link, Parameters, Sharing};
 
 /// Most nodes that a tree may have.
 const MAX_NODES: u32 = 1 << 16;
@@ -73,12 +73,14 @@ pub struct Network {
     pub jitter: f64,
     /// Whether the directions of an edge share its bandwidth.
     pub sharing: Sharing,
+    /// Which transfers can cost another one a time-out.
+    pub competitors: Competitors,
     /// `b(h)` in bytes per µs, limited to `2 b(h-1)`; height 1 first.
     bandwidth: Vec<f64>,
     /// `d(h)` in µs.
     buffer_delay: Vec<f64>,
-    /// `P_S(h, h+1)`, height 1 first.
-    switches: Vec<bool>,
+    /// Difference up to which two heights are of one switch, `eps_S`.
+    tolerance: f64,
     /// `g(m)`: sizes in bytes, rising, and gaps in µs.
     gap: Vec<(f64, f64)>,
 }
@@ -111,13 +113,6 @@ impl Network {
             bandwidth.push(bandwidth.last().map_or(rate, |below| rate.min(2.0 * below)));
         }
         let buffer_delay: Vec<f64> = links.iter().map(|link| link.buffer_delay.0).collect();
-        let switches = (1..links.len())
-            .map(|above| {
-                let wide = (bandwidth[above] / (2.0 * bandwidth[above - 1])).ln();
-                let deep = log_ratio(buffer_delay[above], buffer_delay[above - 1]);
-                wide * wide + deep * deep > tolerance
-            })
-            .collect();
         Ok(Self {
             nodes,
             latency: parameters.latency.0,
@@ -126,7 +121,8 @@ impl Network {
             sharing: parameters.sharing,
             bandwidth,
             buffer_delay,
-            switches,
+            tolerance,
+            competitors: parameters.competitors,
             gap: gap_table(parameters)?,
         })
     }
@@ -137,28 +133,32 @@ impl Network {
         heights(self.nodes)
     }
 
+    /// Number of heights that have parameters; at least [`Network::heights`].
+    #[must_use]
+    pub fn links(&self) -> usize {
+        self.bandwidth.len()
+    }
+
     /// `b(h)` in bytes per µs.
     #[must_use]
     pub fn bandwidth(&self, height: usize) -> f64 {
         self.bandwidth[height - 1]
     }
 
-    /// `P_S(h, h+1)` for each height `h`, 1 first.
-    #[must_use]
-    pub fn switches(&self) -> &[bool] {
-        &self.switches
-    }
-
-    /// `P_S` of two transfers whose common ancestors with the destination have these heights.
+    /// `P_S` of two heights (eq. 5): whether there are switches between them.
     #[must_use]
     pub fn different_switches(&self, one: usize, other: usize) -> bool {
-        self.switches[one.min(other) - 1..one.max(other) - 1].contains(&true)
+        let (lower, upper) = (one.min(other), one.max(other));
+        let doubled = self.bandwidth(lower) * 2_f64.powi((upper - lower) as i32);
+        let wide = log_ratio(doubled, self.bandwidth(upper));
+        let deep = log_ratio(self.buffer_delay(lower), self.buffer_delay(upper));
+        wide * wide + deep * deep > self.tolerance
     }
 
-    /// A node's share of the port buffer of this height, in bytes; `P_B` holds for what exceeds it.
+    /// `d(h)` in µs.
     #[must_use]
-    pub fn buffer_share(&self, height: usize) -> f64 {
-        self.buffer_delay[height - 1] * self.share_below(height)
+    pub fn buffer_delay(&self, height: usize) -> f64 {
+        self.buffer_delay[height - 1]
     }
 
     /// `g(m)` in µs; never negative.
@@ -225,6 +225,17 @@ fn check_links(key: &'static str, links: &[Link], nodes: u32) -> Result<(), Para
         Some(index) => Err(ParameterError::NoBandwidth { key, index }),
         None => Ok(()),
     }
+}
+
+/// `P_B`: whether a message exceeds `B(C)` (eq. 9); rounding must not make one of the two larger.
+pub(super) fn overflows(buffer: f64, bytes: f64) -> bool {
+    bytes - buffer > 1e-12 * bytes
+}
+
+/// Whether two times are less than the jitter apart; rounding must not bring nearer what is just that far.
+pub(super) fn near(one: f64, other: f64, jitter: f64) -> bool {
+    let distance = (one - other).abs();
+    distance < jitter && jitter - distance > 1e-12 * one.abs().max(other.abs())
 }
 
 /// Two buffers of the same delay are alike, also without any.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 
 use super::closed_form::{closed_form, plogp};
-use super::input::PlogptInput;
+use super::input::{Competitors, PlogptInput};
 use super::network::Network;
 use super::program::{Op, Program};
 use super::simulation::{OpTimes, Timeouts, Timing, simulate};
@@ -44,6 +44,8 @@ pub struct PlogptPrediction {
     pub expectation: Option<Expectation>,
     /// Messages sent.
     pub messages: u64,
+    /// Which transfers can cost another one a time-out: eq. 14's, or all that overlap.
+    pub competitors: Competitors,
     /// `P_S` by the two heights, as in `1-2`: whether they belong to different switches.
     pub switch_between_heights: BTreeMap<String, bool>,
     /// By rank, the times of its operations.
@@ -169,9 +171,9 @@ pub(super) fn predict(input: &PlogptInput) -> Result<PlogptPrediction, PlogptErr
         total_without_timeouts_us,
         expectation,
         messages: program.messages(),
-        switch_between_heights: (1..)
-            .zip(network.switches())
-            .map(|(height, &is)| (heights(height), is))
+        competitors: network.competitors,
+        switch_between_heights: (1..network.links())
+            .map(|height| (heights(height), network.different_switches(height, height + 1)))
             .collect(),
         operations: Operations { program, times: ops },
     })

@@ -115,11 +115,11 @@ pub enum ProgramError {
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
-    /// Start to send a message of `volume[size]` bytes on the wire.
+    /// Start to send a message.
     Isend {
         /// Receiver.
         to: u32,
-        /// Index into the program's volumes.
+        /// Index into the program's sizes.
         size: u32,
     },
     /// Start to receive.
@@ -146,6 +146,22 @@ impl Op {
     }
 }
 
+/// A message's size, and what it puts on the way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Size {
+    /// `m`, in bytes.
+    pub bytes: f64,
+    /// `b(1) g(m)`, in bytes.
+    pub volume: f64,
+}
+
+impl Size {
+    fn new(network: &Network, bytes: f64) -> Result<Self, ParameterError> {
+        let volume = network.volume(bytes)?;
+        Ok(Self { bytes, volume })
+    }
+}
+
 /// A checked program. Operations of all ranks stand in one list, rank after rank.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -154,8 +170,8 @@ pub struct Program {
     starts: Vec<u32>,
     /// For an isend its irecv and the other way round, as indices into `ops`.
     partners: Vec<u32>,
-    /// Bytes on the wire, by index of [`Op::Isend`].
-    volumes: Vec<f64>,
+    /// Messages of one size each, by index of [`Op::Isend`].
+    sizes: Vec<Size>,
     /// Messages sent.
     messages: u64,
 }
@@ -206,11 +222,11 @@ impl Program {
         }
         let mut builder = Builder::default();
         let steps = super::network::heights(nodes) as u32;
-        let volumes = match kind {
+        let sizes = match kind {
             CollectiveKind::RecursiveDoubling => (0..steps)
-                .map(|step| network.volume(bytes * f64::from(1_u32 << step)))
+                .map(|step| Size::new(network, bytes * f64::from(1_u32 << step)))
                 .collect::<Result<Vec<_>, _>>()?,
-            _ => vec![network.volume(bytes)?],
+            _ => vec![Size::new(network, bytes)?],
         };
         for rank in 0..nodes {
             builder.start_rank()?;
@@ -223,7 +239,7 @@ impl Program {
                 CollectiveKind::Gather => builder.gather(rank, root, nodes),
             }
         }
-        Ok(builder.finish(volumes)?.0)
+        Ok(builder.finish(sizes)?.0)
     }
 
     fn from_ranks(ranks: &[Vec<OpInput>], network: &Network) -> Result<Self, ProgramError> {
@@ -262,11 +278,11 @@ impl Program {
                 size_of_op.push(bytes);
             }
         }
-        let volumes = sizes
+        let sizes = sizes
             .iter()
-            .map(|&bytes| network.volume(bytes))
+            .map(|&bytes| Size::new(network, bytes))
             .collect::<Result<_, _>>()?;
-        let (program, receives) = builder.finish(volumes)?;
+        let (program, receives) = builder.finish(sizes)?;
         for receive in receives {
             let send = program.partners[receive as usize];
             let (expected, sent) = (size_of_op[receive as usize], size_of_op[send as usize]);
@@ -309,9 +325,9 @@ impl Program {
         self.starts[rank as usize] as usize..self.starts[rank as usize + 1] as usize
     }
 
-    /// Bytes on the wire by size index.
-    pub(super) fn volume(&self, size: u32) -> f64 {
-        self.volumes[size as usize]
+    /// A message by size index.
+    pub(super) fn size(&self, size: u32) -> Size {
+        self.sizes[size as usize]
     }
 
     /// The matching operation of an isend or irecv, if it has one.
@@ -402,7 +418,7 @@ impl Builder {
 
     /// Matches sends and receives, first in, first out per pair of ranks; returns the matched
     /// receives too.
-    fn finish(mut self, volumes: Vec<f64>) -> Result<(Program, Vec<u32>), ProgramError> {
+    fn finish(mut self, sizes: Vec<Size>) -> Result<(Program, Vec<u32>), ProgramError> {
         self.check_size()?;
         self.starts.push(self.ops.len() as u32);
         let mut sends: Vec<(u32, u32, u32)> = Vec::new();
@@ -439,7 +455,7 @@ impl Builder {
             ops: self.ops,
             starts: self.starts,
             partners,
-            volumes,
+            sizes,
             messages,
         };
         Ok((program, matched))

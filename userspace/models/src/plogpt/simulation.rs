@@ -7,9 +7,9 @@
 //! so its changes are ignored; that is what makes trees without bottlenecks cheap.
 
 use super::network::Network;
-use super::program::{Op, Program};
+use super::program::{Op, Program, Size};
 use super::state::{Deadlock, Direction, Edges, Event, Flow, Rank, State, What};
-use super::timeout::TimeoutRule;
+use super::timeout::Decisions;
 
 /// Which of the transfers that qualify for a time-out are delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub fn simulate(network: &Network, program: &Program, timeouts: Timeouts) -> Res
         program,
         state: State::new(program, &edges),
         times: vec![NOT_YET; program.ops().len()],
-        rule: TimeoutRule::new(network, timeouts),
+        rule: Decisions::new(network, timeouts),
         touched_at: vec![0; edges.len()],
         touched: Vec::new(),
         fresh: Vec::new(),
@@ -98,7 +98,7 @@ struct Simulation<'input> {
     edges: Edges,
     state: State,
     times: Vec<OpTimes>,
-    rule: Option<TimeoutRule>,
+    rule: Option<Decisions>,
     /// Number of the current instant, never reused.
     instant: u64,
     /// Edges whose count was changed at this instant, and their counts before.
@@ -251,7 +251,7 @@ impl Simulation<'_> {
                             ..NOT_YET
                         },
                     );
-                    self.send(next, rank, to, self.program.volume(size), path, now);
+                    self.send(next, rank, to, self.program.size(size), path, now);
                 }
                 Op::Irecv { .. } => {
                     // Its message may have arrived before.
@@ -334,14 +334,14 @@ impl Simulation<'_> {
         }
     }
 
-    fn send(&mut self, op: u32, source: u32, destination: u32, volume: f64, path: u32, now: f64) {
+    fn send(&mut self, op: u32, source: u32, destination: u32, size: Size, path: u32, now: f64) {
         let flow = Flow {
             op,
             source,
             destination,
             height: Network::ancestor(source, destination),
-            volume,
-            remaining: volume,
+            bytes: size.bytes,
+            remaining: size.volume,
             rate: 0.0,
             since: now,
             path,
@@ -350,7 +350,7 @@ impl Simulation<'_> {
             places: (0, 0),
         };
         if let Some(rule) = &mut self.rule {
-            rule.enters(&self.state, &flow, now);
+            rule.enters(&mut self.state, &flow, now);
         }
         let slot = self.state.insert(flow);
         self.count(&flow, true);

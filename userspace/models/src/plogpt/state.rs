@@ -70,8 +70,8 @@ pub(super) struct Flow {
     pub destination: u32,
     /// Height of the common ancestor.
     pub height: usize,
-    /// All its bytes.
-    pub volume: f64,
+    /// Its message's size `m`.
+    pub bytes: f64,
     /// Bytes not yet sent at `since`.
     pub remaining: f64,
     /// Bytes per µs from `since` on.
@@ -93,7 +93,15 @@ pub(super) struct Ended {
     pub op: u32,
     pub finish: f64,
     pub height: usize,
-    pub volume: f64,
+    /// `P_B`.
+    pub fills: bool,
+}
+
+/// A transfer that was entered within the jitter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entered {
+    pub enter: f64,
+    pub height: usize,
 }
 
 /// What happens at an event.
@@ -213,6 +221,8 @@ pub(super) struct State {
     pub to: Vec<Vec<u32>>,
     /// Transfers just ended by receiver, oldest first; kept only where time-outs are possible.
     pub ended: Vec<VecDeque<Ended>>,
+    /// Transfers just entered by receiver, oldest first; kept as `ended` is.
+    pub entered: Vec<VecDeque<Entered>>,
     pub events: BinaryHeap<Event>,
 }
 
@@ -244,6 +254,7 @@ impl State {
             from: vec![Vec::new(); nodes],
             to: vec![Vec::new(); nodes],
             ended: vec![VecDeque::new(); nodes],
+            entered: vec![VecDeque::new(); nodes],
             events,
         }
     }

@@ -8,17 +8,20 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
-use super::network::Network;
+use super::input::Competitors;
+use super::network::{Network, near, overflows};
 use super::simulation::{OpTimes, Timeouts, same_instant};
-use super::state::{Ended, Flow, State};
+use super::state::{Ended, Entered, Flow, State};
 
 /// What eq. 14 needs to know of two transfers to one destination.
 #[derive(Clone, Debug)]
 struct Condition {
     /// `P_S` by the two heights.
     different: Vec<Vec<bool>>,
-    /// Largest volume that does not overflow, by height.
-    buffer: Vec<f64>,
+    /// `d(h)` by height, us.
+    buffer_delay: Vec<f64>,
+    competitors: Competitors,
+    jitter: f64,
 }
 
 impl Condition {
@@ -34,7 +37,9 @@ impl Condition {
                         .collect()
                 })
                 .collect(),
-            buffer: heights.map(|height| network.buffer_share(height)).collect(),
+            buffer_delay: heights.map(|height| network.buffer_delay(height)).collect(),
+            competitors: network.competitors,
+            jitter: network.jitter,
         }
     }
 
@@ -42,8 +47,19 @@ impl Condition {
         self.different.iter().flatten().any(|different| *different)
     }
 
-    fn holds(&self, one: (usize, f64), other: (usize, f64)) -> bool {
-        self.different[one.0 - 1][other.0 - 1] && one.1.min(other.1) > self.buffer[one.0.min(other.0) - 1]
+    /// `P_S` of two heights.
+    fn different(&self, one: usize, other: usize) -> bool {
+        self.different[one - 1][other - 1]
+    }
+
+    /// `P_B` of a transfer that ends with the rate that it has.
+    fn fills(&self, flow: &Flow) -> bool {
+        overflows(self.buffer_delay[flow.height - 1] * flow.rate, flow.bytes)
+    }
+
+    /// Whether two times are within the jitter of each other.
+    fn near(&self, one: f64, other: f64) -> bool {
+        near(one, other, self.jitter)
     }
 }
 
@@ -63,9 +79,8 @@ struct Checkpoint {
 }
 
 /// Decides which transfers are delayed.
-pub(super) struct TimeoutRule {
+pub(super) struct Decisions {
     condition: Condition,
-    jitter: f64,
     /// Draws one of those that qualify together, if not all are delayed.
     draw: Option<SplitMix>,
     delayed: HashSet<u32>,
@@ -81,7 +96,7 @@ pub(super) struct TimeoutRule {
     work: usize,
 }
 
-impl TimeoutRule {
+impl Decisions {
     /// The rule for a network; `None` if no transfer can ever be delayed.
     pub(super) fn new(network: &Network, timeouts: Timeouts) -> Option<Self> {
         let draw = match timeouts {
@@ -92,7 +107,6 @@ impl TimeoutRule {
         let condition = Condition::new(network);
         condition.possible().then(|| Self {
             condition,
-            jitter: network.jitter,
             draw,
             delayed: HashSet::new(),
             decided: None,
@@ -121,43 +135,59 @@ impl TimeoutRule {
 
     /// Looks at a transfer that ends now, while it and all others that end now are still in `state`.
     pub(super) fn ends(&mut self, state: &mut State, flow: &Flow, now: f64) {
+        let condition = &self.condition;
         let destination = flow.destination as usize;
-        let own = (flow.height, flow.volume);
-        let recent = &mut state.ended[destination];
-        while recent
+        let fills = condition.fills(flow);
+        let ended = &mut state.ended[destination];
+        while ended
             .front()
-            .is_some_and(|ended| ended.finish + self.jitter < now)
+            .is_some_and(|ended| ended.finish + condition.jitter < now)
         {
-            recent.pop_front();
+            ended.pop_front();
         }
-        let ended = Ended {
+        let competes = |height: usize| condition.different(flow.height, height);
+        let met = fills
+            && match condition.competitors {
+                Competitors::Starting => state.entered[destination]
+                    .iter()
+                    .any(|other| condition.near(other.enter, now) && competes(other.height)),
+                Competitors::Overlapping => {
+                    ended.iter().any(|other| competes(other.height))
+                        || state.to[destination]
+                            .iter()
+                            .any(|&slot| competes(state.flows[slot as usize].height))
+                }
+            };
+        ended.push_back(Ended {
             op: flow.op,
             finish: now,
             height: flow.height,
-            volume: flow.volume,
-        };
-        let met = recent
-            .iter()
-            .any(|other| self.condition.holds(own, (other.height, other.volume)))
-            || state.to[destination].iter().any(|&slot| {
-                let other = &state.flows[slot as usize];
-                other.op != flow.op && self.condition.holds(own, (other.height, other.volume))
-            });
-        recent.push_back(ended);
+            fills,
+        });
         if met {
             self.qualifies(flow.op, now);
         }
     }
 
     /// Looks at a transfer that enters now, and at those that have just ended.
-    pub(super) fn enters(&mut self, state: &State, flow: &Flow, now: f64) {
-        for ended in &state.ended[flow.destination as usize] {
-            // Abutting transfers do not meet without jitter.
-            if now < ended.finish + self.jitter
-                && self
-                    .condition
-                    .holds((ended.height, ended.volume), (flow.height, flow.volume))
-            {
+    pub(super) fn enters(&mut self, state: &mut State, flow: &Flow, now: f64) {
+        let destination = flow.destination as usize;
+        let entered = &mut state.entered[destination];
+        while entered
+            .front()
+            .is_some_and(|entered| entered.enter + self.condition.jitter < now)
+        {
+            entered.pop_front();
+        }
+        entered.push_back(Entered {
+            enter: now,
+            height: flow.height,
+        });
+        for ended in &state.ended[destination] {
+            let met = ended.fills
+                && self.condition.near(now, ended.finish)
+                && self.condition.different(ended.height, flow.height);
+            if met {
                 self.qualifies(ended.op, ended.finish);
             }
         }
@@ -188,7 +218,7 @@ impl TimeoutRule {
     /// an earlier state, and says so, or takes a checkpoint if it pays.
     pub(super) fn before(&mut self, state: &mut State, times: &mut [OpTimes], next: Option<f64>) -> bool {
         match (&self.pending, next) {
-            (Some(pending), Some(next)) if next < pending.finish + self.jitter => {}
+            (Some(pending), Some(next)) if next < pending.finish + self.condition.jitter => {}
             (Some(_), _) => {
                 self.decide(state, times);
                 return true;
@@ -209,8 +239,8 @@ impl TimeoutRule {
         self.work = 0;
         // Everything that ended up to here is decided, or waits to be.
         let safe = match &self.pending {
-            Some(pending) => pending.finish.min(time - self.jitter),
-            None => time - self.jitter,
+            Some(pending) => pending.finish.min(time - self.condition.jitter),
+            None => time - self.condition.jitter,
         };
         while self
             .checkpoints

@@ -6,7 +6,7 @@ use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
 use super::Comparison;
 use super::table::Table;
 use crate::plogpt::{
-    CollectiveKind, GapPoint, Link, Network, OpInput, Parameters, PlogptInput, PlogptPrediction,
+    CollectiveKind, Competitors, GapPoint, Link, Network, OpInput, Parameters, PlogptInput, PlogptPrediction,
     ProgramInput, Receive, Send, Sharing, predict,
 };
 
@@ -124,6 +124,7 @@ fn fig9_input() -> PlogptInput {
                 gap: Micros(8.0),
             }],
             sharing: Sharing::FullDuplex,
+            competitors: Competitors::Starting,
         },
         program: ProgramInput {
             ranks: Some(ranks),
@@ -139,8 +140,9 @@ fn table2() -> Vec<Comparison> {
     let parameters = table2_parameters();
     let mut all = Vec::new();
     if let Ok(network) = Network::new(&parameters, false) {
-        for (height, (&ours, paper)) in network.switches().iter().zip([1.0, 0.0, 0.0, 1.0]).enumerate() {
-            let case = format!("P_S({}, {}), 1 for true", height + 1, height + 2);
+        for (height, paper) in (1..).zip([1.0, 0.0, 0.0, 1.0]) {
+            let ours = network.different_switches(height, height + 1);
+            let case = format!("P_S({height}, {}), 1 for true", height + 1);
             all.push(row(SOURCE, &case, "", paper, f64::from(u8::from(ours))));
         }
     }
@@ -210,5 +212,6 @@ fn table2_parameters() -> Parameters {
             })
             .to_vec(),
         sharing: Sharing::FullDuplex,
+        competitors: Competitors::Starting,
     }
 }

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use perturb_models::plogpt::{
-    GapPoint, Link, Network, Parameters, PlogptInput, ProgramInput, Sharing, plogp, predict,
+    Competitors, GapPoint, Link, Network, Parameters, PlogptInput, ProgramInput, Sharing, plogp, predict,
 };
 use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
 
@@ -116,6 +116,7 @@ fn parameters(collective: Collective, hosts: u32, value: &dyn Fn(Knob) -> f64) -
         one_way_links: None,
         gap: gap.collect(),
         sharing: Sharing::FullDuplex,
+        competitors: Competitors::Starting,
     }
 }
 

@@ -52,7 +52,9 @@ struct Transfer {
     op: usize,
     source: u32,
     destination: u32,
-    volume: f64,
+    bytes: f64,
+    /// Bytes per us when it ends.
+    rate: f64,
     enter: f64,
     finish: f64,
 }
@@ -88,10 +90,14 @@ fn qualifies(network: &Network, one: &Transfer, other: &Transfer) -> bool {
     let (h1, h2) = (height(one), height(other));
     one.op != other.op
         && one.destination == other.destination
-        && other.enter < one.finish + network.jitter
-        && one.finish <= other.finish + network.jitter
+        && match network.competitors {
+            Competitors::Starting => (other.enter - one.finish).abs() < network.jitter,
+            Competitors::Overlapping => {
+                other.enter < one.finish + network.jitter && one.finish <= other.finish + network.jitter
+            }
+        }
         && network.different_switches(h1, h2)
-        && one.volume.min(other.volume) > network.buffer_share(h1.min(h2))
+        && network.buffer_delay(h1) * one.rate < one.bytes
 }
 
 fn path(transfer: &Transfer) -> Vec<(bool, usize, u32)> {
@@ -130,16 +136,17 @@ fn run(network: &Network, program: &Program, delayed: &HashSet<usize>) -> (Vec<O
                 }
                 match program.ops()[op] {
                     Op::Isend { to, size } => {
-                        let volume = program.volume(size);
+                        let size = program.size(size);
                         let transfer = Transfer {
                             op,
                             source: rank,
                             destination: to,
-                            volume,
+                            bytes: size.bytes,
+                            rate: f64::NAN,
                             enter: now,
                             finish: f64::NAN,
                         };
-                        active.push((transfer, volume));
+                        active.push((transfer, size.volume));
                     }
                     Op::Irecv { .. } => {}
                     Op::Wait(target) => {
@@ -187,8 +194,9 @@ fn run(network: &Network, program: &Program, delayed: &HashSet<usize>) -> (Vec<O
             .zip(&rates)
             .partition(|((_, left), rate)| same_instant(now + left / *rate, now));
         active = left.into_iter().map(|(transfer, _)| transfer).collect();
-        for ((mut transfer, _), _) in done {
+        for ((mut transfer, _), &rate) in done {
             transfer.finish = now;
+            transfer.rate = rate;
             let timed_out = delayed.contains(&transfer.op);
             let finish = if timed_out { now + network.rto } else { now };
             times[transfer.op].finish = finish;
