@@ -3,12 +3,15 @@
 mod calibrate;
 mod emulate;
 mod files;
+mod inside;
 pub(crate) mod quantity;
 mod sandbox;
 mod ssh;
+mod status;
 pub(crate) mod time;
 
 pub(crate) use sandbox::in_sandbox;
+pub(crate) use status::totals;
 
 use std::{ffi::OsString, io::Write as _, panic, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -20,10 +23,10 @@ use perturb_dataplane::{
 use self::time::within;
 use crate::{
     controller::setup::{PacerChoice, Pacing, ProfileError},
-    lab::{MAX_HOSTS, inside},
+    lab::MAX_HOSTS,
     locality, measure, nfs, pattern, predict, rto,
     say::Unwritable,
-    sweep, trace,
+    sweep, trace, voice,
 };
 
 /// Done.
@@ -278,6 +281,7 @@ impl From<PacerName> for PacerChoice {
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    voice::listen();
     let done = match panic::catch_unwind(move || dispatch(cli.command)) {
         Ok(done) => done,
         Err(cause) => match cause.downcast::<Unwritable>() {
@@ -285,7 +289,7 @@ pub fn main() -> ExitCode {
             Err(cause) => panic::resume_unwind(cause),
         },
     };
-    match done {
+    let code = match done {
         Ok(code) => ExitCode::from(code),
         // `| head` has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::from(FAILED),
@@ -296,7 +300,9 @@ pub fn main() -> ExitCode {
             }
             ExitCode::from(exit_code(&error))
         }
-    }
+    };
+    voice::settle();
+    code
 }
 
 /// Whether standard output was closed by its reader.
@@ -328,9 +334,9 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Apply(args) => emulate::apply(args),
         Command::Clear(args) => emulate::clear(args),
         Command::Confirm(args) => emulate::confirm(&args),
-        Command::Status(args) => emulate::status(&args),
+        Command::Status(args) => status::run(&args),
         Command::Run(args) => emulate::run(args),
-        Command::On(args) => match inside::on(&args)? {},
+        Command::On(args) => inside::on(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Nfs(args) => nfs::run(args),
@@ -353,8 +359,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
             clap_mangen::generate_to(Cli::command(), directory)?;
             Ok(DONE)
         }
-        Command::Stage(args) => inside::stage(&args),
-        Command::Agent(args) => match inside::agent(&args)? {},
+        Command::Stage(args) => inside::stage(args),
+        Command::Agent(args) => inside::agent(&args),
     }
 }
 

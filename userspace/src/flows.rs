@@ -7,22 +7,17 @@
 //! What it lacks: packets that are not IP or that no class emulates, and, in the list, how often and when last: only
 //! who watches counts.
 
-mod watch;
+mod requests;
 
-use std::{
-    io::Write,
-    net::{IpAddr, Ipv6Addr},
-    time::Duration,
-};
+use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::Context as _;
 use perturb_common::abi::{
     Attachment, CONTROL_GENERATION, Direction, FlowKey, FlowNote, MAX_CLASSES, NEAR_INTERFACES, NONE, in_half,
 };
 use perturb_dataplane::maps::{self, Maps};
-use perturb_present::Table;
+pub use requests::Logs;
 use serde::Serialize;
-pub use watch::watch;
 
 use crate::{
     registry::{self, Record},
@@ -31,33 +26,42 @@ use crate::{
 
 /// A flow's packets in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-struct Flow {
-    emulation: String,
-    protocol: String,
-    source: IpAddr,
+pub struct Flow {
+    /// The emulation's name in the registry.
+    pub emulation: String,
+    /// The IP protocol's name, else its number.
+    pub protocol: String,
+    /// Who sends.
+    pub source: IpAddr,
+    /// From which port, where the protocol has them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    source_port: Option<u16>,
-    destination: IpAddr,
+    pub source_port: Option<u16>,
+    /// Who receives.
+    pub destination: IpAddr,
+    /// At which port.
     #[serde(skip_serializing_if = "Option::is_none")]
-    destination_port: Option<u16>,
-    direction: &'static str,
-    class: String,
+    pub destination_port: Option<u16>,
+    /// `egress` or `ingress`, as the emulated host sees it.
+    pub direction: &'static str,
+    /// The class that it belongs to.
+    pub class: String,
 }
 
-/// A line of the list.
+/// A flow that was noted.
 #[derive(Debug, Serialize)]
-struct Listed {
+pub struct Listed {
     /// When its first packet came, µs since 1970.
-    first_us: u64,
+    pub first_us: u64,
+    /// Which.
     #[serde(flatten)]
-    flow: Flow,
+    pub flow: Flow,
 }
 
-/// Prints the flows that every emulation has seen, oldest first.
+/// The flows that every emulation has seen, oldest first.
 ///
 /// # Errors
-/// When an emulation's maps cannot be read, or nothing can be printed.
-pub fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+/// When an emulation's maps cannot be read.
+pub fn noted() -> anyhow::Result<Vec<Listed>> {
     let offset = realtime_offset();
     let mut flows = Vec::new();
     for record in in_force(&mut Told::default())? {
@@ -74,39 +78,26 @@ pub fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     flows.sort_by(|a, b| (a.first_us, &a.flow).cmp(&(b.first_us, &b.flow)));
-    if json {
-        serde_json::to_writer_pretty(&mut *out, &flows)?;
-        writeln!(out)?;
-        return Ok(());
-    }
-    if flows.is_empty() {
-        writeln!(out, "no flows")?;
-        return Ok(());
-    }
-    let now = micros(perturb_clock::now(), offset);
-    let mut table = Table::new(1, &[&Flow::COLUMNS[..], &["first seen"]].concat());
-    for Listed { first_us, flow } in &flows {
-        let age = Duration::from_micros(now.saturating_sub(*first_us));
-        table.row([flow.cells(), vec![format!("{:.1} s ago", age.as_secs_f64())]].concat());
-    }
-    write!(out, "{table}")?;
-    Ok(())
+    Ok(flows)
 }
 
-/// The emulations that are in force and know of flows; the others are told on standard error, unless they were before.
+/// The emulations that are in force and know of flows; of the others is warned, unless that was done before.
 fn in_force(told: &mut Told) -> anyhow::Result<Vec<Record>> {
     let mut found = Vec::new();
-    for record in registry::records()?.or_tell(told) {
+    for record in registry::records()?.or_warn(told) {
         if !record.ready || !record.has_owner()? {
             continue;
         }
         if record.maps.has_flows() {
             found.push(record);
         } else {
-            told.tell(format!(
-                "perturb: warning: {} does not tell its flows: another version of perturb made it",
+            let why = format!(
+                "{} does not tell its flows: another version of perturb made it",
                 record.id
-            ));
+            );
+            if told.is_news(&why) {
+                log::warn!("{why}");
+            }
         }
     }
     Ok(found)
@@ -231,33 +222,16 @@ fn protocol(number: u8) -> (String, bool) {
     (name.into(), ports)
 }
 
-impl Flow {
-    /// Heads of [`Self::cells`].
-    const COLUMNS: [&'static str; 5] = ["protocol", "source", "destination", "direction", "class"];
-
-    fn cells(&self) -> Vec<String> {
-        let end = |address: IpAddr, port: Option<u16>| match (address, port) {
-            (address, None) => address.to_string(),
-            (IpAddr::V4(address), Some(port)) => format!("{address}:{port}"),
-            (IpAddr::V6(address), Some(port)) => format!("[{address}]:{port}"),
-        };
-        vec![
-            self.protocol.clone(),
-            end(self.source, self.source_port),
-            end(self.destination, self.destination_port),
-            self.direction.into(),
-            self.class.clone(),
-        ]
-    }
-}
-
 /// What to add to CLOCK_MONOTONIC, ns, for the time since 1970.
-fn realtime_offset() -> u64 {
+#[must_use]
+pub fn realtime_offset() -> u64 {
     let (monotonic, wall) = perturb_clock::both();
     wall.saturating_sub(monotonic)
 }
 
-fn micros(time: u64, offset: u64) -> u64 {
+/// An instant of CLOCK_MONOTONIC, ns, as µs since 1970.
+#[must_use]
+pub fn micros(time: u64, offset: u64) -> u64 {
     time.saturating_add(offset) / 1000
 }
 
@@ -265,7 +239,7 @@ fn micros(time: u64, offset: u64) -> u64 {
 mod tests {
     use super::*;
 
-    pub(super) fn key(protocol: u8) -> FlowKey {
+    fn key(protocol: u8) -> FlowKey {
         let address = |last: u8| [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last];
         FlowKey {
             source: address(1),
@@ -279,7 +253,7 @@ mod tests {
         }
     }
 
-    pub(super) fn names() -> Names {
+    fn names() -> Names {
         Names {
             emulation: "run-1".into(),
             classes: vec!["web".into()],
@@ -289,7 +263,13 @@ mod tests {
     #[test]
     fn what_has_no_ports_shows_none_and_what_is_not_ip_is_left_out() {
         let icmp = names().flow(&key(1), 7).unwrap();
-        assert_eq!(icmp.cells(), ["icmp", "10.0.0.1", "10.0.0.2", "ingress", "7"]);
+        let ends = (icmp.source.to_string(), icmp.destination.to_string());
+        assert_eq!(ends, ("10.0.0.1".into(), "10.0.0.2".into()));
+        assert_eq!((icmp.source_port, icmp.destination_port), (None, None));
+        assert_eq!(
+            (&*icmp.protocol, icmp.direction, &*icmp.class),
+            ("icmp", "ingress", "7")
+        );
         let arp = FlowKey {
             ethertype: 0x0806,
             ..FlowKey::default()

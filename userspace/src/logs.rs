@@ -1,15 +1,14 @@
 //! The programs' own messages (`--verbose`).
 
 use anyhow::Context as _;
+use log::{Log, Metadata, Record};
 use perturb_dataplane::programs::Programs;
 use tokio::{io::unix::AsyncFd, task::JoinHandle};
 
-use crate::voice;
-
-/// Passes the programs' messages on to standard error until the handle is dropped.
+/// Passes the programs' messages on until the handle is dropped.
 pub(crate) fn follow_logs(programs: &mut Programs) -> anyhow::Result<LogFollower> {
     let logger = programs
-        .log_reader(&STDERR)
+        .log_reader(&KERNEL)
         .context("reading the programs' messages")?;
     let task = tokio::task::spawn(async move {
         // SAFETY: the reader owns its descriptor, and is not dropped before the registration.
@@ -36,17 +35,18 @@ impl Drop for LogFollower {
     }
 }
 
-struct ToStderr;
+/// Says whose messages they are. Whoever asked for them sees all, whatever their level.
+struct Kernel;
 
-static STDERR: ToStderr = ToStderr;
+static KERNEL: Kernel = Kernel;
 
-impl log::Log for ToStderr {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+impl Log for Kernel {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
 
-    fn log(&self, record: &log::Record<'_>) {
-        voice::say(format!("perturb: kernel: {}\n", record.args()));
+    fn log(&self, record: &Record<'_>) {
+        log::info!("kernel: {}", record.args());
     }
 
     fn flush(&self) {}

@@ -375,7 +375,7 @@ impl Drop for Claim {
         if let Some(directory) = self.directory.take()
             && let Err(error) = remove(&directory)
         {
-            eprintln!("perturb: {error}; the next command that needs root tries again");
+            log::error!("{error}; the next command that needs root tries again");
         }
     }
 }

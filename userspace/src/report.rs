@@ -3,20 +3,18 @@
 mod bystander;
 mod counts;
 mod faults;
-mod live;
 mod read;
-mod table;
-pub mod watch;
+
+use std::time::Duration;
 
 pub use bystander::Bystander;
 pub(crate) use bystander::merge;
 pub(crate) use faults::lost;
 pub use faults::{Checked, Fault, Place, warn};
-pub use live::totals;
 use serde::Serialize;
 
 /// An emulation as `perturb status --json` prints it. What does not apply is absent.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Report {
     /// Its name in the registry.
     pub id: String,
@@ -128,7 +126,7 @@ pub struct ServerReport {
 }
 
 /// Intended drops.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
 pub struct Drops {
     pub tail_drop: u64,
@@ -157,7 +155,7 @@ impl Drops {
 }
 
 /// What no profile asks for, by place.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
 pub struct Unintended {
     pub horizon: u64,
@@ -253,7 +251,7 @@ pub struct PacerThread {
 }
 
 /// Other counts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
 pub struct Events {
     pub unmatched: u64,
@@ -288,6 +286,16 @@ pub struct Lateness {
 }
 
 impl Report {
+    /// Replaces every server's utilization by that since an earlier look, `time` ago.
+    pub fn since(&mut self, earlier: &Self, time: Duration) {
+        for server in &mut self.servers {
+            let before = earlier.servers.iter().find(|before| before.name == server.name);
+            server.utilization = before
+                .filter(|_| !time.is_zero())
+                .map(|before| (server.busy_ms - before.busy_ms).max(0.0) / (time.as_secs_f64() * 1e3));
+        }
+    }
+
     /// Packets that the programs have seen.
     #[must_use]
     pub fn seen(&self) -> u64 {

@@ -11,6 +11,8 @@ use std::{
     panic,
 };
 
+use crate::voice;
+
 /// Standard output cannot be written: what a command unwinds with.
 #[derive(Debug)]
 pub(crate) struct Unwritable(pub io::Error);
@@ -25,6 +27,7 @@ pub(crate) fn out(text: fmt::Arguments<'_>) {
 
 /// Writes to standard error.
 pub(crate) fn error(text: fmt::Arguments<'_>) {
+    voice::settle();
     // There is nowhere to say that it failed.
     let _ = io::stderr().lock().write_fmt(text);
 }

@@ -1,4 +1,4 @@
-//! What a command has said on standard error that looks again and again: it says each thing once, for as long as it is so.
+//! What a command has said that looks again and again: it says each thing once, for as long as it is so.
 
 use std::{collections::BTreeSet, mem};
 
@@ -15,16 +15,10 @@ impl Told {
         self.before = mem::take(&mut self.now);
     }
 
-    /// Says it, if it is news.
-    pub fn tell(&mut self, message: String) {
-        if self.is_news(&message) {
-            eprintln!("{message}");
-        }
-        self.now.insert(message);
-    }
-
-    fn is_news(&self, message: &str) -> bool {
-        !self.before.contains(message) && !self.now.contains(message)
+    /// Whether it is to be said now: from now on it counts as said.
+    pub fn is_news(&mut self, message: &str) -> bool {
+        let is_new = self.now.insert(message.into());
+        is_new && !self.before.contains(message)
     }
 }
 
@@ -37,11 +31,9 @@ mod tests {
         let mut told = Told::default();
         for (message, news) in [("damaged", true), ("damaged", false), ("gone", true)] {
             assert_eq!(told.is_news(message), news);
-            told.tell(message.into());
         }
         told.look_again();
         assert!(!told.is_news("damaged"));
-        told.tell("damaged".into());
         told.look_again();
         assert!(!told.is_news("damaged"));
         assert!(told.is_news("gone"));

@@ -1,5 +1,9 @@
-//! What a long-lived command says on standard error while it works. A thread of its own writes it, so that a terminal that
-//! takes no more (Ctrl-S, a pipe that nobody reads) stops the messages and not the work.
+//! What this program says on standard error: the messages of its crates, by way of [`log`].
+//!
+//! A long-lived command [begins] a thread that writes them, so that a terminal that takes no more (Ctrl-S, a pipe that
+//! nobody reads) stops the messages and not the work.
+//!
+//! [begins]: begin
 
 use std::{
     io::{self, Write as _},
@@ -12,17 +16,27 @@ use std::{
     time::{Duration, Instant},
 };
 
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
 /// Messages that may wait; more are not said.
 const WAITING: usize = 256;
 
 static VOICE: OnceLock<Option<SyncSender<String>>> = OnceLock::new();
 static UNSAID: AtomicUsize = AtomicUsize::new(0);
 
-/// Says `text` as it is, soon; not at all if too much waits to be said.
-pub(crate) fn say(text: String) {
-    let Some(voice) = VOICE.get_or_init(start) else {
+/// From now on messages wait for nobody.
+pub(crate) fn begin() {
+    VOICE.get_or_init(start);
+}
+
+/// Says `text` as it is: soon, or not at all if too much waits to be said; at once before [`begin`].
+fn say(text: String) {
+    let Some(voice) = VOICE.get() else {
+        // There is nowhere to say that it failed.
+        let _ = io::stderr().lock().write_all(text.as_bytes());
         return;
     };
+    let Some(voice) = voice else { return };
     UNSAID.fetch_add(1, Ordering::Relaxed);
     if voice.try_send(text).is_err() {
         UNSAID.fetch_sub(1, Ordering::Relaxed);
@@ -67,4 +81,34 @@ fn start() -> Option<SyncSender<String>> {
         .spawn(speak)
         .ok()?;
     Some(voice)
+}
+
+/// From now on the messages of perturb's crates are said; other crates' are for their developers.
+pub(crate) fn listen() {
+    if log::set_logger(&Messages).is_ok() {
+        log::set_max_level(LevelFilter::Info);
+    }
+}
+
+struct Messages;
+
+impl Log for Messages {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= Level::Info && metadata.target().starts_with("perturb")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let what = if record.level() == Level::Warn {
+                "warning: "
+            } else {
+                ""
+            };
+            say(format!("perturb: {what}{}\n", record.args()));
+        }
+    }
+
+    fn flush(&self) {
+        settle();
+    }
 }

@@ -1,32 +1,25 @@
 //! Commands that emulate.
 
-use std::{
-    io::Write as _,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use perturb_dataplane::user::SpinBudget;
-use perturb_present::clear_screen;
 
-use super::{Apply, Clear, Confirm, DONE, Run, Status, sandbox::in_sandbox, ssh};
+use super::{Apply, Clear, Confirm, DONE, Run, sandbox::in_sandbox, ssh};
 use crate::{
     controller::{
         apply::{self, Outcome},
         clear, confirm,
         setup::Prepared,
     },
-    flows, lab,
+    lab,
     privileges::Owner,
     registry::{self, terms::Due},
-    report::Report,
-    told::Told,
 };
 
 /// A runtime on this thread: children die with the thread that made them (PR_SET_PDEATHSIG), so it
 /// must be the main one.
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -151,82 +144,6 @@ pub(super) fn confirm(args: &Confirm) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-pub(super) fn status(args: &Status) -> anyhow::Result<u8> {
-    if args.flows {
-        match args.watch {
-            Some(period) => runtime()?.block_on(flows::watch(period, args.json))?,
-            None => flows::list(args.json, &mut std::io::stdout().lock())?,
-        }
-        return Ok(DONE);
-    }
-    if let Some(period) = args.watch {
-        watch(args, period)?;
-        return Ok(DONE);
-    }
-    let reports = reports(&mut Told::default())?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&reports)?);
-        return Ok(DONE);
-    }
-    if reports.is_empty() {
-        println!("nothing is applied");
-    }
-    for report in reports {
-        print!("{report}");
-    }
-    Ok(DONE)
-}
-
-/// What is applied; what is not in force is told on standard error.
-fn reports(told: &mut Told) -> anyhow::Result<Vec<Report>> {
-    let mut reports = Vec::new();
-    for record in registry::records()?.or_tell(told) {
-        match Report::of(&record)? {
-            Some(report) => reports.push(report),
-            None if record.has_owner()? => told.tell(format!("{} is being set up", record.id)),
-            None => told.tell(format!(
-                "{} was left behind by process {}, which is gone; `perturb clear` removes what is left",
-                record.id, record.process.pid
-            )),
-        }
-    }
-    Ok(reports)
-}
-
-/// Shows what the servers do, period by period, until this process is ended.
-fn watch(args: &Status, period: Duration) -> anyhow::Result<()> {
-    let mut told = Told::default();
-    let (mut before, mut seen) = (reports(&mut told)?, Instant::now());
-    let clear = clear_screen(&std::io::stdout());
-    loop {
-        std::thread::sleep(period);
-        told.look_again();
-        let (mut now, time) = (reports(&mut told)?, seen.elapsed());
-        seen = Instant::now();
-        let mut text = String::new();
-        for report in &mut now {
-            if let Some(earlier) = before.iter().find(|earlier| earlier.id == report.id) {
-                report.since(earlier, time);
-                text += &report.activity(earlier, time).to_string();
-            }
-        }
-        let text = if args.json {
-            serde_json::to_string(&now)?
-        } else if now.is_empty() {
-            "nothing is applied".into()
-        } else {
-            text
-        };
-        let mut out = std::io::stdout().lock();
-        match writeln!(out, "{clear}{}", text.trim_end()).and_then(|()| out.flush()) {
-            // Whoever read it, e.g. `head`, has seen enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
-            done => done?,
-        }
-        before = now;
-    }
-}
-
 pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     // Errors in the profile need no kernel.
     let prepared =
@@ -247,5 +164,6 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         owner: if args.as_root { None } else { Owner::of_sudo()? },
         command,
     };
-    runtime()?.block_on(lab::run::run(request))
+    let status = runtime()?.block_on(lab::run::run(request))?;
+    Ok(perturb_sandbox::exit_code(status))
 }

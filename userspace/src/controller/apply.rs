@@ -194,7 +194,7 @@ fn targets(chosen: &[Link]) -> anyhow::Result<Vec<Target>> {
         .iter()
         .map(|link| {
             for caveat in admit(&mut netlink, link, &links)? {
-                eprintln!("perturb: warning: {}: {caveat}", link.name);
+                log::warn!("{}: {caveat}", link.name);
             }
             Ok(Target {
                 namespace: Namespace::current()?,

@@ -16,7 +16,7 @@ pub fn confirm(interface: Option<&str>) -> anyhow::Result<Vec<Record>> {
     let chosen =
         |other: &InterfaceRecord| interface.is_none_or(|name| other.name == name && other.namespace == here);
     let mut confirmed = Vec::new();
-    for mut record in registry.records()?.or_tell(&mut Told::default()) {
+    for mut record in registry.records()?.or_warn(&mut Told::default()) {
         if !record.interfaces.iter().any(chosen) || record.terms.confirm.is_none() {
             continue;
         }

@@ -127,7 +127,7 @@ impl Drop for Keeper {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            eprintln!("perturb: the thread that renews the lease has panicked");
+            log::error!("the thread that renews the lease has panicked");
         }
     }
 }

@@ -15,9 +15,10 @@ use crate::registry::{InterfaceRecord, RECORDS, Record, Recorded, Registry, remo
 pub fn recover(registry: &Registry) -> anyhow::Result<()> {
     for record in registry.records()?.records {
         if !record.has_owner()? {
-            eprintln!(
-                "perturb: removing what {} (process {}, which has ended) left behind",
-                record.id, record.process.pid
+            log::info!(
+                "removing what {} (process {}, which has ended) left behind",
+                record.id,
+                record.process.pid
             );
             remove(&record)?;
         }

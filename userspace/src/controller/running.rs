@@ -19,10 +19,7 @@ use super::{
     keeper::Keeper,
     setup::{Prepared, Target, device_names},
 };
-use crate::{
-    registry::{Claim, InterfaceRecord, Record, Registry, RegistryError},
-    voice,
-};
+use crate::registry::{Claim, InterfaceRecord, Record, Registry, RegistryError};
 
 /// Wait for held packets when an emulation ends.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -209,9 +206,7 @@ impl Running {
                 interface.lost = false;
             }
             self.record.write()?;
-            voice::say(format!(
-                "perturb: there is an interface {name} again; emulating on it\n"
-            ));
+            log::info!("there is an interface {name} again; emulating on it");
         }
         Ok(())
     }
@@ -320,7 +315,7 @@ impl Lost {
         match admitted {
             Ok(caveats) => {
                 for caveat in caveats {
-                    voice::say(format!("perturb: warning: {}: {caveat}\n", link.name));
+                    log::warn!("{}: {caveat}", link.name);
                 }
                 Ok(Some(link))
             }
@@ -328,10 +323,10 @@ impl Lost {
             Err(_) if !self.is_there(link.index)? => Ok(None),
             Err(error) => {
                 self.refused = Some(link.index);
-                voice::say(format!(
-                    "perturb: there is an interface {} again, but {error:#}; waiting for another one\n",
+                log::info!(
+                    "there is an interface {} again, but {error:#}; waiting for another one",
                     link.name
-                ));
+                );
                 Ok(None)
             }
         }

@@ -10,7 +10,8 @@
 //! SIGKILL to `perturb run` leaves nothing, daemons that the command started included.
 
 use std::{
-    ffi::{CString, OsString},
+    convert::Infallible,
+    ffi::{CString, OsStr, OsString},
     fs, io,
     os::{
         fd::RawFd,
@@ -22,7 +23,6 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use clap::Args;
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, FdFlag, fcntl},
@@ -48,79 +48,62 @@ const PROGRAMS: &str = "/run/perturb-lab";
 /// This executable there.
 pub(super) const EXECUTABLE: &str = "/run/perturb-lab/perturb";
 
-/// What `perturb run` tells its stage.
-#[derive(Args, Debug)]
+/// What the lab tells its stage, by the command line `perturb stage`.
+#[derive(Debug)]
 pub struct Stage {
     /// File descriptors of the hosts' network namespaces, h1's first.
-    #[arg(long, value_delimiter = ',', required = true)]
-    namespaces: Vec<RawFd>,
-    /// Whose the command is, UID:GID; without it root's.
-    #[arg(long, value_parser = Owner::parse)]
-    owner: Option<Owner>,
+    pub namespaces: Vec<RawFd>,
+    /// Whose the command is; without it root's.
+    pub owner: Option<Owner>,
     /// The command.
-    #[arg(last = true, required = true)]
-    command: Vec<OsString>,
+    pub command: Vec<OsString>,
 }
 
-/// Arguments of `perturb on`.
-#[derive(Args, Debug)]
-pub struct On {
-    /// Name of the private host: h1, h2, …
-    host: String,
-    /// Run the command as root, even if sudo started this one.
-    #[arg(long)]
-    as_root: bool,
-    /// The command and its arguments.
-    #[arg(last = true, required = true)]
-    command: Vec<OsString>,
-}
-
-/// Arguments of `perturb agent`: those that mpirun gives to ssh.
-#[derive(Args, Debug)]
-pub struct Agent {
-    /// Name of the private host.
-    host: String,
-    /// Words of a shell command.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
-    command: Vec<OsString>,
+impl Stage {
+    /// As words after the program's name. The command line is to read `--namespaces FD,…`, `--owner UID:GID` and `-- COMMAND…`.
+    pub(super) fn words(&self) -> Vec<OsString> {
+        let list: Vec<String> = self.namespaces.iter().map(ToString::to_string).collect();
+        let mut words: Vec<OsString> = ["stage", "--namespaces"].map(Into::into).into();
+        words.push(list.join(",").into());
+        if let Some(owner) = self.owner {
+            words.extend(["--owner".into(), owner.words().into()]);
+        }
+        words.push("--".into());
+        words.extend(self.command.iter().cloned());
+        words
+    }
 }
 
 /// Runs a shell command on another private host, as ssh would.
-pub fn agent(args: &Agent) -> anyhow::Result<std::convert::Infallible> {
-    let line = args.command.join(std::ffi::OsStr::new(" "));
-    on(&On {
-        host: args.host.clone(),
-        as_root: false,
-        command: vec!["sh".into(), "-c".into(), line],
-    })
+pub fn agent(host: &str, words: &[OsString]) -> anyhow::Result<Infallible> {
+    let line = words.join(OsStr::new(" "));
+    on(host, false, &["sh".into(), "-c".into(), line])
 }
 
-/// Runs a command on another private host; for use inside `perturb run`.
-pub fn on(args: &On) -> anyhow::Result<std::convert::Infallible> {
+/// Runs a command on another private host; for use inside `perturb run`. It belongs to whoever called sudo, if anyone did,
+/// unless it is to stay with root.
+pub fn on(host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<Infallible> {
     // A path would lead to namespaces that are not the lab's.
-    if args.host.contains('/') || args.host.starts_with('.') {
-        bail!("{} is not the name of a private host", args.host);
+    if host.contains('/') || host.starts_with('.') {
+        bail!("{host} is not the name of a private host");
     }
-    let path = Path::new(NAMES).join(&args.host);
+    let path = Path::new(NAMES).join(host);
     let namespace = fs::File::open(&path).with_context(|| {
-        format!(
-            "there is no private host {} (`perturb on` works inside `perturb run`)",
-            args.host
-        )
+        format!("there is no private host {host} (`perturb on` works inside `perturb run`)")
     })?;
-    setns(namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {}", args.host))?;
+    setns(namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {host}"))?;
     unshare(CloneFlags::CLONE_NEWUTS)?;
-    sethostname(&args.host)?;
+    sethostname(host)?;
     let mut withheld = Vec::new();
     if privileges::is_door() {
         withheld = privileges::withheld_variables().context("reading this process's environment")?;
         privileges::return_to_caller().context("giving up root's privileges")?;
     } else if let Some(owner) = Owner::of_sudo()?
-        && !args.as_root
+        && !as_root
     {
         owner.assume()?;
     }
-    let [program, arguments @ ..] = args.command.as_slice() else {
+    let [program, arguments @ ..] = command else {
         bail!("no command")
     };
     let error = Command::new(program).args(arguments).envs(withheld).exec();
@@ -145,7 +128,7 @@ pub fn stage(args: &Stage) -> anyhow::Result<u8> {
     match unsafe { fork() }.context("starting the private hosts' first process")? {
         ForkResult::Child => {
             let code = init(&command, &names, args.owner, &blocked).unwrap_or_else(|error| {
-                eprintln!("perturb: {error:#}");
+                log::error!("{error:#}");
                 127
             });
             std::process::exit(i32::from(code))
@@ -265,7 +248,7 @@ fn init(command: &[CString], names: &[String], owner: Option<Owner>, blocked: &S
                 bail!("no command")
             };
             let Err(errno) = execvp(program, command);
-            eprintln!("perturb: running {}: {}", program.to_string_lossy(), errno.desc());
+            log::error!("running {}: {}", program.to_string_lossy(), errno.desc());
             // As shells do.
             std::process::exit(if errno == Errno::ENOENT { 127 } else { 126 })
         }

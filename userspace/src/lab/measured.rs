@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::File,
     path::PathBuf,
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
@@ -58,8 +58,8 @@ pub struct Request {
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With this exit code.
-    Exited(u8),
+    /// By itself, in this way.
+    Exited(ExitStatus),
     /// It was killed at its limit.
     TimedOut,
     /// It was killed because this process is to end.
@@ -88,7 +88,7 @@ pub(crate) async fn measure(request: Request, interrupts: &mut Interrupts) -> an
     }
     let pinned = !request.pin.is_empty();
     let started = Instant::now();
-    let mut child = run::spawn(&lab, &request.command, |stage| {
+    let mut child = run::spawn(&lab, request.command, None, |stage| {
         stage
             .stdin(Stdio::null())
             .stdout(request.stdout)
@@ -105,7 +105,7 @@ pub(crate) async fn measure(request: Request, interrupts: &mut Interrupts) -> an
     let limit = tokio::time::sleep(request.limit);
     tokio::pin!(limit);
     let end = tokio::select! {
-        status = child.wait() => End::Exited(perturb_sandbox::exit_code(status?)),
+        status = child.wait() => End::Exited(status?),
         () = &mut limit => End::TimedOut,
         () = interrupts.received() => End::Interrupted,
         trouble = running.keeper.trouble() => return Err(trouble.into()),

@@ -5,6 +5,7 @@ use std::{
     ffi::OsString,
     fs, io,
     os::fd::{AsRawFd as _, RawFd},
+    process::ExitStatus,
     thread,
     time::Duration,
 };
@@ -23,7 +24,7 @@ use tokio::{
 
 use super::{
     Host, INTERFACE, Lab,
-    inside::{die_with_parent, forward_interrupts, forward_nothing, pass_on},
+    inside::{Stage, die_with_parent, forward_interrupts, forward_nothing, pass_on},
 };
 use crate::{
     controller::{
@@ -35,7 +36,6 @@ use crate::{
     registry::{self, Record},
     report::{self, Report},
     signals::Hangup,
-    voice,
 };
 
 /// What was asked for.
@@ -57,8 +57,8 @@ pub struct Request {
 /// The lease inside a lab: nobody else's traffic is at stake, so it is generous.
 pub const LEASE: Lease = Lease::For(Duration::from_secs(60));
 
-/// Runs the command; its exit code.
-pub async fn run(request: Request) -> anyhow::Result<u8> {
+/// Runs the command; how its stage has ended.
+pub async fn run(request: Request) -> anyhow::Result<ExitStatus> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = Hangup::listen()?;
     // Those that come before the command runs; later ones: see `forward_interrupts`.
@@ -78,16 +78,13 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
             let_ping.with_context(|| format!("letting users ping on {name}"))?;
         }
     }
-    let mut child = spawn(&lab, &request.command, |stage| {
-        if let Some(owner) = request.owner {
-            stage.arg("--owner").arg(owner.words());
-        }
-    })?;
+    let mut child = spawn(&lab, request.command, request.owner, |_| {})?;
     privileges::keep_needed().context("giving up capabilities")?;
     let pid = child.id().context("the command has ended before it began")?;
     let pid = pid.cast_signed();
     forward_interrupts(Pid::from_raw(pid)).context("passing on signals")?;
 
+    crate::voice::begin();
     let mut trouble = None;
     let status = loop {
         tokio::select! {
@@ -97,7 +94,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
             _ = interrupt.recv() => pass_on(pid, libc::SIGINT),
             _ = quit.recv() => pass_on(pid, libc::SIGQUIT),
             found = running.keeper.trouble(), if trouble.is_none() => {
-                voice::say(format!("perturb: {found}; nothing is emulated from now on\n"));
+                log::error!("{found}; nothing is emulated from now on");
                 trouble = Some(found);
             }
         }
@@ -114,7 +111,7 @@ pub async fn run(request: Request) -> anyhow::Result<u8> {
     if let Some(trouble) = trouble {
         return Err(trouble.into());
     }
-    Ok(perturb_sandbox::exit_code(status))
+    Ok(status)
 }
 
 /// A user without capabilities may send ICMP echo requests from then on (`ping_init_sock` in the kernel).
@@ -177,10 +174,11 @@ fn target(host: &Host) -> anyhow::Result<Target> {
     })
 }
 
-/// Starts the command's stage in the first host, with adjustments of the caller's.
+/// Starts the stage of the owner's command in the first host, with adjustments of the caller's.
 pub(super) fn spawn(
     lab: &Lab,
-    command: &[OsString],
+    command: Vec<OsString>,
+    owner: Option<Owner>,
     adjust: impl FnOnce(&mut Command),
 ) -> anyhow::Result<tokio::process::Child> {
     let first: RawFd = lab
@@ -190,13 +188,16 @@ pub(super) fn spawn(
         .namespace
         .as_raw_fd();
     let fds: Vec<RawFd> = lab.hosts.iter().map(|host| host.namespace.as_raw_fd()).collect();
-    let list: Vec<String> = fds.iter().map(ToString::to_string).collect();
+    let told = Stage {
+        namespaces: fds.clone(),
+        owner,
+        command,
+    };
     let mut stage = Command::new("/proc/self/exe");
-    stage.arg("stage").arg("--namespaces").arg(list.join(","));
+    stage.args(told.words());
     // It must not outlive an error here.
     stage.kill_on_drop(true);
     adjust(&mut stage);
-    stage.arg("--").args(command);
     let enter = move || -> io::Result<()> {
         die_with_parent()?;
         // SAFETY: the namespaces' handles outlive the child's start.

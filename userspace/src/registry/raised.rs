@@ -75,8 +75,8 @@ impl<N: Number> Shared<'_, N> {
         let before = match self.number.read() {
             Ok(before) => before,
             Err(error) => {
-                eprintln!(
-                    "perturb: net.core.{name} cannot be read: {error}; if it is below {least}, {lack}. Look it up in the \
+                log::info!(
+                    "net.core.{name} cannot be read: {error}; if it is below {least}, {lack}. Look it up in the \
                      machine's first network namespace"
                 );
                 return Ok(());
@@ -93,8 +93,8 @@ impl<N: Number> Shared<'_, N> {
             self.number.write(least)
         };
         if let Err(error) = raise() {
-            eprintln!(
-                "perturb: net.core.{name} is {before} and cannot be raised to {least}: {error}; {lack}. Give `sysctl -w \
+            log::info!(
+                "net.core.{name} is {before} and cannot be raised to {least}: {error}; {lack}. Give `sysctl -w \
                  net.core.{name}={least}` in the machine's first network namespace"
             );
         }
@@ -118,8 +118,8 @@ impl<N: Number> Shared<'_, N> {
             Ok::<_, io::Error>(())
         };
         if let Err(error) = restore() {
-            eprintln!(
-                "perturb: net.core.{name} stays {least} instead of {before}: {error}; the next emulation that ends tries again"
+            log::info!(
+                "net.core.{name} stays {least} instead of {before}: {error}; the next emulation that ends tries again"
             );
             return Ok(());
         }

@@ -18,11 +18,13 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Those that can be read; the others are told on standard error, unless they were before.
+    /// Those that can be read; of the others is warned, unless that was done before.
     #[must_use]
-    pub fn or_tell(self, told: &mut Told) -> Vec<Record> {
+    pub fn or_warn(self, told: &mut Told) -> Vec<Record> {
         for Unreadable { error, .. } in &self.unreadable {
-            told.tell(format!("perturb: warning: {error}"));
+            if told.is_news(&error.to_string()) {
+                log::warn!("{error}");
+            }
         }
         self.records
     }

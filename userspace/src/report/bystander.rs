@@ -44,8 +44,8 @@ impl Bystander {
         let mut told = Told::default();
         let before = settled(&mut told)?;
         if before.is_none() {
-            eprintln!(
-                "perturb: note: this user may not read {}, so nobody checks whether an emulation on this machine loses \
+            log::info!(
+                "note: this user may not read {}, so nobody checks whether an emulation on this machine loses \
                  packets unasked meanwhile; root may",
                 registry::RECORDS
             );
@@ -158,7 +158,7 @@ pub(crate) fn merge(all: &mut Vec<Fault>, more: Vec<Fault>) {
 /// Reports of the emulations in force on interfaces of this namespace; `None` if this user may not see them.
 fn here(told: &mut Told) -> anyhow::Result<Option<BTreeMap<String, Report>>> {
     let records = match registry::records() {
-        Ok(recorded) => recorded.or_tell(told),
+        Ok(recorded) => recorded.or_warn(told),
         Err(RegistryError::File { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
             return Ok(None);
         }

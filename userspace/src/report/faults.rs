@@ -173,10 +173,10 @@ pub(crate) fn lost(faults: &[Fault]) -> u64 {
     losses.map(|fault| fault.packets).sum()
 }
 
-/// Says on standard error that a result is not to be trusted, and why.
+/// Warns that a result is not to be trusted, and says why.
 pub fn warn(faults: &[Fault]) {
     for fault in faults {
-        eprintln!("perturb: warning: {fault}; no profile asks for this, so do not trust the result");
+        log::warn!("{fault}; no profile asks for this, so do not trust the result");
     }
 }
 

@@ -204,27 +204,11 @@ pub(super) mod tests {
     pub(in crate::report) fn report(counts: &Counts) -> Report {
         Report {
             id: "1-1".into(),
-            place: "eth0".into(),
-            interfaces: vec!["eth0".into()],
-            hosts: Vec::new(),
-            host: None,
-            pacer: "fq".into(),
-            pid: 1,
-            since: 0,
-            updates: 0,
-            lease_left_ms: None,
-            lost: Vec::new(),
-            ends_in_ms: None,
-            confirm_left_ms: None,
-            classes: Vec::new(),
-            servers: Vec::new(),
             drops: counts.drops(),
             unintended: counts.unintended(),
             balance: counts.balance(),
-            faults: None,
             events: counts.events(),
-            held: None,
-            lateness: None,
+            ..Report::default()
         }
     }
 }

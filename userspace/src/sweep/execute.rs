@@ -15,6 +15,7 @@ use std::{
 
 use anyhow::Context as _;
 use perturb_dataplane::user::SpinBudget;
+use perturb_sandbox::exit_code;
 use perturb_stats::Sample;
 
 use super::{
@@ -227,7 +228,7 @@ impl Sweep<'_> {
             unit: workload.metric.unit.clone(),
             samples: verdict.samples,
             exit_code: match measured.end {
-                End::Exited(code) => Some(code),
+                End::Exited(status) => Some(exit_code(status)),
                 End::TimedOut | End::Interrupted => None,
             },
             profile,
@@ -298,9 +299,11 @@ fn judge(experiment: &Experiment, workload: &Workload, measured: &Measured, outp
             Status::TimedOut,
             Some(format!("did not end within {:?}", workload.time_limit)),
         ),
-        (End::Exited(0), Ok(_)) => (Status::Ok, None),
-        (End::Exited(0), Err(error)) => (Status::Failed, Some(error.to_string())),
-        (End::Exited(code), _) => (Status::Failed, Some(format!("ended with exit code {code}"))),
+        (End::Exited(status), samples) => match (exit_code(status), samples) {
+            (0, Ok(_)) => (Status::Ok, None),
+            (0, Err(error)) => (Status::Failed, Some(error.to_string())),
+            (code, _) => (Status::Failed, Some(format!("ended with exit code {code}"))),
+        },
     };
     reasons.extend(reason);
     Verdict {

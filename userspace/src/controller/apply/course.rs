@@ -18,7 +18,7 @@ use crate::{
         Record,
         terms::{Before, Due},
     },
-    report::{self, Report},
+    report::Report,
     signals::Interrupts,
     voice::{self, Voice},
 };
@@ -59,17 +59,18 @@ impl Course {
 
     /// Goes on until something ends it, and takes it down; how many packets were still held.
     pub(super) async fn run(mut self, mut running: Running) -> anyhow::Result<u64> {
+        voice::begin();
         let logs = self
             .verbose
             .then(|| logs::follow_logs(running.emulation.programs()))
             .transpose()?;
         if !self.quiet {
             let record = &running.record;
-            voice::say(format!(
-                "perturb: emulating on {} with the {} pacer; Ctrl-C or `perturb clear` ends it\n",
+            log::info!(
+                "emulating on {} with the {} pacer; Ctrl-C or `perturb clear` ends it",
                 names(record),
                 record.pacer
-            ));
+            );
         }
         let end = self.go_on(&mut running).await;
         self.line.keep();
@@ -113,10 +114,10 @@ impl Course {
                 }
                 trouble = running.keeper.trouble() => match trouble {
                     Trouble::Fault(fault) if fault.is_loss_of_interface() && running.record.terms.follow => {
-                        voice::say(format!(
-                            "perturb: {fault}; waiting until there is an interface {} again\n",
+                        log::info!(
+                            "{fault}; waiting until there is an interface {} again",
                             fault.interface
-                        ));
+                        );
                         running.lose(&fault)?;
                     }
                     trouble => return Ok(End::Trouble(trouble)),
@@ -130,7 +131,7 @@ impl Course {
                     enter.look(&running.record);
                     running.regain()?;
                     if self.line.is_on()
-                        && let Some(totals) = report::totals(&running.record)?
+                        && let Some(totals) = crate::cli::totals(&running.record)?
                     {
                         self.line.show(totals);
                     }
@@ -185,7 +186,7 @@ fn go_back(record: &mut Record, before: Before) -> anyhow::Result<()> {
     record.terms.lease = before.lease;
     record.terms.ends = before.ends;
     record.terms.follow = before.follow;
-    voice::say("perturb: nobody has confirmed the change: the profile before is in force again\n".into());
+    log::info!("nobody has confirmed the change: the profile before is in force again");
     Ok(())
 }
 

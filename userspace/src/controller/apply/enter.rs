@@ -25,7 +25,6 @@ use crate::{
         Record,
         terms::{Due, Terms},
     },
-    voice,
 };
 
 /// How often it is looked whether anyone still waits for Enter, and whether this process is in the foreground.
@@ -52,10 +51,10 @@ impl Enter {
         if !std::io::stdin().is_terminal() || record.detached {
             return Ok(enter);
         }
-        voice::say(format!(
-            "perturb: press Enter within {:.0} s, or give `perturb confirm`, to keep it\n",
+        log::info!(
+            "press Enter within {:.0} s, or give `perturb confirm`, to keep it",
             left.as_secs_f64()
-        ));
+        );
         thread::Builder::new()
             .name("perturb-enter".into())
             .spawn(move || wait(&say))
@@ -87,7 +86,7 @@ impl Enter {
             }
         })?;
         if waited {
-            voice::say("perturb: confirmed\n".into());
+            log::info!("confirmed");
         }
         self.look(&running.record);
         Ok(())

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use perturb_dataplane::netlink::Netlink;
 
-use crate::{controller::running::Running, registry::Record, report::Report, voice};
+use crate::{controller::running::Running, registry::Record, report::Report};
 
 /// How long to look, and how many packets the interface must have carried meanwhile.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -55,12 +55,14 @@ impl Silence {
                 && since >= TRAFFIC
             {
                 self.over = true;
-                voice::say(format!(
-                    "perturb: warning: {} has carried {since} packets since the emulation began, and perturb has seen none: \
+                log::warn!(
+                    "{} has carried {since} packets since the emulation began, and perturb has seen none: \
                      a program or filter before it answers for them, or they pass by the kernel's hooks; see `bpftool \
-                     net show dev {}` and `tc filter show dev {} egress`\n",
-                    interface.name, interface.name, interface.name
-                ));
+                     net show dev {}` and `tc filter show dev {} egress`",
+                    interface.name,
+                    interface.name,
+                    interface.name
+                );
             }
         }
         Ok(())

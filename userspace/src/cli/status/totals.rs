@@ -1,13 +1,15 @@
 //! What is said of an emulation while it runs.
 
-use super::{Flow, Report};
-use crate::registry::Record;
+use crate::{
+    registry::Record,
+    report::{Flow, Report},
+};
 
 /// The totals now, in a line; nothing if there is no such emulation.
 ///
 /// # Errors
 /// When the record or a map cannot be read.
-pub fn totals(record: &Record) -> anyhow::Result<Option<String>> {
+pub(crate) fn totals(record: &Record) -> anyhow::Result<Option<String>> {
     // Another command may have changed the profile since.
     let read = Record::read(&record.id)?;
     let Some(report) = Report::of(read.as_ref().unwrap_or(record))? else {

@@ -4,40 +4,44 @@ use std::fmt;
 
 use perturb_present::Table;
 
-use super::{ClassReport, Report, ServerReport};
+use crate::report::{ClassReport, Report, ServerReport};
 
-impl fmt::Display for Report {
+/// A report, as `perturb status` prints it.
+pub(super) struct Sheet<'a>(pub(super) &'a Report);
+
+impl fmt::Display for Sheet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lease = match self.lease_left_ms {
+        let report = self.0;
+        let lease = match report.lease_left_ms {
             Some(left) => format!(", lease {:.1} s", left as f64 / 1e3),
             None => String::new(),
         };
         writeln!(
             f,
             "{}: emulated by process {}, pacer {}{lease}, profile changed {} times",
-            self.place, self.pid, self.pacer, self.updates
+            report.place, report.pid, report.pacer, report.updates
         )?;
-        if let Some(host) = &self.host {
+        if let Some(host) = &report.host {
             writeln!(
                 f,
                 "  this is {host}; the counters are of all these hosts together"
             )?;
         }
-        if !self.lost.is_empty() {
-            writeln!(f, "  gone, and waited for: {}", self.lost.join(", "))?;
+        if !report.lost.is_empty() {
+            writeln!(f, "  gone, and waited for: {}", report.lost.join(", "))?;
         }
-        if let Some(left) = self.ends_in_ms {
+        if let Some(left) = report.ends_in_ms {
             writeln!(f, "  ends in {:.1} s", left as f64 / 1e3)?;
         }
-        if let Some(left) = self.confirm_left_ms {
+        if let Some(left) = report.confirm_left_ms {
             writeln!(
                 f,
                 "  not confirmed: undone in {:.1} s unless `perturb confirm` is given",
                 left as f64 / 1e3
             )?;
         }
-        write!(f, "{}{}", classes(&self.classes), servers(&self.servers))?;
-        let drops = &self.drops;
+        write!(f, "{}{}", classes(&report.classes), servers(&report.servers))?;
+        let drops = &report.drops;
         writeln!(
             f,
             "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}; unintended: horizon {}, hold full {}, no slot {}, slot reused {}, pacer {}, hold device {}, splitter {}, past a server {}",
@@ -47,16 +51,16 @@ impl fmt::Display for Report {
             drops.burst_loss,
             drops.nth_loss,
             drops.collided,
-            self.unintended.horizon,
-            self.unintended.hold_full,
-            self.unintended.no_slot,
-            self.unintended.slot_reused,
-            self.unintended.pacer,
-            self.unintended.hold_device,
-            self.unintended.splitter,
-            self.unintended.no_instance
+            report.unintended.horizon,
+            report.unintended.hold_full,
+            report.unintended.no_slot,
+            report.unintended.slot_reused,
+            report.unintended.pacer,
+            report.unintended.hold_device,
+            report.unintended.splitter,
+            report.unintended.no_instance
         )?;
-        let balance = &self.balance;
+        let balance = &report.balance;
         writeln!(
             f,
             "  balance: captured {} + duplicated {} = released {} + held {} (in {} bytes of memory) + dropped {} + unintended {} + unaccounted {}; \
@@ -71,7 +75,7 @@ impl fmt::Display for Report {
             balance.unaccounted,
             balance.interface_drops
         )?;
-        let events = &self.events;
+        let events = &report.events;
         writeln!(
             f,
             "  passed: unmatched {}, malformed {}, lease expired {}, of a path that changed {}; marked {}, duplicated {}, corrupted {}; contention {}, \
@@ -86,7 +90,7 @@ impl fmt::Display for Report {
             events.contention,
             events.foreign
         )?;
-        if let Some(held) = &self.held {
+        if let Some(held) = &report.held {
             let priority = if held.real_time { "real-time" } else { "ordinary" };
             writeln!(
                 f,
@@ -114,7 +118,7 @@ impl fmt::Display for Report {
                 )?;
             }
         }
-        if let Some(lateness) = &self.lateness {
+        if let Some(lateness) = &report.lateness {
             writeln!(
                 f,
                 "  late by at most: {:.1} us (50 %), {:.1} us (99 %), {:.1} us (all); lateness made up for: {:.1} us",
@@ -193,8 +197,10 @@ fn servers(servers: &[ServerReport]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::{ClassReport, Flow, ServerReport, counts::tests::none, read::tests::report};
     use std::time::Duration;
+
+    use super::{ClassReport, Report, ServerReport, Sheet};
+    use crate::{cli::status::activity::Activity, report::Flow};
 
     #[test]
     fn columns_stay_where_they_are() {
@@ -205,7 +211,7 @@ mod tests {
             dropped: 3,
             mean_delay_us,
         };
-        let mut report = report(&none());
+        let mut report = Report::default();
         report.classes.push(ClassReport {
             name: "all".into(),
             egress: flow(1200, Some(20_000.4)),
@@ -222,7 +228,7 @@ mod tests {
             backlog_us: None,
             utilization: Some(0.125),
         });
-        let text = report.to_string();
+        let text = Sheet(&report).to_string();
         let rows: Vec<&str> = text.lines().skip(1).take(5).collect();
         assert_eq!(
             rows,
@@ -234,7 +240,7 @@ mod tests {
                 "  uplink                 12.5 %       1200     1.2 ms        1234567         4      52.1 us            -",
             ]
         );
-        let text = report.activity(&report, Duration::from_secs(1)).to_string();
+        let text = Activity::between(&report, &report, Duration::from_secs(1)).to_string();
         let rows: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(
             rows,

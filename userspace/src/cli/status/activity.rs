@@ -4,14 +4,12 @@ use std::{fmt, time::Duration};
 
 use perturb_present::Table;
 
-use super::{
-    Report, ServerReport,
-    table::{micros, share},
-};
+use super::table::{micros, share};
+use crate::report::{Report, ServerReport};
 
 /// The servers of an emulation between two looks.
 #[derive(Debug)]
-pub struct Activity<'a> {
+pub(super) struct Activity<'a> {
     report: &'a Report,
     rows: Vec<Row<'a>>,
     time: Duration,
@@ -24,21 +22,10 @@ struct Row<'a> {
     drops: u64,
 }
 
-impl Report {
-    /// Replaces every server's utilization by that since an earlier look, `time` ago.
-    pub fn since(&mut self, earlier: &Self, time: Duration) {
-        for server in &mut self.servers {
-            let before = earlier.servers.iter().find(|before| before.name == server.name);
-            server.utilization = before
-                .filter(|_| !time.is_zero())
-                .map(|before| (server.busy_ms - before.busy_ms).max(0.0) / (time.as_secs_f64() * 1e3));
-        }
-    }
-
+impl<'a> Activity<'a> {
     /// What the servers did since an earlier look.
-    #[must_use]
-    pub fn activity<'a>(&'a self, earlier: &Self, time: Duration) -> Activity<'a> {
-        let rows = self.servers.iter().map(|server| {
+    pub(super) fn between(earlier: &Report, report: &'a Report, time: Duration) -> Self {
+        let rows = report.servers.iter().map(|server| {
             let before = earlier.servers.iter().find(|before| before.name == server.name);
             let drops = |server: &ServerReport| server.tail_drops + server.losses;
             Row {
@@ -49,8 +36,8 @@ impl Report {
                 drops: drops(server).saturating_sub(before.map_or(0, drops)),
             }
         });
-        Activity {
-            report: self,
+        Self {
+            report,
             rows: rows.collect(),
             time,
         }
