@@ -22,8 +22,8 @@ pub mod sweep;
 use std::path::PathBuf;
 
 use clap::Args;
+use perturb_emulator::conduct::Pacing;
 
-use crate::controller::setup::Pacing;
 use knob::Sabotage;
 use perturb_profile::Knob;
 use report::Outcome;

@@ -19,15 +19,14 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use perturb_dataplane::{
     emulation::EmulationError, hold::HoldError, netlink::NetlinkError, programs::Pacer, user::SpinBudget,
 };
+use perturb_emulator::{
+    conduct::{PacerChoice, Pacing},
+    lab::MAX_HOSTS,
+    prepared::ProfileError,
+};
 
 use self::time::within;
-use crate::{
-    controller::setup::{PacerChoice, Pacing, ProfileError},
-    lab::MAX_HOSTS,
-    locality, measure, nfs, pattern, predict, rto,
-    say::Unwritable,
-    sweep, trace, voice,
-};
+use crate::{locality, measure, nfs, pattern, predict, rto, say::Unwritable, sweep, trace, voice};
 
 /// Done.
 const DONE: u8 = 0;

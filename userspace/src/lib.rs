@@ -1,12 +1,10 @@
-//! The controller of perturb: from a YAML profile to an emulated network and back.
+//! The door of perturb: from a command line to an emulated network, a measurement, a prediction, and what they say.
 //!
 //! ```text
-//! cli ──► controller ──► registry (what is applied on this machine)
-//!   │         └────────► perturb-dataplane (programs, maps, devices)
-//!   ├───► lab (private hosts) ──► controller
-//!   ├───► calibrate, measure ──► lab, probe (sockets), estimate (pure)
+//! cli ──► apply, status ──► perturb-emulator (what is applied on this machine; private hosts)
+//!   ├───► calibrate, measure ──► perturb-emulator, probe (sockets), estimate (pure)
 //!   ├───► nfs, pattern, rto (perturb-workloads)
-//!   ├───► sweep ──► lab, and a directory of runs; sweep::report ──► stats, models
+//!   ├───► sweep ──► perturb-emulator, and a directory of runs; sweep::report ──► stats, models
 //!   └───► predict, locality (perturb-models)
 //! ```
 //!
@@ -15,25 +13,17 @@
 #[macro_use]
 mod say;
 
+mod apply;
 pub mod calibrate;
 pub mod cli;
-pub mod controller;
 pub mod estimate;
-pub mod flows;
-pub mod lab;
 pub mod locality;
-mod logs;
 pub mod measure;
 pub mod nfs;
 pub mod pattern;
 pub mod predict;
-pub mod privileges;
 pub mod probe;
-pub mod registry;
-pub mod report;
 pub mod rto;
-mod signals;
 pub mod sweep;
-pub mod told;
 pub mod trace;
 mod voice;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Err(error) = perturb::privileges::shed_borrowed() {
+    if let Err(error) = perturb_emulator::privileges::shed_borrowed() {
         eprintln!("perturb: giving up root's privileges: {error}");
         return ExitCode::FAILURE;
     }

@@ -24,6 +24,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use perturb_emulator::status::{self, Bystander, Checked};
 use perturb_present::measured;
 use perturb_stats::median;
 
@@ -33,7 +34,6 @@ use crate::{
         endpoint::{Endpoint, Receipt, Sent, Train},
         message::{WIRE_V4, WIRE_V6},
     },
-    report::{self, Bystander, Checked},
 };
 use control::Peer;
 use output::Measured;
@@ -181,7 +181,7 @@ fn conclude<T>(checked: &Checked<T>, looked: anyhow::Result<()>) -> anyhow::Resu
     Ok(match checked.faults.as_deref() {
         None | Some([]) => DONE,
         Some(faults) => {
-            report::warn(faults);
+            status::warn(faults);
             FAILED
         }
     })

@@ -24,18 +24,18 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use perturb_emulator::{
+    lab::{self, Lab, MAX_HOSTS},
+    prepared::Prepared,
+    signals::{INTERRUPTED, Interrupts},
+    status::{self, Checked, Fault, Report},
+};
 use perturb_profile::Profile;
 use perturb_workloads::collective::Algorithm;
 
-use crate::{
-    cli::{
-        PacingArgs, quantity,
-        time::{self, within},
-    },
-    controller::setup::Prepared,
-    lab::{self, Lab, MAX_HOSTS},
-    report::{self, Checked, Fault, Report},
-    signals::{INTERRUPTED, Interrupts},
+use crate::cli::{
+    PacingArgs, quantity,
+    time::{self, within},
 };
 use results::Series;
 
@@ -174,7 +174,7 @@ async fn measure(
     };
     let report = Report::settled(&mut running)?.context("the emulation has ended before the rounds")?;
     let faults = report.faults();
-    report::warn(&faults);
+    status::warn(&faults);
     running.abandon()?;
     Ok(outcome.transpose()?.map(|series| (series, faults)))
 }

@@ -8,9 +8,9 @@ use std::{
 };
 
 use anyhow::Result;
-use perturb::controller::setup::Prepared;
 use perturb_clock as clock;
 use perturb_common::{departure::Load, units::MonoNanos};
+use perturb_emulator::prepared::Prepared;
 use perturb_verdict::{bound, conclude, thrice};
 
 use crate::{

@@ -21,15 +21,14 @@ use std::{
 
 use anyhow::{Result, anyhow};
 use nix::sys::socket::{setsockopt, sockopt};
-use perturb::{
-    controller::{
-        running::Running,
-        setup::{PacerChoice, Pacing, Prepared},
-    },
-    lab::{self, Lab},
-};
 use perturb_common::lead;
 use perturb_dataplane::user::SpinBudget;
+use perturb_emulator::{
+    conduct::{PacerChoice, Pacing},
+    lab::{self, Lab},
+    prepared::Prepared,
+    running::Running,
+};
 use perturb_verdict::{bound, complete, conclude, root, skip, thrice};
 
 /// Ports of the tests' traffic.

@@ -16,6 +16,7 @@
 use std::{fmt, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
+use perturb_emulator::{conduct::Pacing, lab, prepared::Prepared, status::Fault};
 use perturb_present::Table;
 use perturb_profile::{
     Class, Match, Name, PortRange, Profile, Protocol, Server, ServerId, Treatment, Volume,
@@ -29,14 +30,11 @@ use super::{
     report::{Outcome, number},
 };
 use crate::{
-    controller::setup::{Pacing, Prepared},
     estimate::{
         passage::{self, Passage},
         train::{self, Spacing},
     },
-    lab,
     probe::{clock, endpoint::Train, message::WIRE_V4},
-    report::Fault,
 };
 
 /// UDP payloads of the small and the large packets, bytes.
@@ -105,7 +103,7 @@ pub fn run(path: &Path, pacing: Pacing, coarse: bool, say: &mut dyn FnMut(&str))
         path.display()
     );
     let files = perturb_profile::jitter_files(&profile, path.parent().unwrap_or(Path::new("")))
-        .map_err(crate::controller::setup::ProfileError::from)?;
+        .map_err(perturb_emulator::prepared::ProfileError::from)?;
     let prepared = Prepared::with_files(profile, files)?.coarse_if(coarse);
     let mut hosts = Hosts::new(&original.tcp)?;
     let clock_ns = clock::cost();

@@ -14,19 +14,18 @@ use perturb_dataplane::{
     ethtool::{self, Offload},
     programs::{Pacer, ProcessorTime, Program, count_processor_time},
 };
-
-use crate::{
-    controller::{
-        running::Running,
-        setup::{Pacing, Prepared, pacer_name},
-    },
+use perturb_emulator::{
+    conduct::{Pacing, pacer_name},
     lab::{self, INTERFACE, Lab, run::emulate},
-    probe::{
-        endpoint::{Endpoint, Receipt},
-        stream::{self, Transfer},
-    },
-    report::{Fault, Report},
+    prepared::Prepared,
+    running::Running,
     signals::when_interrupted,
+    status::{Fault, Report},
+};
+
+use crate::probe::{
+    endpoint::{Endpoint, Receipt},
+    stream::{self, Transfer},
 };
 
 /// The emulation, which a signal may end while it is measured.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use perturb_emulator::status::{Fault, lost};
 use perturb_present::{Digits, Table};
 use perturb_profile::Knob;
 use serde::Serialize;
@@ -13,10 +14,7 @@ use super::{
     provenance::Provenance,
     signature::Signature,
 };
-use crate::{
-    estimate::Observed,
-    report::{Fault, lost},
-};
+use crate::estimate::Observed;
 
 /// One setting, judged.
 #[derive(Clone, Debug, Serialize)]

@@ -10,6 +10,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use perturb_emulator::{
+    conduct::{Pacing, pacer_name},
+    prepared::Prepared,
+};
 use perturb_profile::{Knob, Tcp};
 
 use super::{
@@ -21,10 +25,7 @@ use super::{
     report::{Calibration, Measured},
     signature,
 };
-use crate::{
-    controller::setup::{Pacing, Prepared, pacer_name},
-    probe::clock,
-};
+use crate::probe::clock;
 
 /// How long the machine is watched for other programs.
 const WATCH: Duration = Duration::from_millis(200);
@@ -87,7 +88,7 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
     let start = Instant::now();
     let (effort, limit) = request.effort();
     let pacing = Pacing {
-        choice: crate::controller::setup::PacerChoice::Only(request.pacing.choice.decide()?),
+        choice: perturb_emulator::conduct::PacerChoice::Only(request.pacing.choice.decide()?),
         ..request.pacing
     };
     let pacer = pacer_name(pacing.choice.decide()?);
@@ -104,7 +105,7 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
             .sabotaged(request.sabotage)
             .profile(request.seed)
             .context("the calibration's own profile")?;
-        Ok(Prepared::of(profile, &crate::lab::all_addresses(2))?)
+        Ok(Prepared::of(profile, &perturb_emulator::lab::all_addresses(2))?)
     };
     let mut control = Samples::default();
     hosts.set(&prepared(baseline)?, pacing)?;

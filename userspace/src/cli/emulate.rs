@@ -4,17 +4,17 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use perturb_dataplane::user::SpinBudget;
+use perturb_emulator::{
+    clear, confirm, lab,
+    prepared::Prepared,
+    privileges::Owner,
+    registry::{self, terms::Due},
+};
 
 use super::{Apply, Clear, Confirm, DONE, Run, sandbox::in_sandbox, ssh};
 use crate::{
-    controller::{
-        apply::{self, Outcome},
-        clear, confirm,
-        setup::Prepared,
-    },
-    lab,
-    privileges::Owner,
-    registry::{self, terms::Due},
+    apply::{self, Outcome},
+    voice,
 };
 
 /// A runtime on this thread: children die with the thread that made them (PR_SET_PDEATHSIG), so it
@@ -164,6 +164,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         owner: if args.as_root { None } else { Owner::of_sudo()? },
         command,
     };
+    voice::begin();
     let status = runtime()?.block_on(lab::run::run(request))?;
     Ok(perturb_sandbox::exit_code(status))
 }

@@ -1,11 +1,11 @@
 //! Commands that only read and print.
 
 use anyhow::Context as _;
+use perturb_emulator::prepared::Prepared;
 use perturb_profile::explain;
 use serde::Serialize;
 
 use super::{Check, DONE};
-use crate::controller::setup::Prepared;
 
 /// The kernel lacks something.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +24,9 @@ pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
         Ok(prepared) => prepared,
         Err(error) if args.json => {
             let errors = match &error {
-                crate::controller::setup::ProfileError::Load(perturb_profile::LoadError::Invalid(found)) => {
-                    serde_json::to_value(&found.errors)?
-                }
+                perturb_emulator::prepared::ProfileError::Load(perturb_profile::LoadError::Invalid(
+                    found,
+                )) => serde_json::to_value(&found.errors)?,
                 other => serde_json::json!([{ "message": other.to_string() }]),
             };
             println!("{}", serde_json::json!({ "valid": false, "errors": errors }));

@@ -3,8 +3,7 @@
 use std::{ffi::OsString, os::fd::RawFd};
 
 use clap::Args;
-
-use crate::{lab::inside, privileges::Owner};
+use perturb_emulator::{lab::inside, privileges::Owner};
 
 /// What `perturb run` tells its stage: [`inside::Stage`].
 #[derive(Args, Debug)]

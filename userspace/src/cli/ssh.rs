@@ -7,9 +7,8 @@ use std::{
 
 use nix::ifaddrs::getifaddrs;
 use perturb_common::abi::{Direction, NONE};
+use perturb_emulator::prepared::Prepared;
 use perturb_profile::{Class, Treatment};
-
-use crate::controller::setup::Prepared;
 
 /// Set by sshd: the client's address and port, the server's address and port.
 const VARIABLE: &str = "SSH_CONNECTION";

@@ -10,12 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use perturb_emulator::{registry, status::Report, told::Told};
 use perturb_present::clear_screen;
 
 pub(crate) use self::totals::totals;
 use self::{activity::Activity, table::Sheet};
 use super::{DONE, Status, emulate::runtime};
-use crate::{registry, report::Report, told::Told};
 
 pub(super) fn run(args: &Status) -> anyhow::Result<u8> {
     if args.flows {

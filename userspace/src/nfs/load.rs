@@ -1,6 +1,7 @@
 //! `perturb nfs load`.
 
 use clap::Args;
+use perturb_emulator::status::{self, Bystander};
 use perturb_present::{LiveLine, Table, bar, measured};
 use perturb_quantity::OperationsPerSecond;
 use perturb_workloads::nfs::{
@@ -15,10 +16,7 @@ use super::{
     interrupt::stop_on_signal,
     options::{LoadOptions, PortOptions},
 };
-use crate::{
-    cli::quantity::rate,
-    report::{self, Bystander},
-};
+use crate::cli::quantity::rate;
 
 /// The generator's own lateness is worth a warning from this share of the response time on.
 const LATE_SHARE: f64 = 0.5;
@@ -77,7 +75,7 @@ pub(super) fn run(args: Load) -> anyhow::Result<u8> {
         print!("{}", describe(&outcome.record));
     }
     let faults = checked.faults.unwrap_or_default();
-    report::warn(&faults);
+    status::warn(&faults);
     let code = warn(&outcome);
     looked?;
     Ok(if faults.is_empty() { code } else { FAILED.max(code) })

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use perturb_emulator::status::{self, Bystander, Fault};
 use perturb_present::{LiveLine, measured};
 use perturb_profile::Knob;
 use perturb_workloads::nfs::{
@@ -23,7 +24,6 @@ use perturb_workloads::nfs::{
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::load::{said, warn};
-use crate::report::{self, Bystander, Fault};
 
 /// A search for saturation begins at this rate.
 const FIRST_RATE: f64 = 200.0;
@@ -170,7 +170,7 @@ pub(super) fn measure(series: &Series, host: Option<&Path>, stop: &Stop) -> anyh
 fn together(earlier: Option<Vec<Fault>>, found: Option<Vec<Fault>>) -> Option<Vec<Fault>> {
     let known = earlier.is_some() && found.is_some();
     let mut all = earlier.unwrap_or_default();
-    report::merge(&mut all, found.unwrap_or_default());
+    status::merge(&mut all, found.unwrap_or_default());
     (known || !all.is_empty()).then_some(all)
 }
 
@@ -350,7 +350,7 @@ fn aim(plan: &mut Plan, address: SocketAddr, config: &Config) {
 
 /// Where the server listens on the second private host.
 pub(super) fn private_address() -> SocketAddr {
-    let (address, _) = crate::lab::addresses(2);
+    let (address, _) = perturb_emulator::lab::addresses(2);
     SocketAddr::new(IpAddr::V4(address), PRIVATE_PORT)
 }
 
@@ -372,7 +372,7 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use super::together;
-    use crate::report::{Fault, Place};
+    use perturb_emulator::status::{Fault, Place};
 
     #[test]
     fn nothing_speaks_against_levels_only_if_that_is_known_of_all() {

@@ -12,8 +12,7 @@ use nix::{
     unistd::Pid,
 };
 use perturb_dataplane::steering::Steering;
-
-use crate::lab::INTERFACE;
+use perturb_emulator::lab::INTERFACE;
 
 /// A private host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

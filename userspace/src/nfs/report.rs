@@ -3,6 +3,7 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::Context as _;
+use perturb_emulator::status::Fault;
 use perturb_models::queueing::NfsServer;
 use perturb_present::{
     Page, Table, cell,
@@ -21,7 +22,6 @@ use super::{
     overlay::{Overlay, overlay, response_ms},
     reference::Reference,
 };
-use crate::report::Fault;
 
 /// Points of a modeled curve in a chart.
 const MODEL_POINTS: u32 = 100;

@@ -14,6 +14,11 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use perturb_dataplane::namespace::Namespace;
+use perturb_emulator::{
+    lab::{self, Lab},
+    registry::Record,
+    status::Report,
+};
 use perturb_present::LiveLine;
 use perturb_profile::Profile;
 use perturb_stats::Sample;
@@ -24,11 +29,6 @@ use super::{
     counters::TcpCounters,
     prediction::{self, Observed},
     results::{Round, Series},
-};
-use crate::{
-    lab::{self, Lab},
-    registry::Record,
-    report::Report,
 };
 
 /// Between the order and the beginning of a round: every rank has it by then.

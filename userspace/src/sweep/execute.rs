@@ -15,6 +15,16 @@ use std::{
 
 use anyhow::Context as _;
 use perturb_dataplane::user::SpinBudget;
+use perturb_emulator::{
+    conduct::Pacing,
+    lab::{
+        self,
+        measured::{End, Measured, Request, measure},
+    },
+    prepared::{Prepared, ProfileError},
+    signals::Interrupts,
+    status::Report,
+};
 use perturb_sandbox::exit_code;
 use perturb_stats::Sample;
 
@@ -26,15 +36,6 @@ use super::{
     scratch::Scratch,
     store::{Record, Status, Store, Traffic},
     traced::{self, TracedError},
-};
-use crate::{
-    controller::setup::{Pacing, Prepared, ProfileError},
-    lab::{
-        self,
-        measured::{End, Measured, Request, measure},
-    },
-    report::Report,
-    signals::Interrupts,
 };
 
 /// Of the intervals that the stop rule looks at.
@@ -333,7 +334,8 @@ fn traffic(report: &Report, hosts: u32) -> Vec<Traffic> {
         .filter_map(|(from, to)| {
             let name = network::class_name(from, to);
             let class = report.classes.iter().find(|class| class.name == name)?;
-            let sum = |pick: fn(&crate::report::Flow) -> u64| pick(&class.egress) + pick(&class.ingress);
+            let sum =
+                |pick: fn(&perturb_emulator::status::Flow) -> u64| pick(&class.egress) + pick(&class.ingress);
             Some(Traffic {
                 from,
                 to,

@@ -7,13 +7,13 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use perturb_emulator::conduct::PacerChoice;
 use perturb_models::plogpt::CollectiveKind;
 pub use perturb_profile::Knob;
 use perturb_profile::{Name, Overhead, Server, Tcp};
 use serde::{Deserialize, Serialize};
 
 use super::metric::{Better, Metric};
-use crate::controller::setup::PacerChoice;
 
 /// Which combinations of levels are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,8 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use perturb_emulator::lab::mpi;
+
 use super::experiment::Experiment;
-use crate::lab::mpi;
 
 /// Where administrators' programs are when PATH is an ordinary user's.
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];

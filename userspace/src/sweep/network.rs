@@ -5,12 +5,12 @@
 //! the row and column of the balance matrix. Super-packets are always split, so that only the knob differs between
 //! settings.
 
+use perturb_emulator::lab;
 use perturb_profile::{
     BeyondKnob, Class, Match, Name, Prefix, Profile, Scope, Segmentation, Server, ServerId, Treatment,
 };
 
 use super::experiment::{Base, Knob};
-use crate::lab;
 
 /// Knobs with values that differ from the baseline.
 pub type Setting = [(Knob, f64)];

@@ -9,6 +9,7 @@ use std::{
 };
 
 use perturb_dataplane::programs::Pacer;
+use perturb_emulator::conduct::PacerChoice;
 use perturb_profile::{
     BeyondKnob, Diagnostics, LoadError, Probability, Problem,
     document::{At, Bounds, Fields, Findings, KeyPath, Kind, flag, name, parse},
@@ -16,7 +17,6 @@ use perturb_profile::{
 
 use self::workload::Common;
 use super::experiment::{Design, Experiment, Need, Statistic, Stop, Workload};
-use crate::controller::setup::PacerChoice;
 
 const KEYS: &[&str] = &[
     "version",

@@ -2,10 +2,10 @@
 
 use std::{fmt, time::Duration};
 
+use perturb_emulator::status::{Report, ServerReport};
 use perturb_present::Table;
 
 use super::table::{micros, share};
-use crate::report::{Report, ServerReport};
 
 /// The servers of an emulation between two looks.
 #[derive(Debug)]

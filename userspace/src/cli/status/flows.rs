@@ -10,11 +10,10 @@ use std::{
 
 use anyhow::Context as _;
 use perturb_common::abi::Request;
+use perturb_emulator::flows::{Flow, Listed, Logs, micros, noted, realtime_offset};
 use perturb_present::{Table, clear_screen};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
-
-use crate::flows::{Flow, Listed, Logs, micros, noted, realtime_offset};
 
 /// How often the logs are read: fast enough for 5 million requests a second.
 const PERIOD: Duration = Duration::from_millis(5);

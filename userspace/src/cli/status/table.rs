@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use perturb_emulator::status::{ClassReport, Report, ServerReport};
 use perturb_present::Table;
-
-use crate::report::{ClassReport, Report, ServerReport};
 
 /// A report, as `perturb status` prints it.
 pub(super) struct Sheet<'a>(pub(super) &'a Report);
@@ -200,7 +199,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{ClassReport, Report, ServerReport, Sheet};
-    use crate::{cli::status::activity::Activity, report::Flow};
+    use crate::cli::status::activity::Activity;
+    use perturb_emulator::status::Flow;
 
     #[test]
     fn columns_stay_where_they_are() {

@@ -1,8 +1,8 @@
 //! What is said of an emulation while it runs.
 
-use crate::{
+use perturb_emulator::{
     registry::Record,
-    report::{Flow, Report},
+    status::{Flow, Report},
 };
 
 /// The totals now, in a line; nothing if there is no such emulation.

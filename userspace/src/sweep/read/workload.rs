@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
+use perturb_emulator::lab::MAX_HOSTS;
 use perturb_models::{plogpt::CollectiveKind, queueing::NfsInput};
 use perturb_profile::{
     Size,
@@ -9,12 +10,9 @@ use perturb_profile::{
 };
 
 use super::{between, network::knobs, time};
-use crate::{
-    lab::MAX_HOSTS,
-    sweep::{
-        experiment::{Base, Collective, Declared, Knob, Workload},
-        metric,
-    },
+use crate::sweep::{
+    experiment::{Base, Collective, Declared, Knob, Workload},
+    metric,
 };
 
 const WORKLOAD: &[&str] = &[

@@ -82,7 +82,7 @@ pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
         page = page.facts(baseline_facts(workload));
         if let Some(communication) = &workload.baseline.communication {
             let title = format!("{}: packets from host (row) to host (column)", workload.name);
-            let hosts: Vec<String> = (1..=workload.hosts).map(crate::lab::name).collect();
+            let hosts: Vec<String> = (1..=workload.hosts).map(perturb_emulator::lab::name).collect();
             let picture = matrix::svg(&title, &hosts, &communication.sent.matrix);
             put(&format!("{}.balance.svg", workload.name), &picture)?;
             page = page.picture(&picture);

@@ -4,8 +4,7 @@ use std::process::Child;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-
-use crate::signals::is_ignored;
+use perturb_emulator::signals::is_ignored;
 
 /// The number of a signal that this process got and its command did not.
 static PENDING: AtomicI32 = AtomicI32::new(0);

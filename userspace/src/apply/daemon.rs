@@ -21,12 +21,12 @@ use nix::{
     },
     unistd::{Pid, setsid},
 };
-
-use super::{Request, service};
-use crate::{
+use perturb_emulator::{
     registry::{RECORDS, Record, records},
     signals::when_interrupted,
 };
+
+use super::{Request, service};
 
 /// Time for the process to set everything up, and to take it down.
 const PATIENCE: Duration = Duration::from_secs(60);

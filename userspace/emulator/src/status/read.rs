@@ -11,10 +11,7 @@ use perturb_common::{
 use perturb_dataplane::{counters::Counters, maps::Maps, namespace::Namespace, programs::Pacer};
 
 use super::{ClassReport, Flow, Lateness, Report, ServerReport, counts::Counts};
-use crate::{
-    controller::{running::Running, setup::pacer_name},
-    registry::Record,
-};
+use crate::{conduct::pacer_name, registry::Record, running::Running};
 
 /// How long packets may take from one device to the next.
 const SETTLING: Duration = Duration::from_millis(500);
@@ -201,7 +198,7 @@ pub(super) mod tests {
     use super::{Counts, Report};
 
     /// The report of an emulation that has counted this, and nothing else.
-    pub(in crate::report) fn report(counts: &Counts) -> Report {
+    pub(in crate::status) fn report(counts: &Counts) -> Report {
         Report {
             id: "1-1".into(),
             drops: counts.drops(),

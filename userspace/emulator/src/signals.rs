@@ -8,11 +8,11 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Exit code of a process that was interrupted.
-pub(crate) const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 /// The signals that ask a process to end.
 #[derive(Debug)]
-pub(crate) struct Interrupts {
+pub struct Interrupts {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     hangup: Hangup,
@@ -20,7 +20,7 @@ pub(crate) struct Interrupts {
 
 impl Interrupts {
     /// From now on they are noticed here.
-    pub(crate) fn listen() -> anyhow::Result<Self> {
+    pub fn listen() -> anyhow::Result<Self> {
         let listen = || {
             Ok::<_, io::Error>(Self {
                 interrupt: signal(SignalKind::interrupt())?,
@@ -32,7 +32,7 @@ impl Interrupts {
     }
 
     /// Waits for one of them.
-    pub(crate) async fn received(&mut self) {
+    pub async fn received(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -42,7 +42,7 @@ impl Interrupts {
 }
 
 /// For commands that do not wait for signals: when one asks this process to end, a thread does what `end` says, and ends it.
-pub(crate) fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+pub fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -65,11 +65,11 @@ pub(crate) fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::R
 
 /// The end of the terminal; it never comes to a process that was started with SIGHUP ignored.
 #[derive(Debug)]
-pub(crate) struct Hangup(Option<tokio::signal::unix::Signal>);
+pub struct Hangup(Option<tokio::signal::unix::Signal>);
 
 impl Hangup {
     /// From now on it is noticed here.
-    pub(crate) fn listen() -> io::Result<Self> {
+    pub fn listen() -> io::Result<Self> {
         let ignored = is_ignored(Signal::SIGHUP)?;
         Ok(Self(
             (!ignored).then(|| signal(SignalKind::hangup())).transpose()?,
@@ -77,7 +77,7 @@ impl Hangup {
     }
 
     /// Waits for it.
-    pub(crate) async fn recv(&mut self) {
+    pub async fn recv(&mut self) {
         match &mut self.0 {
             Some(signal) => {
                 signal.recv().await;
@@ -88,7 +88,7 @@ impl Hangup {
 }
 
 /// Whether a signal is ignored now.
-pub(crate) fn is_ignored(signal: Signal) -> io::Result<bool> {
+pub fn is_ignored(signal: Signal) -> io::Result<bool> {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: without a new action the call only writes the present one, which is read if it has.
     let action = unsafe {

@@ -17,15 +17,14 @@ use nix::{
     sys::signal::{SigSet, Signal},
     unistd::{getpgrp, read, tcgetpgrp},
 };
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-use crate::{
-    controller::running::Running,
+use perturb_emulator::{
     registry::{
         Record,
         terms::{Due, Terms},
     },
+    running::Running,
 };
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// How often it is looked whether anyone still waits for Enter, and whether this process is in the foreground.
 const LOOK: Duration = Duration::from_millis(250);

@@ -168,7 +168,8 @@ fn faults(places: impl Iterator<Item = (Place, u64)>) -> Vec<Fault> {
 }
 
 /// Packets that are lost by all of them together: others passed.
-pub(crate) fn lost(faults: &[Fault]) -> u64 {
+#[must_use]
+pub fn lost(faults: &[Fault]) -> u64 {
     let losses = faults.iter().filter(|fault| fault.place.loses());
     losses.map(|fault| fault.packets).sum()
 }
@@ -197,7 +198,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{Fault, Place};
-    use crate::report::{
+    use crate::status::{
         Report,
         counts::tests::{ALL, none, only},
         read::tests::report,

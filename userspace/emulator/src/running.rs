@@ -13,13 +13,14 @@ use perturb_dataplane::{
     watch::Fault,
 };
 
-use super::{
-    Lease,
+use crate::{
     admission::admit,
+    conduct::Lease,
     keeper::Keeper,
-    setup::{Prepared, Target, device_names},
+    prepared::Prepared,
+    registry::{Claim, InterfaceRecord, Record, Registry, RegistryError},
+    setup::{Target, device_names},
 };
-use crate::registry::{Claim, InterfaceRecord, Record, Registry, RegistryError};
 
 /// Wait for held packets when an emulation ends.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -32,13 +33,13 @@ pub struct Running {
     pub emulation: Emulation,
     /// Its record, as this process last saw it.
     pub record: Record,
-    pub(super) timekeeper: Timekeeper,
-    pub(super) lost: Vec<Lost>,
-    pub(super) claim: Claim,
+    pub(crate) timekeeper: Timekeeper,
+    pub(crate) lost: Vec<Lost>,
+    pub(crate) claim: Claim,
 }
 
 /// An interface that is gone, and waited for.
-pub(super) struct Lost {
+pub(crate) struct Lost {
     namespace: Namespace,
     name: String,
     index: u32,

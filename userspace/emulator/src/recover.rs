@@ -12,7 +12,7 @@ use perturb_dataplane::{attach, loopback, namespace::Namespace, netlink::Netlink
 use crate::registry::{InterfaceRecord, RECORDS, Record, Recorded, Registry, remove_directory};
 
 /// Removes the remains of every emulation that has no owner any more.
-pub fn recover(registry: &Registry) -> anyhow::Result<()> {
+pub(crate) fn recover(registry: &Registry) -> anyhow::Result<()> {
     for record in registry.records()?.records {
         if !record.has_owner()? {
             log::info!(
@@ -43,7 +43,7 @@ fn sweep(registry: &Registry) -> anyhow::Result<()> {
 }
 
 /// Takes an emulation down from outside.
-pub fn remove(record: &Record) -> anyhow::Result<()> {
+pub(crate) fn remove(record: &Record) -> anyhow::Result<()> {
     for interface in &record.interfaces {
         // A namespace that is gone took its devices along.
         if let Some(namespace) = find_namespace(interface.namespace)? {

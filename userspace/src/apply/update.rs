@@ -19,15 +19,15 @@ use perturb_dataplane::{
     maps::Maps,
     netlink::{FqOptions, Netlink},
 };
-
-use super::Request;
-use crate::{
-    controller::setup::{PacerChoice, pacer_name},
+use perturb_emulator::{
+    conduct::{PacerChoice, pacer_name},
     registry::{
         Record, Registry,
         terms::{Before, Confirm, after},
     },
 };
+
+use super::Request;
 
 /// Changes the profile of a running emulation.
 pub(super) fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::Result<Record> {

@@ -7,10 +7,8 @@ mod read;
 
 use std::time::Duration;
 
-pub use bystander::Bystander;
-pub(crate) use bystander::merge;
-pub(crate) use faults::lost;
-pub use faults::{Checked, Fault, Place, warn};
+pub use bystander::{Bystander, merge};
+pub use faults::{Checked, Fault, Place, lost, warn};
 use serde::Serialize;
 
 /// An emulation as `perturb status --json` prints it. What does not apply is absent.

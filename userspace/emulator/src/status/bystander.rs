@@ -16,7 +16,7 @@ use crate::{
     told::Told,
 };
 
-/// How often a controller tells what its devices have dropped, and some time for it: see [`crate::controller::Lease::period`].
+/// How often a controller tells what its devices have dropped, and some time for it: see [`crate::conduct::Lease::period`].
 const TOLD: Duration = Duration::from_millis(1_200);
 /// How long traffic may take to rest.
 const SETTLING: Duration = Duration::from_secs(5);
@@ -146,7 +146,7 @@ fn judge(before: &Look, now: &Look) -> Vec<Fault> {
 }
 
 /// Adds faults to others, place by place.
-pub(crate) fn merge(all: &mut Vec<Fault>, more: Vec<Fault>) {
+pub fn merge(all: &mut Vec<Fault>, more: Vec<Fault>) {
     for fault in more {
         match all.iter_mut().find(|other| other.place == fault.place) {
             Some(other) => other.packets += fault.packets,
@@ -184,7 +184,7 @@ mod tests {
     use perturb_common::abi::Event;
 
     use super::{Fault, Look, Place, judge, merge};
-    use crate::report::{
+    use crate::status::{
         counts::tests::{none, only},
         read::tests::report,
     };

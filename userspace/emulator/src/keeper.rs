@@ -21,7 +21,7 @@ use perturb_clock::now;
 use perturb_dataplane::{vitals::Vitals, watch::Fault};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::Lease;
+use crate::conduct::Lease;
 
 /// Time for notices to gather: one change often brings several.
 const GATHER: Duration = Duration::from_millis(5);

@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use perturb_dataplane::netlink::Netlink;
-
-use crate::{controller::running::Running, registry::Record, report::Report};
+use perturb_emulator::{registry::Record, running::Running, status::Report};
 
 /// How long to look, and how many packets the interface must have carried meanwhile.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -51,12 +51,12 @@ mod tests {
     use std::{fs, io, path::Path};
 
     use super::DEVICES;
-    use crate::controller::setup::device_names;
+    use crate::setup::device_names;
 
     /// systemd-networkd, udev and NetworkManager are told to leave each of the devices alone that a set-up makes.
     #[test]
     fn those_who_configure_interfaces_leave_ours_alone() -> io::Result<()> {
-        let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+        let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
         let made: Vec<String> = device_names("1-7", 7, [0; 4]).iter().map(Into::into).collect();
         assert_eq!(made, DEVICES.map(|prefix| format!("{prefix}7")));
         for (file, rule) in [
@@ -76,7 +76,7 @@ mod tests {
     /// The unit for lo, which systemd knows no device of, is the others' without that device.
     #[test]
     fn unit_of_lo_is_that_of_all() -> io::Result<()> {
-        let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+        let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
         let lines = |file: &str| -> io::Result<Vec<String>> {
             let text = fs::read_to_string(packaging.join(file))?;
             let text = text.replace(" sys-subsystem-net-devices-%i.device", "");

@@ -10,7 +10,7 @@ use perturb_dataplane::namespace::Namespace;
 use rustix::process::Signal;
 
 use crate::{
-    controller::{enter, recover},
+    enter, recover,
     registry::{Presence, Record, Recorded, Registry, Unreadable},
 };
 

@@ -152,7 +152,7 @@ pub(super) mod tests {
     }
 
     /// All of them: [`sides`] does not compile with one more, nor this with one less.
-    pub(in crate::report) const ALL: [Event; EVENTS as usize] = [
+    pub(in crate::status) const ALL: [Event; EVENTS as usize] = [
         Event::Unmatched,
         Event::LeaseExpired,
         Event::Malformed,
@@ -184,14 +184,14 @@ pub(super) mod tests {
     ];
 
     /// Nothing but a hundred of one event.
-    pub(in crate::report) fn only(event: Event) -> Counts {
+    pub(in crate::status) fn only(event: Event) -> Counts {
         let mut counts = none();
         counts.events[event as usize] = 100;
         counts
     }
 
     /// Nothing.
-    pub(in crate::report) fn none() -> Counts {
+    pub(in crate::status) fn none() -> Counts {
         Counts {
             events: [0; EVENTS as usize],
             figures: [0; PACER_STATS_LEN as usize],

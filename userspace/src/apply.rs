@@ -15,50 +15,49 @@ use perturb_dataplane::{
     netlink::{Link, Netlink},
     user::SpinBudget,
 };
-
-use self::course::Course;
-use crate::{
-    controller::{
-        Lease,
-        admission::admit,
-        enter,
-        setup::{Conduct, PacerChoice, Pacing, Prepared, Target, set_up},
-    },
+use perturb_emulator::{
+    admission::admit,
+    conduct::{Conduct, Lease, PacerChoice, Pacing},
+    enter,
+    prepared::Prepared,
     privileges,
     registry::{Record, Recorded, Registry},
+    setup::{Target, set_up},
 };
+
+use self::course::Course;
 
 /// The lease, if none is asked for.
 const LEASE: Duration = Duration::from_secs(10);
 
 /// What was asked for. `None` and `false`: nothing was said about it.
-pub struct Request {
+pub(crate) struct Request {
     /// The profile.
-    pub prepared: Prepared,
+    pub(crate) prepared: Prepared,
     /// Its file.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// Interfaces of this namespace.
-    pub interfaces: Vec<String>,
+    pub(crate) interfaces: Vec<String>,
     /// Which pacer.
-    pub pacer: PacerChoice,
+    pub(crate) pacer: PacerChoice,
     /// How long the user pacer polls.
-    pub spin: Option<SpinBudget>,
+    pub(crate) spin: Option<SpinBudget>,
     /// How long the programs go on without their controller.
-    pub lease: Option<Duration>,
+    pub(crate) lease: Option<Duration>,
     /// End after this time.
-    pub duration: Option<Duration>,
+    pub(crate) duration: Option<Duration>,
     /// Undo it unless it is confirmed within this time.
-    pub confirm: Option<Duration>,
+    pub(crate) confirm: Option<Duration>,
     /// Wait for an interface that goes, and go on when it comes back.
-    pub follow: bool,
+    pub(crate) follow: bool,
     /// Return at once, leave the emulation.
-    pub detach: bool,
+    pub(crate) detach: bool,
     /// This process is the one that was left.
-    pub detached: bool,
+    pub(crate) detached: bool,
     /// No live line.
-    pub quiet: bool,
+    pub(crate) quiet: bool,
     /// Show the programs' own messages.
-    pub verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 impl Request {
@@ -79,7 +78,7 @@ impl Request {
 }
 
 /// How it ended.
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// An emulation that was there has the new profile now.
     Updated(Record),
     /// The emulation lives without this process.
@@ -89,7 +88,7 @@ pub enum Outcome {
 }
 
 /// Applies a profile.
-pub async fn apply(request: Request) -> anyhow::Result<Outcome> {
+pub(crate) async fn apply(request: Request) -> anyhow::Result<Outcome> {
     let registry = enter()?;
     let links = links(&request.interfaces)?;
     match applied(&registry, &links)?.as_slice() {

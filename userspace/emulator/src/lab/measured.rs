@@ -15,11 +15,7 @@ use nix::{
 };
 
 use super::{Lab, run};
-use crate::{
-    controller::setup::{Pacing, Prepared},
-    report::Report,
-    signals::Interrupts,
-};
+use crate::{conduct::Pacing, prepared::Prepared, signals::Interrupts, status::Report};
 
 /// Names this executable to the command.
 pub const EXECUTABLE_VARIABLE: &str = "PERTURB";
@@ -77,7 +73,7 @@ pub struct Measured {
 }
 
 /// Makes the hosts, runs the command, and removes them.
-pub(crate) async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::Result<Measured> {
+pub async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::Result<Measured> {
     let lab = Lab::new(request.hosts, &request.prepared.profile.tcp)?;
     let mut running = run::emulate(&lab, &request.prepared, request.pacing, false)?;
     let mut affinity = CpuSet::new();

@@ -7,21 +7,22 @@ use std::{
 
 use anyhow::bail;
 use perturb_dataplane::{loader::Loader, maps::Maps};
-use perturb_present::LiveLine;
-use tokio::time::{MissedTickBehavior, interval};
-
-use super::{enter::Enter, silence::Silence, update::set_fq};
-use crate::{
-    controller::{keeper::Trouble, running::Running},
+use perturb_emulator::{
+    keeper::Trouble,
     logs,
     registry::{
         Record,
         terms::{Before, Due},
     },
-    report::Report,
+    running::Running,
     signals::Interrupts,
-    voice::{self, Voice},
+    status::Report,
 };
+use perturb_present::LiveLine;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{enter::Enter, silence::Silence, update::set_fq};
+use crate::voice::{self, Voice};
 
 /// How often it looks whether other commands have changed its record, and whether a lost interface has come back.
 const LOOK: Duration = Duration::from_millis(500);

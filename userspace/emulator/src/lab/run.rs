@@ -27,15 +27,16 @@ use super::{
     inside::{Stage, die_with_parent, forward_interrupts, forward_nothing, pass_on},
 };
 use crate::{
-    controller::{
-        Lease, enter,
-        running::Running,
-        setup::{Conduct, Pacing, Prepared, Target, set_up},
-    },
+    conduct::{Conduct, Lease, Pacing},
+    enter,
+    logs::follow_logs,
+    prepared::Prepared,
     privileges::{self, Owner},
     registry::{self, Record},
-    report::{self, Report},
+    running::Running,
+    setup::{Target, set_up},
     signals::Hangup,
+    status::{self, Report},
 };
 
 /// What was asked for.
@@ -69,7 +70,7 @@ pub async fn run(request: Request) -> anyhow::Result<ExitStatus> {
     let mut running = emulate(&lab, &request.prepared, request.pacing, request.verbose)?;
     let logs = request
         .verbose
-        .then(|| crate::logs::follow_logs(running.emulation.programs()))
+        .then(|| follow_logs(running.emulation.programs()))
         .transpose()?;
     if request.owner.is_some() {
         for host in &lab.hosts {
@@ -84,7 +85,6 @@ pub async fn run(request: Request) -> anyhow::Result<ExitStatus> {
     let pid = pid.cast_signed();
     forward_interrupts(Pid::from_raw(pid)).context("passing on signals")?;
 
-    crate::voice::begin();
     let mut trouble = None;
     let status = loop {
         tokio::select! {
@@ -104,7 +104,7 @@ pub async fn run(request: Request) -> anyhow::Result<ExitStatus> {
     drop(logs);
     // Without its maps there is nothing to be said; whoever ended it has said that.
     if let Some(report) = Report::settled(&mut running)? {
-        report::warn(&report.faults());
+        status::warn(&report.faults());
     }
     // The hosts' processes are gone: nobody waits for what is still held.
     running.abandon()?;

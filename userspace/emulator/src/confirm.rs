@@ -4,7 +4,7 @@ use anyhow::ensure;
 use perturb_dataplane::namespace::Namespace;
 
 use crate::{
-    controller::enter,
+    enter,
     registry::{InterfaceRecord, Record, terms::Due},
     told::Told,
 };

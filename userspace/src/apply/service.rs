@@ -18,9 +18,9 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use nix::unistd::dup2_stderr;
+use perturb_emulator::registry::Record;
 
 use super::Request;
-use crate::registry::Record;
 
 /// Where a service manager listens for its service's word (`sd_notify`).
 pub(super) const NOTIFY: &str = "NOTIFY_SOCKET";

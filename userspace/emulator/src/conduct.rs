@@ -1,0 +1,136 @@
+//! How an emulation is conducted: who keeps the time, and what it goes by.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use perturb_dataplane::{hold, programs::Pacer, user::SpinBudget};
+
+use crate::registry::terms::{Confirm, Terms, after};
+
+/// How the time is to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// By whom.
+    pub choice: PacerChoice,
+    /// For the user pacer.
+    pub spin: SpinBudget,
+}
+
+/// How an emulation is to be conducted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conduct {
+    /// How the time is kept.
+    pub pacing: Pacing,
+    /// How long the programs go on without this process.
+    pub lease: Lease,
+    /// Show the programs' own messages.
+    pub verbose: bool,
+    /// Wait for an interface that goes, and go on when it comes back.
+    pub follow: bool,
+    /// End by itself after this time.
+    pub duration: Option<Duration>,
+    /// Undo everything unless it is confirmed within this time.
+    pub confirm: Option<Duration>,
+    /// No terminal and no session waits for this process.
+    pub detached: bool,
+}
+
+impl Conduct {
+    /// As long as this process goes on.
+    #[must_use]
+    pub fn plain(pacing: Pacing, lease: Lease, verbose: bool) -> Self {
+        Self {
+            pacing,
+            lease,
+            verbose,
+            follow: false,
+            duration: None,
+            confirm: None,
+            detached: false,
+        }
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            lease: match self.lease {
+                Lease::For(length) => Some(length.as_nanos().try_into().unwrap_or(u64::MAX)),
+                Lease::Never => None,
+            },
+            ends: self.duration.map(after),
+            follow: self.follow,
+            confirm: self.confirm.map(|time| Confirm {
+                by: after(time),
+                before: None,
+            }),
+        }
+    }
+}
+
+/// Which pacer is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacerChoice {
+    /// fq where the kernel has it, else user.
+    Auto,
+    /// This one.
+    Only(Pacer),
+}
+
+impl PacerChoice {
+    /// As the command line writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Only(pacer) => pacer_name(pacer),
+        }
+    }
+
+    /// Decides.
+    pub fn decide(self) -> anyhow::Result<Pacer> {
+        match self {
+            Self::Only(pacer) => Ok(pacer),
+            Self::Auto => {
+                let has_fq = hold::has_fq().context("asking this kernel for sch_fq")?;
+                Ok(if has_fq { Pacer::Fq } else { Pacer::User })
+            }
+        }
+    }
+}
+
+/// A pacer's name in options and reports.
+#[must_use]
+pub fn pacer_name(pacer: Pacer) -> &'static str {
+    match pacer {
+        Pacer::Fq => "fq",
+        Pacer::User => "user",
+    }
+}
+
+/// A lease: how long the programs go on without a word from the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// This long.
+    For(Duration),
+    /// For ever.
+    Never,
+}
+
+impl Lease {
+    /// When it runs out if it is renewed now, CLOCK_MONOTONIC ns.
+    #[must_use]
+    pub fn until(self, now: u64) -> u64 {
+        match self {
+            Self::For(length) => now.saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX)),
+            Self::Never => u64::MAX,
+        }
+    }
+
+    /// How often to renew it.
+    #[must_use]
+    pub fn period(self) -> Duration {
+        match self {
+            Self::For(length) => (length / 4).clamp(Duration::from_millis(1), Duration::from_secs(1)),
+            Self::Never => Duration::from_secs(1),
+        }
+    }
+}

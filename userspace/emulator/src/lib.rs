@@ -1,0 +1,48 @@
+//! Emulated networks, for programs that make, keep, change and end them: on interfaces of this machine, or between private
+//! hosts made for the purpose.
+//!
+//! ```text
+//! prepared (a profile's tables) ──► setup ──► running ──► perturb-dataplane (programs, maps, devices)
+//!                                     │          └──────► keeper (the lease; what others have changed)
+//! lab (private hosts) ────────────────┘
+//! registry (what is applied on this machine) ──► clear, confirm, recover
+//! status (what it has done so far), flows ─────► registry, perturb-dataplane
+//! ```
+//!
+//! The controller's life is the emulation's: it renews a lease, without which the programs let
+//! traffic pass, and takes everything down when it ends. What a killed one leaves behind, the next
+//! command removes ([`recover`]).
+//!
+//! What is absent: nothing here prints, reads a command line or decides an exit code. Messages go to [`log`].
+
+pub mod admission;
+pub mod clear;
+pub mod conduct;
+pub mod confirm;
+pub mod flows;
+pub mod keeper;
+pub mod lab;
+pub mod logs;
+pub mod prepared;
+pub mod privileges;
+mod recover;
+pub mod registry;
+pub mod running;
+pub mod setup;
+pub mod signals;
+pub mod status;
+pub mod told;
+
+use std::time::Duration;
+
+use crate::registry::Registry;
+
+/// How long a command waits for another one that changes the registry.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Opens the registry and removes what killed commands left.
+pub fn enter() -> anyhow::Result<Registry> {
+    let registry = Registry::open(PATIENCE)?;
+    recover::recover(&registry)?;
+    Ok(registry)
+}

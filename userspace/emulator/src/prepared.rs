@@ -1,0 +1,161 @@
+//! A profile, ready to be put in force.
+
+use std::{net::IpAddr, path::Path, time::Duration};
+
+use nix::sys::sysinfo::sysinfo;
+use perturb_common::tables::Tables;
+use perturb_dataplane::{emulation::Timekeeper, netlink::FqOptions, programs::Pacer, user::SpinBudget};
+use perturb_profile::{Loaded, Profile, Size};
+
+/// Room above the horizon for what fq itself adds.
+const HORIZON_MARGIN: Duration = Duration::from_secs(1);
+/// Unless the profile says how much, held packets may take this part of the machine's memory at most.
+const MEMORY_PART: u64 = 4;
+
+/// Why a profile cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// It could not be read, or is not valid.
+    #[error(transparent)]
+    Load(#[from] perturb_profile::LoadError),
+    /// Its topology does not fit the hosts.
+    #[error(transparent)]
+    Expand(#[from] perturb_profile::ExpandError),
+    /// It is too large for the tables.
+    #[error(transparent)]
+    Compile(#[from] perturb_profile::CompileError),
+}
+
+/// A profile, ready to be put in force.
+pub struct Prepared {
+    /// What was read.
+    pub profile: Profile,
+    /// What it compiles to.
+    pub tables: Tables,
+    /// Whether its paths come from a topology: then the sender folds a packet's whole path.
+    pub has_topology: bool,
+    /// Whether a packet's whole path is folded at once.
+    pub coarse: bool,
+}
+
+/// The memory that held packets may take, bytes: as the profile says, or what its paths can contain, if the machine has four
+/// times as much.
+fn held(given: Option<Size>, contained: Size) -> u64 {
+    let memory = sysinfo().map_or(u64::MAX, |machine| machine.ram_total());
+    given.map_or_else(|| contained.bytes().min(memory / MEMORY_PART), Size::bytes)
+}
+
+impl Prepared {
+    /// Reads and compiles a profile as it is written: a topology stays one, for whatever hosts.
+    pub fn as_written(path: &Path) -> Result<Self, ProfileError> {
+        let loaded = perturb_profile::load(path)?;
+        let profile = loaded.profile.clone();
+        Self::compile(&loaded, profile)
+    }
+
+    /// Reads and compiles a profile; a topology joins the hosts that the profile names.
+    pub fn load(path: &Path) -> Result<Self, ProfileError> {
+        let loaded = perturb_profile::load(path)?;
+        let hosts = perturb_profile::hosts_of(&loaded.profile);
+        if let Some(network) = perturb_profile::network(&loaded.profile, &hosts)? {
+            let compiled = perturb_profile::compile_network(&network, &loaded.files)?;
+            return Ok(Self {
+                tables: Tables {
+                    held: held(loaded.profile.limits.held, network.held()),
+                    ..compiled
+                },
+                profile: loaded.profile,
+                has_topology: true,
+                coarse: false,
+            });
+        }
+        let expanded = perturb_profile::expand_prefixes(&loaded.profile, &hosts)?;
+        Self::compile(&loaded, expanded)
+    }
+
+    /// Reads and compiles a profile for `check`: as it is written, and, if it names hosts, that its topology can join
+    /// them.
+    pub fn checked(path: &Path) -> Result<Self, ProfileError> {
+        let written = Self::as_written(path)?;
+        if written.has_topology && written.profile.hosts.len() > 1 {
+            Self::load(path)?;
+        }
+        Ok(written)
+    }
+
+    /// Reads and compiles a profile; a topology joins the hosts with these addresses.
+    pub fn load_for(path: &Path, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
+        let loaded = perturb_profile::load(path)?;
+        let expanded = perturb_profile::expand(&loaded.profile, hosts)?;
+        Self::compile(&loaded, expanded)
+    }
+
+    /// Reads a profile as it is written.
+    pub fn read(path: &Path) -> Result<Profile, ProfileError> {
+        Ok(perturb_profile::load(path)?.profile)
+    }
+
+    /// The same, if `coarse`, without cuts: the whole path is folded when a packet is captured. It costs one hold
+    /// instead of one for each shared server, and makes servers look busy to packets that reach them earlier than those
+    /// that were folded before.
+    #[must_use]
+    pub fn coarse_if(mut self, coarse: bool) -> Self {
+        self.coarse |= coarse;
+        if coarse {
+            for path in &mut self.tables.paths {
+                path.cuts = 0;
+            }
+        }
+        self
+    }
+
+    /// Compiles a profile that names no files; a topology joins the hosts with these addresses.
+    pub fn of(profile: Profile, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
+        let expanded = perturb_profile::expand(&profile, hosts)?;
+        let files = perturb_profile::JitterFiles::new();
+        Self::compile(&Loaded { profile, files }, expanded)
+    }
+
+    /// Compiles a profile whose topology has been written out, with the jitter tables that it names.
+    pub fn with_files(profile: Profile, files: perturb_profile::JitterFiles) -> Result<Self, ProfileError> {
+        let loaded = Loaded { profile, files };
+        let profile = loaded.profile.clone();
+        Self::compile(&loaded, profile)
+    }
+
+    fn compile(loaded: &Loaded, profile: Profile) -> Result<Self, ProfileError> {
+        let has_topology = loaded.profile.topology.is_some();
+        let tables = Tables {
+            held: held(profile.limits.held, perturb_profile::held(&profile)),
+            ..perturb_profile::compile(&profile, &loaded.files)?
+        };
+        Ok(Self {
+            profile,
+            tables,
+            has_topology,
+            coarse: false,
+        })
+    }
+
+    /// The options of sch_fq that it needs.
+    #[must_use]
+    pub fn fq_options(&self) -> FqOptions {
+        let horizon = Duration::from_nanos(self.tables.horizon.nanos().0) + HORIZON_MARGIN;
+        FqOptions {
+            buckets_log: 16,
+            horizon_us: u32::try_from(horizon.as_micros()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// How a pacer keeps its time.
+    #[must_use]
+    pub fn timekeeper(&self, pacer: Pacer, spin: SpinBudget) -> Timekeeper {
+        match pacer {
+            Pacer::Fq => Timekeeper::Fq(self.fq_options()),
+            Pacer::User => Timekeeper::User {
+                spin,
+                limit: self.tables.held,
+            },
+        }
+    }
+}
