@@ -73,7 +73,7 @@ pub fn run(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 pub fn is_invalid_input(error: &anyhow::Error) -> bool {
     error.is::<InputError>()
         || error.is::<loggp::TwiceError>()
-        || error.is::<crate::trace::SummaryError>()
+        || error.is::<perturb_trace::SummaryError>()
         || error.is::<plogpt::SweepError>()
         || error.is::<validate::UnknownModel>()
 }

@@ -1,38 +1,14 @@
-//! `perturb trace`: the events of unmodified programs, as the what-if model reads them.
-//!
-//! ```text
-//! perturb trace ──► program, with the interposition library preloaded (LD_PRELOAD)
-//!      │                └─ and everything that it starts
-//!      ├──◄ rings in shared memory, one per process (spool)
-//!      ├──► assembler ──► file of JSON lines
-//!      └──► whoever connects (serve), while the program runs
-//!
-//! perturb trace --to, on each machine ──► records (wire) ──► perturb trace --merge: the assembler and what follows it
-//! ```
+//! `perturb trace`: its command line and what it prints; the rest is `perturb-trace`.
 
-mod assembler;
-mod collective;
-mod line;
-mod merge;
 mod overhead;
-mod ranks;
-mod run;
-mod serve;
-mod spool;
-mod streams;
-mod summary;
-mod wire;
 
 use std::ffi::OsString;
-use std::io;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
-
-pub use assembler::ProcessReport;
-pub use serve::{Address, AddressError};
-pub use spool::SpoolError;
-pub use summary::{SummaryError, summarize};
+use clap::Args;
+use perturb_sandbox::exit_code;
+use perturb_trace::{Address, Layer, Options, Report, TraceError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -99,96 +75,78 @@ pub struct TraceArgs {
     pub command: Vec<OsString>,
 }
 
-/// What is traced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Layer {
-    /// MPI calls where a program uses MPI, TCP sockets elsewhere.
-    Auto,
-    /// MPI calls only.
-    Mpi,
-    /// TCP sockets only, those of MPI libraries too.
-    Sockets,
-}
-
-impl Layer {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Mpi => "mpi",
-            Self::Sockets => "sockets",
+impl TraceArgs {
+    fn options(&self) -> Options {
+        Options {
+            command: self.command.clone(),
+            layer: self.layer,
+            out: self.out.clone(),
+            collect: self.collect.clone(),
+            scenario: self.scenario.clone(),
+            has_times: self.times,
+            rings: self.rings.clone(),
+            owns_output: self.json || self.out == Path::new("-"),
         }
     }
-}
 
-/// What went wrong, but for the command itself.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceError {
-    /// The output.
-    #[error("writing {path}: {source}")]
-    Write {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The address of --collect.
-    #[error("--collect: listening: {0}")]
-    Listen(io::Error),
-    /// The address of --merge.
-    #[error("--merge: waiting for `perturb trace --to`: {0}")]
-    Merge(io::Error),
-    /// The collector.
-    #[error("--to {address}: {source}; is `perturb trace --merge` running there?")]
-    Send {
-        /// Where.
-        address: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The directory for the rings and the library.
-    #[error("making a directory for the traced processes in {path}: {source}")]
-    Directory {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The traced processes.
-    #[error(transparent)]
-    Spool(#[from] SpoolError),
-    /// The command.
-    #[error("starting {command}: {source}")]
-    Start {
-        /// Which.
-        command: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// Waiting for it.
-    #[error("waiting for the command: {0}")]
-    Wait(io::Error),
+    /// For people on standard error, for machines on standard output.
+    fn print(&self, report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+        if self.json {
+            writeln!(out, "{}", serde_json::to_string_pretty(report)?)?;
+            return Ok(());
+        }
+        eprintln!(
+            "perturb: {} events of {} processes in {:.3} s: {}; recording took {:.2} % of that time per process",
+            report.events,
+            report.processes.len(),
+            report.elapsed.as_secs_f64(),
+            self.out.display(),
+            report.recording_percent
+        );
+        if report.outside > 0 {
+            eprintln!(
+                "perturb: warning: {} calls moved bytes from or to programs that are not traced; the prediction \
+                 takes no time for them",
+                report.outside
+            );
+        }
+        if report.lost > 0 {
+            eprintln!("perturb: warning: {} events are lost", report.lost);
+        }
+        if report.events == 0 {
+            eprintln!(
+                "perturb: warning: nothing was traced; the command must be dynamically linked and use MPI or TCP"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Runs the command; its exit code.
 ///
 /// # Errors
 /// What went wrong, but for the command itself.
-pub fn run(args: &TraceArgs, out: &mut dyn io::Write) -> anyhow::Result<u8> {
+pub fn run(args: &TraceArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let options = args.options();
     if let (Some(address), Some(senders)) = (&args.merge, args.senders) {
-        merge::merge(args, address, senders)?.print(args.json, out)?;
+        let report = perturb_trace::merge(&options, address, senders, |error| {
+            eprintln!("perturb: warning: a sender's trace is incomplete: {error}");
+        })?;
+        args.print(&report, out)?;
         return Ok(0);
     }
     if let Some(address) = &args.to {
-        let (code, records, processes) = run::sent(args, address)?;
+        let (status, records, processes) = perturb_trace::sent(&options, address)?;
         eprintln!("perturb: {records} records of {processes} processes are at {address}");
-        return Ok(code);
+        return Ok(exit_code(status));
     }
-    match args.overhead {
-        Some(runs) => overhead::measure(args, runs, out),
-        None => {
-            let (code, report) = run::traced(args)?;
-            report.print(args.json, out)?;
-            Ok(code)
-        }
+    if let Some(runs) = args.overhead {
+        return overhead::measure(&options, runs, args.json, out);
     }
+    let (status, report) = perturb_trace::traced(&options)?;
+    if let Some(path) = &args.summary {
+        std::fs::write(path, serde_json::to_string_pretty(&report)?).map_err(TraceError::write(path))?;
+    }
+    args.print(&report, out)?;
+    Ok(exit_code(status))
 }

@@ -8,7 +8,7 @@ use perturb_models::loggp::{LoggpInput, LoggpPrediction, Parameter, predict};
 use perturb_present::{Table, computed};
 
 use super::input::{InputError, read};
-use crate::trace::summarize;
+use perturb_trace::summarize;
 
 /// Arguments of `perturb predict loggp`.
 #[derive(Args, Debug)]

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 
 use super::store::Traced;
-use crate::trace::{SummaryError, summarize};
+use perturb_trace::{SummaryError, summarize};
 
 /// Why a trace says nothing.
 #[derive(Debug, thiserror::Error)]

@@ -4,10 +4,10 @@
 use std::io::Write;
 
 use anyhow::bail;
+use perturb_sandbox::exit_code;
 use perturb_stats::median;
+use perturb_trace::{Options, traced, untraced};
 use serde::Serialize;
-
-use super::{TraceArgs, run};
 
 /// Run times with and without tracing.
 #[derive(Debug, Serialize)]
@@ -22,20 +22,20 @@ struct Overhead {
     events: u64,
 }
 
-pub(super) fn measure(args: &TraceArgs, runs: u32, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let (mut traced, mut untraced) = (Vec::new(), Vec::new());
+pub(super) fn measure(options: &Options, runs: u32, json: bool, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let (mut with, mut without) = (Vec::new(), Vec::new());
     let (mut recording, mut events) = (0.0, 0);
     for number in 1..=runs {
-        let (code, time) = run::untraced(args)?;
-        if code != 0 {
-            return Ok(code);
+        let (status, time) = untraced(options)?;
+        if !status.success() {
+            return Ok(exit_code(status));
         }
-        untraced.push(time.as_secs_f64());
-        let (code, report) = run::traced(args)?;
-        if code != 0 {
-            return Ok(code);
+        without.push(time.as_secs_f64());
+        let (status, report) = traced(options)?;
+        if !status.success() {
+            return Ok(exit_code(status));
         }
-        traced.push(report.elapsed.as_secs_f64());
+        with.push(report.elapsed.as_secs_f64());
         (recording, events) = (report.recording_percent, report.events);
         eprintln!(
             "run {number} of {runs}: {:.3} s untraced, {:.3} s traced",
@@ -43,7 +43,7 @@ pub(super) fn measure(args: &TraceArgs, runs: u32, out: &mut dyn Write) -> anyho
             report.elapsed.as_secs_f64()
         );
     }
-    let (Some(untraced_s), Some(traced_s)) = (median(&untraced), median(&traced)) else {
+    let (Some(untraced_s), Some(traced_s)) = (median(&without), median(&with)) else {
         bail!("nothing was run")
     };
     let overhead = Overhead {
@@ -54,7 +54,7 @@ pub(super) fn measure(args: &TraceArgs, runs: u32, out: &mut dyn Write) -> anyho
         recording_percent: recording,
         events,
     };
-    if args.json {
+    if json {
         writeln!(out, "{}", serde_json::to_string_pretty(&overhead)?)?;
     } else {
         writeln!(

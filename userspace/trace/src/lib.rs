@@ -1,10 +1,17 @@
-//! What `perturb trace` preloads into unmodified programs (LD_PRELOAD): it sees their calls of MPI and of
-//! sockets and writes a record of each into memory that it shares with the collector.
+//! The events of unmodified programs, as the what-if model reads them.
+//!
+//! What is preloaded into the programs (LD_PRELOAD, [`preload`]) sees their calls of MPI and of sockets and writes a
+//! [record](record::Record) of each into memory that it shares with the collector, which makes the trace of them.
 //!
 //! ```text
 //! program ──► hook ──► the library's own function
-//!               └────► ring in shared memory ──► collector (`perturb trace`): JSON lines
+//!               └────► ring in shared memory, one per process (spool)
+//!                        ├──► assembler ──► file of JSON lines, and whoever connects (serve)
+//!                        └──► sent to another machine (wire) ──► merge: the assembler and what follows it
 //! ```
+//!
+//! This crate is compiled twice: as it is, and by its build script, with `cfg(interpose)`, as the shared object, of
+//! which [`preload`] and [`record`] are a part and which has no dependencies.
 //!
 //! **Model.** A thread that communicates is a process of the what-if model. CPU time is that of the
 //! thread (CLOCK_THREAD_CPUTIME_ID). CPU time inside MPI calls is left out: MPI waits by polling, and what
@@ -19,24 +26,47 @@
 //! exported functions (static programs, stdio on sockets, io_uring), and what makes one thread wait for
 //! another.
 
-#![cfg_attr(
-    not(feature = "interpose"),
+#[cfg(not(interpose))]
+mod address;
+#[cfg(not(interpose))]
+mod assembler;
+#[cfg(not(interpose))]
+mod collective;
+#[cfg(not(interpose))]
+mod line;
+#[cfg(not(interpose))]
+mod merge;
+#[cfg_attr(
+    not(interpose),
     allow(
         dead_code,
         reason = "only the shared object has callers for the hooks: other programs"
     )
 )]
+mod preload;
+#[cfg(not(interpose))]
+mod ranks;
+mod record;
+#[cfg(not(interpose))]
+mod run;
+#[cfg(not(interpose))]
+mod serve;
+#[cfg(not(interpose))]
+mod spool;
+#[cfg(not(interpose))]
+mod streams;
+#[cfg(not(interpose))]
+mod summary;
+#[cfg(not(interpose))]
+mod wire;
 
-mod hook;
-mod mpi;
-mod process;
-pub mod record;
-mod sockets;
-mod sys;
-mod writer;
-
-/// The environment variable that names the directory in which rings are made.
-pub const DIRECTORY_VARIABLE: &str = "PERTURB_TRACE_DIRECTORY";
-/// The environment variable that says what is traced: `mpi`, `sockets`, or anything else for MPI where a
-/// program uses it and sockets where not.
-pub const LAYER_VARIABLE: &str = "PERTURB_TRACE_LAYER";
+#[cfg(not(interpose))]
+pub use crate::{
+    address::{Address, AddressError},
+    assembler::ProcessReport,
+    merge::merge,
+    run::{Layer, Options, Report, TraceError, sent, traced, untraced},
+    spool::SpoolError,
+    summary::{SummaryError, summarize},
+    wire::FrameError,
+};

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use super::abi::{self, Abi, Address, Handle};
 use super::call::{Call, Language, Spare};
 use super::define::{c_type, define, passed, value};
-use crate::hook::hook;
+use crate::preload::hook::hook;
 
 /// The communicator that a call has stored.
 fn stored(language: Language, place: Address) -> Handle {

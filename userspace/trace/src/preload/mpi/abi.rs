@@ -10,7 +10,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use crate::sys::{self, Next};
+use crate::preload::sys::{self, Next};
 
 /// A handle as C passes it.
 pub(crate) type Handle = usize;

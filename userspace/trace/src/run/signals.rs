@@ -4,7 +4,6 @@ use std::process::Child;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use perturb_emulator::signals::is_ignored;
 
 /// The number of a signal that this process got and its command did not.
 static PENDING: AtomicI32 = AtomicI32::new(0);
@@ -27,13 +26,15 @@ impl Signals {
             (Signal::SIGHUP, keep),
         ];
         let before = handlers.into_iter().filter_map(|(signal, handler)| {
-            // A command that was started under `nohup` must not hear SIGHUP either.
-            if is_ignored(signal).unwrap_or(false) {
-                return None;
-            }
             let action = SigAction::new(SigHandler::Handler(handler), SaFlags::SA_RESTART, SigSet::empty());
             // SAFETY: the handlers store to an atomic at most.
             let old = unsafe { sigaction(signal, &action) }.ok()?;
+            if matches!(old.handler(), SigHandler::SigIgn) {
+                // A command that was started under `nohup` must not hear SIGHUP either.
+                // SAFETY: what was there before.
+                let _ = unsafe { sigaction(signal, &old) };
+                return None;
+            }
             Some((signal, old))
         });
         Self {

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use perturb_trace::record::{CAPACITY, Header, MAGIC, RECORDS, Record, SIZE, Slot, VERSION};
+use crate::record::{CAPACITY, Header, MAGIC, RECORDS, Record, SIZE, Slot, VERSION};
 use serde::{Deserialize, Serialize};
 
 /// Why rings cannot be read.
@@ -41,7 +41,7 @@ pub enum SpoolError {
 }
 
 /// Who writes a ring.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Writer {
     /// Which machine it runs on; 0 unless traces are merged.
     #[serde(skip)]
@@ -78,9 +78,8 @@ impl Spool {
         }
     }
 
-    /// Looks for new rings; how many there are.
-    pub(super) fn scan(&mut self) -> Result<usize, SpoolError> {
-        let before = self.rings.len();
+    /// Looks for new rings.
+    pub(super) fn scan(&mut self) -> Result<(), SpoolError> {
         let failed = |source| SpoolError::Directory {
             path: self.directory.clone(),
             source,
@@ -101,7 +100,7 @@ impl Spool {
                 let _ = fs::remove_file(&path);
             }
         }
-        Ok(self.rings.len() - before)
+        Ok(())
     }
 }
 
@@ -138,15 +137,7 @@ impl Ring {
         let mut ring = Self {
             address,
             taken: 0,
-            writer: Writer {
-                machine: 0,
-                pid: 0,
-                pid_namespace: 0,
-                net_namespace: 0,
-                cost_ns: 0,
-                name: String::new(),
-                host: String::new(),
-            },
+            writer: Writer::default(),
         };
         if ring.header().magic.load(Ordering::Acquire) != MAGIC {
             return Ok(None);
@@ -179,24 +170,22 @@ impl Ring {
         unsafe { &*self.address.cast::<Header>() }
     }
 
-    /// Takes the records that are whole; how many.
+    /// Takes the records that are whole; how many. What is no record is left out: the program has overwritten it.
     pub(super) fn drain(&mut self, mut each: impl FnMut(Record)) -> u64 {
         let before = self.taken;
         while let Some(record) = self.next() {
-            each(record);
+            record.map(&mut each);
             self.taken += 1;
         }
         self.header().tail.store(self.taken, Ordering::Release);
         self.taken - before
     }
 
-    fn next(&self) -> Option<Record> {
+    fn next(&self) -> Option<Option<Record>> {
         let offset = RECORDS + (self.taken % CAPACITY) as usize * size_of::<Slot>();
         // SAFETY: inside the mapping, and a multiple of 64.
         let slot = unsafe { &*self.address.byte_add(offset).cast::<Slot>() };
-        let whole = slot.lap.load(Ordering::Acquire) == (self.taken / CAPACITY) as u32 + 1;
-        // SAFETY: once whole, the writer leaves it alone until `tail` has passed it.
-        whole.then(|| unsafe { std::ptr::read_volatile(&raw const slot.record) })
+        slot.take((self.taken / CAPACITY) as u32 + 1)
     }
 
     /// Tells the process to record no more; how many events nobody took.

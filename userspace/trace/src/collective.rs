@@ -7,7 +7,7 @@
 //! **What it lacks:** pipelining of large broadcasts and reductions, and every library's own choices beyond
 //! those sizes.
 
-use perturb_trace::record::Collective;
+use crate::record::Collective;
 
 /// From this many bytes on, all-to-all exchanges go one partner at a time (seen with Open MPI 4.1, four processes:
 /// at 8 KiB the messages still overlap).
@@ -19,7 +19,7 @@ const RING: u64 = 50_000;
 
 /// What one process does in a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Move {
     /// Sends so many bytes to a rank of the communicator.
     Send(u32, u64),
     /// Waits for the next message from a rank.
@@ -45,7 +45,7 @@ pub(super) struct View<'a> {
 
 impl View<'_> {
     /// The steps in order.
-    pub(super) fn steps(&self) -> Vec<Step> {
+    pub(super) fn steps(&self) -> Vec<Move> {
         let mut steps = Vec::new();
         if self.size < 2 || self.me >= self.size || self.root >= self.size {
             return steps;
@@ -86,24 +86,24 @@ impl View<'_> {
             .take_while(move |distance| *distance < size)
     }
 
-    fn disseminate(&self, steps: &mut Vec<Step>) {
+    fn disseminate(&self, steps: &mut Vec<Move>) {
         for distance in self.distances() {
-            steps.push(Step::Send(self.after(distance), 0));
-            steps.push(Step::Receive(self.before(distance)));
+            steps.push(Move::Send(self.after(distance), 0));
+            steps.push(Move::Receive(self.before(distance)));
         }
     }
 
     /// Bruck's: blocks double.
-    fn concatenate(&self, steps: &mut Vec<Step>) {
+    fn concatenate(&self, steps: &mut Vec<Move>) {
         for distance in self.distances() {
             let blocks = distance.min(self.size - distance);
-            steps.push(Step::Send(self.before(distance), self.bytes * u64::from(blocks)));
-            steps.push(Step::Receive(self.after(distance)));
+            steps.push(Move::Send(self.before(distance), self.bytes * u64::from(blocks)));
+            steps.push(Move::Receive(self.after(distance)));
         }
     }
 
     /// A binomial tree from the root.
-    fn down(&self, steps: &mut Vec<Step>) {
+    fn down(&self, steps: &mut Vec<Move>) {
         let place = self.before(self.root);
         let parent = place & place.wrapping_sub(1);
         let reach = if place == 0 {
@@ -113,40 +113,40 @@ impl View<'_> {
         };
         let rank = |place: u32| (place + self.root) % self.size;
         if place != 0 {
-            steps.push(Step::Receive(rank(parent)));
+            steps.push(Move::Receive(rank(parent)));
         }
         let mut distance = reach >> 1;
         while distance > 0 {
             if place + distance < self.size {
-                steps.push(Step::Send(rank(place + distance), self.bytes));
+                steps.push(Move::Send(rank(place + distance), self.bytes));
             }
             distance >>= 1;
         }
     }
 
     /// The same tree to the root.
-    fn up(&self, steps: &mut Vec<Step>) {
+    fn up(&self, steps: &mut Vec<Move>) {
         let mut down = Vec::new();
         self.down(&mut down);
         steps.extend(down.into_iter().rev().map(|step| match step {
-            Step::Send(to, _) => Step::Receive(to),
-            Step::Receive(from) => Step::Send(from, self.bytes),
+            Move::Send(to, _) => Move::Receive(to),
+            Move::Receive(from) => Move::Send(from, self.bytes),
         }));
     }
 
     /// Recursive doubling; what exceeds a power of two first gives its part to a neighbor.
-    fn double(&self, steps: &mut Vec<Step>) {
+    fn double(&self, steps: &mut Vec<Move>) {
         let power = 1 << self.size.ilog2();
         let extra = self.size - power;
         // Of the first 2 extra ranks the even ones stand aside.
         let aside = self.me < 2 * extra && self.me.is_multiple_of(2);
         if aside {
-            steps.push(Step::Send(self.me + 1, self.bytes));
-            steps.push(Step::Receive(self.me + 1));
+            steps.push(Move::Send(self.me + 1, self.bytes));
+            steps.push(Move::Receive(self.me + 1));
             return;
         }
         if self.me < 2 * extra {
-            steps.push(Step::Receive(self.me - 1));
+            steps.push(Move::Receive(self.me - 1));
         }
         let place = if self.me < 2 * extra {
             self.me / 2
@@ -163,38 +163,38 @@ impl View<'_> {
         let mut distance = 1;
         while distance < power {
             let partner = rank(place ^ distance);
-            steps.push(Step::Send(partner, self.bytes));
-            steps.push(Step::Receive(partner));
+            steps.push(Move::Send(partner, self.bytes));
+            steps.push(Move::Receive(partner));
             distance <<= 1;
         }
         if self.me < 2 * extra {
-            steps.push(Step::Send(self.me - 1, self.bytes));
+            steps.push(Move::Send(self.me - 1, self.bytes));
         }
     }
 
-    fn ring(&self, steps: &mut Vec<Step>, piece: u64, rounds: u32) {
+    fn ring(&self, steps: &mut Vec<Move>, piece: u64, rounds: u32) {
         for _ in 0..rounds * (self.size - 1) {
-            steps.push(Step::Send(self.after(1), piece));
-            steps.push(Step::Receive(self.before(1)));
+            steps.push(Move::Send(self.after(1), piece));
+            steps.push(Move::Receive(self.before(1)));
         }
     }
 
-    fn gather(&self, steps: &mut Vec<Step>) {
+    fn gather(&self, steps: &mut Vec<Move>) {
         if self.me == self.root {
-            steps.extend((1..self.size).map(|distance| Step::Receive(self.after(distance))));
+            steps.extend((1..self.size).map(|distance| Move::Receive(self.after(distance))));
         } else {
-            steps.push(Step::Send(self.root, self.bytes));
+            steps.push(Move::Send(self.root, self.bytes));
         }
     }
 
-    fn scatter(&self, steps: &mut Vec<Step>) {
+    fn scatter(&self, steps: &mut Vec<Move>) {
         if self.me == self.root {
             for distance in 1..self.size {
                 let to = self.after(distance);
-                steps.push(Step::Send(to, self.size_for(to)));
+                steps.push(Move::Send(to, self.size_for(to)));
             }
         } else {
-            steps.push(Step::Receive(self.root));
+            steps.push(Move::Receive(self.root));
         }
     }
 
@@ -204,27 +204,27 @@ impl View<'_> {
             .map_or(self.bytes, |size| u64::from(*size))
     }
 
-    fn exchange(&self, steps: &mut Vec<Step>) {
+    fn exchange(&self, steps: &mut Vec<Move>) {
         // With sizes the processes do not know each other's, so that all must choose alike.
         let pairwise = self.sizes.is_empty() && self.bytes >= PAIRWISE;
         for distance in 1..self.size {
             let to = self.after(distance);
-            steps.push(Step::Send(to, self.size_for(to)));
+            steps.push(Move::Send(to, self.size_for(to)));
             if pairwise {
-                steps.push(Step::Receive(self.before(distance)));
+                steps.push(Move::Receive(self.before(distance)));
             }
         }
         if !pairwise {
-            steps.extend((1..self.size).map(|distance| Step::Receive(self.before(distance))));
+            steps.extend((1..self.size).map(|distance| Move::Receive(self.before(distance))));
         }
     }
 
-    fn chain(&self, steps: &mut Vec<Step>) {
+    fn chain(&self, steps: &mut Vec<Move>) {
         if self.me > 0 {
-            steps.push(Step::Receive(self.me - 1));
+            steps.push(Move::Receive(self.me - 1));
         }
         if self.me + 1 < self.size {
-            steps.push(Step::Send(self.me + 1, self.bytes));
+            steps.push(Move::Send(self.me + 1, self.bytes));
         }
     }
 }
@@ -237,7 +237,7 @@ mod tests {
 
     /// Runs all processes until none can go on; whether all have ended and no message is left.
     fn completes(which: Collective, size: u32, root: u32, bytes: u64) -> bool {
-        let mut programs: Vec<std::vec::IntoIter<Step>> = (0..size)
+        let mut programs: Vec<std::vec::IntoIter<Move>> = (0..size)
             .map(|me| {
                 let view = View {
                     which,
@@ -256,8 +256,8 @@ mod tests {
             for me in 0..size {
                 while let Some(&step) = programs[me as usize].as_slice().first() {
                     match step {
-                        Step::Send(to, _) => *mail.entry((me, to)).or_default() += 1,
-                        Step::Receive(from) => match mail.get_mut(&(from, me)) {
+                        Move::Send(to, _) => *mail.entry((me, to)).or_default() += 1,
+                        Move::Receive(from) => match mail.get_mut(&(from, me)) {
                             Some(count) if *count > 0 => *count -= 1,
                             _ => break,
                         },
@@ -305,7 +305,7 @@ mod tests {
                 received += view
                     .steps()
                     .iter()
-                    .filter(|step| matches!(step, Step::Receive(_)))
+                    .filter(|step| matches!(step, Move::Receive(_)))
                     .count() as u32;
             }
             assert_eq!(received, size - 1);
@@ -325,10 +325,10 @@ mod tests {
         assert_eq!(
             view.steps(),
             [
-                Step::Send(1, 10),
-                Step::Send(2, 20),
-                Step::Receive(2),
-                Step::Receive(1)
+                Move::Send(1, 10),
+                Move::Send(2, 20),
+                Move::Receive(2),
+                Move::Receive(1)
             ]
         );
     }

@@ -19,16 +19,16 @@ macro_rules! c_type {
         std::ffi::c_int
     };
     (datatype) => {
-        $crate::mpi::abi::Handle
+        $crate::preload::mpi::abi::Handle
     };
     (comm) => {
-        $crate::mpi::abi::Handle
+        $crate::preload::mpi::abi::Handle
     };
     (other) => {
         usize
     };
     ($pointer:ident) => {
-        $crate::mpi::abi::Address
+        $crate::preload::mpi::abi::Address
     };
 }
 
@@ -48,23 +48,27 @@ macro_rules! value {
         unsafe { $it.cast::<std::ffi::c_int>().read() }
     };
     (Fortran, datatype, $it:expr) => {
-        // SAFETY: as above.
-        $crate::mpi::abi::type_from_fortran(unsafe { $it.cast::<std::ffi::c_int>().read() } as isize as usize)
+        $crate::preload::mpi::abi::type_from_fortran(
+            // SAFETY: as above.
+            unsafe { $it.cast::<std::ffi::c_int>().read() } as isize as usize,
+        )
     };
     (Fortran, comm, $it:expr) => {
-        // SAFETY: as above.
-        $crate::mpi::abi::comm_from_fortran(unsafe { $it.cast::<std::ffi::c_int>().read() } as isize as usize)
+        $crate::preload::mpi::abi::comm_from_fortran(
+            // SAFETY: as above.
+            unsafe { $it.cast::<std::ffi::c_int>().read() } as isize as usize,
+        )
     };
     ($language:ident, requests, $it:expr) => {
-        $crate::mpi::call::Requests {
-            language: $crate::mpi::call::Language::$language,
+        $crate::preload::mpi::call::Requests {
+            language: $crate::preload::mpi::call::Language::$language,
             array: $it,
             are_messages: false,
         }
     };
     ($language:ident, message, $it:expr) => {
-        $crate::mpi::call::Requests {
-            language: $crate::mpi::call::Language::$language,
+        $crate::preload::mpi::call::Requests {
+            language: $crate::preload::mpi::call::Language::$language,
             array: $it,
             are_messages: true,
         }
@@ -92,9 +96,9 @@ macro_rules! define {
         $(before |$before:ident, $language:ident| $keep:expr;)?
         => |$call:ident, $spare:ident| $record:expr;
     )*) => {$(
-        $crate::hook::hook! {
+        $crate::preload::hook::hook! {
             fn $c(next, $($argument: c_type!($sort)),*) -> std::ffi::c_int {
-                let call = $crate::mpi::call::Call::enter();
+                let call = $crate::preload::mpi::call::Call::enter();
                 let recorded = call.is_recorded();
                 #[allow(unused_mut, unused_variables, reason = "not every function has a status")]
                 let mut spare = define!(@keep C, call, recorded, ($($argument: $sort),*) $(, $before, $language, $keep)?);
@@ -104,16 +108,16 @@ macro_rules! define {
                 }
                 code
             }
-            fn $fortran(next, $($argument: $crate::mpi::abi::Address,)* error: *mut std::ffi::c_int) -> () {
+            fn $fortran(next, $($argument: $crate::preload::mpi::abi::Address,)* error: *mut std::ffi::c_int) -> () {
                 define!(@fortran next, error, ($($argument: $sort),*), $call, $spare, $record $(, $before, $language, $keep)?);
             }
-            fn $f08(next, $($argument: $crate::mpi::abi::Address,)* error: *mut std::ffi::c_int) -> () {
+            fn $f08(next, $($argument: $crate::preload::mpi::abi::Address,)* error: *mut std::ffi::c_int) -> () {
                 define!(@fortran next, error, ($($argument: $sort),*), $call, $spare, $record $(, $before, $language, $keep)?);
             }
         }
     )*};
     (@fortran $next:ident, $error:ident, ($($argument:ident: $sort:ident),*), $c:ident, $s:ident, $record:expr $(, $before:ident, $language:ident, $keep:expr)?) => {
-        let call = $crate::mpi::call::Call::enter();
+        let call = $crate::preload::mpi::call::Call::enter();
         let recorded = call.is_recorded();
         #[allow(unused_mut, unused_variables, reason = "not every function has a status")]
         let mut spare = define!(@keep Fortran, call, recorded, ($($argument: $sort),*) $(, $before, $language, $keep)?);
@@ -124,19 +128,19 @@ macro_rules! define {
         }
     };
     (@keep $lang:ident, $call:ident, $recorded:ident, ($($argument:ident: $sort:ident),*)) => {
-        $crate::mpi::call::Spare::none()
+        $crate::preload::mpi::call::Spare::none()
     };
     (@keep $lang:ident, $call:ident, $recorded:ident, ($($argument:ident: $sort:ident),*), $before:ident, $language:ident, $keep:expr) => {
         if $recorded {
             #[allow(unused_variables, reason = "few functions keep all")]
-            let ($before, $language) = (&$call, $crate::mpi::call::Language::$lang);
+            let ($before, $language) = (&$call, $crate::preload::mpi::call::Language::$lang);
             $(
                 #[allow(unused_variables, reason = "as above")]
                 let $argument = value!($lang, $sort, $argument);
             )*
             $keep
         } else {
-            $crate::mpi::call::Spare::none()
+            $crate::preload::mpi::call::Spare::none()
         }
     };
     (@record $lang:ident, $made:ident, $had:ident, ($($argument:ident: $sort:ident),*), $call:ident, $spare:ident, $record:expr) => {

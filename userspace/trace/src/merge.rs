@@ -14,10 +14,11 @@ use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use super::run::{Report, Trace, scenario};
-use super::serve::Address;
-use super::wire::{self, Frame, FrameError, Listener};
-use super::{TraceArgs, TraceError, assembler::Assembler};
+use crate::address::{Address, Listener};
+use crate::assembler::Assembler;
+use crate::run::{Options, Report, Trace, TraceError, write_scenario};
+use crate::spool::Writer;
+use crate::wire::{self, Frame, FrameError};
 
 /// How often records that wait for others are looked at again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -30,29 +31,37 @@ enum Event {
     Ended(Result<(), FrameError>),
 }
 
-/// Merges the traces of so many senders.
-pub(super) fn merge(args: &TraceArgs, address: &Address, senders: u32) -> Result<Report, TraceError> {
+/// Merges the traces of so many senders; `broken` hears of each whose trace is incomplete.
+///
+/// # Errors
+/// When the address cannot be listened at, or a file not written.
+pub fn merge(
+    options: &Options,
+    address: &Address,
+    senders: u32,
+    mut broken: impl FnMut(FrameError),
+) -> Result<Report, TraceError> {
     let listener = Listener::bind(address).map_err(TraceError::Merge)?;
-    let mut trace = Trace::create(args)?;
+    let mut trace = Trace::create(options)?;
     let (to, events) = mpsc::sync_channel(WAITING);
     std::thread::spawn(move || accept(&listener, senders, &to));
-    let mut merger = Merger::new();
+    let mut merger = Merger::default();
     let mut left = senders;
     while left > 0 {
-        left -= merger.next(&events)?;
+        if let Some(end) = merger.next(&events)? {
+            left -= 1;
+            if let Err(error) = end {
+                broken(error);
+            }
+        }
         trace.append(&merger.assembler.take_lines())?;
     }
-    let now = merger.now();
-    merger.assembler.finish(now);
+    merger.assembler.finish(merger.now());
     trace.append(&merger.assembler.take_lines())?;
-    trace.finish()?;
-    let report = merger.report(args);
-    if let Some(path) = &args.scenario {
-        std::fs::write(path, scenario(&report, args)).map_err(|source| TraceError::Write {
-            path: path.clone(),
-            source,
-        })?;
-    }
+    trace.finish();
+    let elapsed = Duration::from_nanos(merger.now());
+    let report = Report::of(&merger.assembler, elapsed, &merger.costs, merger.lost);
+    write_scenario(&report, options)?;
     Ok(report)
 }
 
@@ -77,6 +86,7 @@ fn accept(listener: &Listener, senders: u32, to: &SyncSender<(u32, Event)>) {
     }
 }
 
+#[derive(Default)]
 struct Merger {
     assembler: Assembler,
     /// The assembler's number of a machine's ring.
@@ -91,36 +101,23 @@ struct Merger {
 }
 
 impl Merger {
-    fn new() -> Self {
-        Self {
-            assembler: Assembler::default(),
-            sources: HashMap::new(),
-            rings: HashMap::new(),
-            costs: Vec::new(),
-            lost: 0,
-            start: None,
-        }
-    }
-
     fn now(&self) -> u64 {
         let elapsed = self.start.map_or(Duration::ZERO, |start| start.elapsed());
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Handles what comes next, if anything does; how many senders ended by it.
-    fn next(&mut self, events: &Receiver<(u32, Event)>) -> Result<u32, TraceError> {
-        let mut ended = 0;
+    /// Handles what comes next, if anything does; how a sender ended, if one did.
+    fn next(
+        &mut self,
+        events: &Receiver<(u32, Event)>,
+    ) -> Result<Option<Result<(), FrameError>>, TraceError> {
+        let mut ended = None;
         match events.recv_timeout(PAUSE) {
             Ok((machine, Event::Frame(frame))) => {
                 self.start.get_or_insert_with(Instant::now);
                 self.frame(machine, frame);
             }
-            Ok((_, Event::Ended(result))) => {
-                ended = 1;
-                if let Err(error) = result {
-                    eprintln!("perturb: warning: a sender's trace is incomplete: {error}");
-                }
-            }
+            Ok((_, Event::Ended(end))) => ended = Some(end),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(TraceError::Merge(io::ErrorKind::UnexpectedEof.into()));
@@ -137,7 +134,7 @@ impl Merger {
                 self.sources.insert((machine, *ring), self.costs.len());
                 *ring += 1;
                 self.costs.push((writer.cost_ns, 0));
-                self.assembler.source(super::spool::Writer { machine, ..writer });
+                self.assembler.source(Writer { machine, ..writer });
             }
             Frame::Records(ring, records) => {
                 // Records of a process that was not introduced are no sender's of ours.
@@ -152,15 +149,5 @@ impl Merger {
             }
             Frame::End { lost } => self.lost += lost,
         }
-    }
-
-    fn report(&self, args: &TraceArgs) -> Report {
-        Report::of(
-            args,
-            &self.assembler,
-            Duration::from_nanos(self.now()),
-            &self.costs,
-            self.lost,
-        )
     }
 }

@@ -1,7 +1,7 @@
 //! What the traced processes did, in all.
 
-use super::super::line::Name;
 use super::Assembler;
+use crate::line::Name;
 
 /// What a traced process of the model did.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -22,18 +22,18 @@ pub struct ProcessReport {
 
 impl Assembler {
     /// From the first to the last event of a machine, in ns; the longest.
-    pub(in crate::trace) fn span_ns(&self) -> u64 {
+    pub(crate) fn span_ns(&self) -> u64 {
         let lengths = self.spans.values().map(|(first, last)| last - first);
         lengths.max().unwrap_or(0)
     }
 
     /// Events written.
-    pub(in crate::trace) fn events(&self) -> u64 {
+    pub(crate) fn events(&self) -> u64 {
         self.threads.values().map(|thread| thread.events).sum()
     }
 
     /// Processes of the model, ranks first.
-    pub(in crate::trace) fn processes(&self) -> Vec<ProcessReport> {
+    pub(crate) fn processes(&self) -> Vec<ProcessReport> {
         let mut reports: Vec<(&Name, ProcessReport)> = self
             .order
             .iter()

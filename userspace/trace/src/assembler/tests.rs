@@ -1,6 +1,6 @@
 //! Records as processes write them, and the lines they become.
 
-use perturb_trace::record::{Collective, pair};
+use crate::record::Collective;
 
 use super::*;
 
@@ -18,20 +18,79 @@ fn writer(name: &str, pid: u32) -> Writer {
     }
 }
 
-fn record(kind: Kind, thread: u32, cpu_ns: u64, words: [u64; 4]) -> Record {
+fn record(thread: u32, cpu_ns: u64, event: Event) -> Record {
     Record {
-        kind: kind as u16,
-        small: 0,
         thread,
         cpu_ns,
         time_ns: 0,
-        words,
+        event,
     }
 }
 
-fn small(mut record: Record, small: u16) -> Record {
-    record.small = small;
-    record
+/// A socket's own address and its peer's.
+fn addresses(ports: [u16; 2], cookie: u64) -> [Event; 2] {
+    let (descriptor, address, [port, peer]) = (3, [0, 0xffff_0a4d_0001], ports);
+    [
+        Event::Local {
+            port,
+            descriptor,
+            address,
+            cookie,
+        },
+        Event::Remote {
+            port: peer,
+            descriptor,
+            address,
+            cookie,
+        },
+    ]
+}
+
+fn sent(bytes: u64, before: u64) -> Event {
+    Event::Sent {
+        descriptor: 3,
+        bytes,
+        before,
+    }
+}
+
+fn taken(bytes: u64, before: u64) -> Event {
+    Event::Taken {
+        descriptor: 3,
+        bytes,
+        before,
+    }
+}
+
+const CLOSED: Event = Event::Closed { descriptor: 3 };
+
+fn send(bytes: u64, request: u64) -> Event {
+    Event::Send {
+        peer: 1,
+        tag: 7,
+        communicator: 9,
+        bytes,
+        request,
+    }
+}
+
+const POSTED: Event = Event::Posted {
+    communicator: 9,
+    request: 55,
+};
+
+fn complete(peer: i32, tag: i32, request: u64) -> Event {
+    Event::Complete { peer, tag, request }
+}
+
+fn collective(which: Collective, bytes: u64, request: u64) -> Event {
+    Event::Collective {
+        which: which as u16,
+        root: 0,
+        communicator: 9,
+        bytes,
+        request,
+    }
 }
 
 fn lines(assembler: &mut Assembler) -> Vec<String> {
@@ -45,12 +104,22 @@ fn world(ranks: u32) -> Assembler {
     for rank in 0..ranks {
         assembler.source(writer("solver", 100 + rank));
         let source = rank as usize;
-        let start = record(Kind::MpiStart, 1, MILLI, [rank.into(), ranks.into(), 0, 0]);
-        assembler.record(source, start, 0);
-        let comm = record(Kind::Communicator, 1, MILLI, [9, ranks.into(), 0, 0]);
-        assembler.record(source, comm, 0);
-        let members = record(Kind::Members, 1, MILLI, [9, pair(0, 1), pair(2, 3), pair(4, 5)]);
-        assembler.record(source, small(members, ranks as u16), 0);
+        let events = [
+            Event::MpiStart { rank },
+            Event::Communicator {
+                groups: 1,
+                size: ranks,
+                communicator: 9,
+            },
+            Event::Members {
+                count: ranks as u16,
+                communicator: 9,
+                ranks: [0, 1, 2, 3, 4, 5],
+            },
+        ];
+        for event in events {
+            assembler.record(source, record(1, MILLI, event), 0);
+        }
     }
     assembler
 }
@@ -58,10 +127,10 @@ fn world(ranks: u32) -> Assembler {
 #[test]
 fn messages_between_ranks() {
     let mut all = world(2);
-    all.record(0, record(Kind::Send, 1, 3 * MILLI, [9, pair(1, 7), 800, 0]), 0);
-    all.record(1, record(Kind::Posted, 1, MILLI, [9, 55, 0, 0]), 0);
-    all.record(1, record(Kind::Complete, 1, 2 * MILLI, [55, pair(0, 7), 0, 0]), 0);
-    all.record(0, record(Kind::MpiEnd, 1, 4 * MILLI, [0; 4]), 0);
+    all.record(0, record(1, 3 * MILLI, send(800, 0)), 0);
+    all.record(1, record(1, MILLI, POSTED), 0);
+    all.record(1, record(1, 2 * MILLI, complete(0, 7, 55)), 0);
+    all.record(0, record(1, 4 * MILLI, Event::MpiEnd), 0);
     all.finish(0);
     assert_eq!(
         lines(&mut all),
@@ -78,32 +147,29 @@ fn messages_between_ranks() {
 #[test]
 fn completions_of_sends_and_cancelled_receives_are_no_events() {
     let mut all = world(2);
-    all.record(0, record(Kind::Posted, 1, MILLI, [9, 55, 0, 0]), 0);
-    let cancelled = record(Kind::Complete, 1, MILLI, [55, 0, 0, 0]);
-    all.record(0, small(cancelled, 1), 0);
-    all.record(0, record(Kind::Send, 1, MILLI, [9, pair(1, 7), 8, 55]), 0);
-    all.record(0, record(Kind::Complete, 1, MILLI, [55, pair(1, 7), 0, 0]), 0);
+    all.record(0, record(1, MILLI, POSTED), 0);
+    all.record(0, record(1, MILLI, complete(-1, 0, 55)), 0);
+    all.record(0, record(1, MILLI, send(8, 55)), 0);
+    all.record(0, record(1, MILLI, complete(1, 7, 55)), 0);
     assert_eq!(lines(&mut all).len(), 1);
 }
 
 #[test]
 fn a_collective_that_does_not_wait() {
     let mut all = world(2);
-    let start = record(Kind::Collective, 1, MILLI, [9, 64, 77, 0]);
-    all.record(0, small(start, Collective::AllToAll as u16), 0);
+    all.record(0, record(1, MILLI, collective(Collective::AllToAll, 64, 77)), 0);
     assert_eq!(
         lines(&mut all),
         [r#"{"process": 0, "type": "send", "cpu_us": 0.000, "message": "0>1:c", "bytes": 64, "to": 1}"#]
     );
-    all.record(0, record(Kind::Complete, 1, 2 * MILLI, [77, 0, 0, 0]), 0);
+    all.record(0, record(1, 2 * MILLI, complete(0, 0, 77)), 0);
     assert_eq!(lines(&mut all).len(), 2);
 }
 
 #[test]
 fn what_a_killed_process_has_sent_is_sent() {
     let mut all = world(3);
-    let barrier = record(Kind::Collective, 1, MILLI, [9, 0, 0, 0]);
-    all.record(0, small(barrier, Collective::Barrier as u16), 0);
+    all.record(0, record(1, MILLI, collective(Collective::Barrier, 0, 0)), 0);
     all.finish(0);
     let text = lines(&mut all).join("\n");
     let count = |what: &str| text.matches(what).count();
@@ -124,9 +190,8 @@ fn connected_after(between: impl Fn(&mut Assembler)) -> Assembler {
     let mut all = Assembler::default();
     for (source, name, ports) in [(0, "client", [1000, 80]), (1, "server", [80, 1000])] {
         all.source(writer(name, 100 + source));
-        for (kind, port) in [(Kind::Local, ports[0]), (Kind::Remote, ports[1])] {
-            let address = record(kind, 1, 0, [3, 0, 0xffff_0a4d_0001, 7 + u64::from(source)]);
-            all.record(source as usize, small(address, port), 0);
+        for address in addresses(ports, 7 + u64::from(source)) {
+            all.record(source as usize, record(1, 0, address), 0);
         }
         if source == 0 {
             between(&mut all);
@@ -139,9 +204,9 @@ fn connected_after(between: impl Fn(&mut Assembler)) -> Assembler {
 fn bytes_of_a_connection() {
     let mut all = connected();
     // The receiver's record comes first, and waits.
-    all.record(1, record(Kind::Taken, 1, 2000, [3, 100, 1000, 0]), 0);
+    all.record(1, record(1, 2000, taken(100, 1000)), 0);
     assert_eq!(lines(&mut all).len(), 0);
-    all.record(0, record(Kind::Sent, 1, 5000, [3, 100, 3000, 0]), 0);
+    all.record(0, record(1, 5000, sent(100, 3000)), 0);
     all.settle(0);
     assert_eq!(
         lines(&mut all),
@@ -157,12 +222,12 @@ fn bytes_of_a_connection() {
 fn a_long_conversation_in_the_worst_order() {
     let mut all = connected();
     for round in 0..20 {
-        all.record(1, record(Kind::Taken, 1, round, [3, 10, round, 0]), 0);
-        all.record(1, record(Kind::Sent, 1, round, [3, 10, round, 0]), 0);
+        all.record(1, record(1, round, taken(10, round)), 0);
+        all.record(1, record(1, round, sent(10, round)), 0);
     }
     for round in 0..20 {
-        all.record(0, record(Kind::Sent, 1, round, [3, 10, round, 0]), 0);
-        all.record(0, record(Kind::Taken, 1, round, [3, 10, round, 0]), 0);
+        all.record(0, record(1, round, sent(10, round)), 0);
+        all.record(0, record(1, round, taken(10, round)), 0);
     }
     all.settle(0);
     assert_eq!(lines(&mut all).len(), 2 * 20 * 3);
@@ -171,11 +236,11 @@ fn a_long_conversation_in_the_worst_order() {
 #[test]
 fn a_connection_that_is_closed_before_its_peer_is_seen() {
     let mut all = connected_after(|all| {
-        all.record(0, record(Kind::Sent, 1, 0, [3, 10, 0, 0]), 0);
-        all.record(0, record(Kind::Closed, 1, 0, [3, 0, 0, 0]), 0);
-        all.record(0, record(Kind::Exit, 1, 0, [0; 4]), 0);
+        all.record(0, record(1, 0, sent(10, 0)), 0);
+        all.record(0, record(1, 0, CLOSED), 0);
+        all.record(0, record(1, 0, Event::Exit), 0);
     });
-    all.record(1, record(Kind::Taken, 1, 0, [3, 10, 0, 0]), 0);
+    all.record(1, record(1, 0, taken(10, 0)), 0);
     all.settle(0);
     assert_eq!(lines(&mut all).len(), 4);
 }
@@ -187,21 +252,17 @@ fn a_descriptor_means_what_it_meant_when_it_was_used() {
         all.source(writer(name, 100 + source));
     }
     let open = |all: &mut Assembler, source: usize, ports: [u16; 2], cookie: u64| {
-        for (kind, port) in [(Kind::Local, ports[0]), (Kind::Remote, ports[1])] {
-            all.record(
-                source,
-                small(record(kind, 1, 0, [3, 0, 0xffff_0a4d_0001, cookie]), port),
-                0,
-            );
+        for address in addresses(ports, cookie) {
+            all.record(source, record(1, 0, address), 0);
         }
     };
     open(&mut all, 0, [1000, 80], 1);
-    all.record(0, record(Kind::Sent, 1, 0, [3, 10, 0, 0]), 0);
-    all.record(0, record(Kind::Closed, 2, 0, [3, 0, 0, 0]), 0);
+    all.record(0, record(1, 0, sent(10, 0)), 0);
+    all.record(0, record(2, 0, CLOSED), 0);
     open(&mut all, 0, [1001, 81], 2);
     open(&mut all, 1, [80, 1000], 3);
     all.settle(0);
-    all.record(1, record(Kind::Taken, 1, 0, [3, 10, 0, 0]), 0);
+    all.record(1, record(1, 0, taken(10, 0)), 0);
     all.settle(0);
     assert_eq!(lines(&mut all).len(), 3);
 }
@@ -210,11 +271,11 @@ fn a_descriptor_means_what_it_meant_when_it_was_used() {
 fn a_peer_that_is_not_traced_is_not_waited_for_long() {
     let mut all = Assembler::default();
     all.source(writer("client", 100));
-    for kind in [Kind::Local, Kind::Remote] {
-        all.record(0, small(record(kind, 1, 0, [3, 0, 5, 7]), 80), 0);
+    for address in addresses([80, 80], 7) {
+        all.record(0, record(1, 0, address), 0);
     }
-    all.record(0, record(Kind::Sent, 1, 5000, [3, 100, 3000, 0]), 0);
-    all.record(0, record(Kind::Exit, 1, 9000, [0; 4]), 0);
+    all.record(0, record(1, 5000, sent(100, 3000)), 0);
+    all.record(0, record(1, 9000, Event::Exit), 0);
     all.settle(1);
     assert_eq!(lines(&mut all).len(), 0);
     all.settle(1 + PEER_PATIENCE_NS);
@@ -225,7 +286,7 @@ fn a_peer_that_is_not_traced_is_not_waited_for_long() {
 #[test]
 fn another_program_in_the_same_process() {
     let mut all = connected();
-    all.record(0, record(Kind::Sent, 1, 5000, [3, 100, 3000, 0]), 0);
+    all.record(0, record(1, 5000, sent(100, 3000)), 0);
     all.source(writer("next", 100));
     let found = lines(&mut all);
     assert_eq!(found.len(), 2);
@@ -235,9 +296,9 @@ fn another_program_in_the_same_process() {
 #[test]
 fn threads_are_processes_of_their_own() {
     let mut all = connected();
-    all.record(0, record(Kind::Sent, 1, 5000, [3, 100, 3000, 0]), 0);
-    all.record(0, record(Kind::Sent, 2, 700, [3, 100, 500, 0]), 0);
-    all.record(0, small(record(Kind::Exit, 2, 900, [0; 4]), 1), 0);
+    all.record(0, record(1, 5000, sent(100, 3000)), 0);
+    all.record(0, record(2, 700, sent(100, 500)), 0);
+    all.record(0, record(2, 900, Event::ThreadExit), 0);
     let found = lines(&mut all);
     assert_eq!(found.len(), 3);
     assert!(found[1].starts_with(r#"{"process": "client.1/2", "type": "send", "cpu_us": 0.500"#));

@@ -3,81 +3,15 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::TcpListener;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+
+use crate::address::{Address, Listener};
 
 /// Most bytes copied at once.
 const CHUNK: usize = 1 << 16;
-/// How long a reader that does not read is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Where readers connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// `unix:PATH`, or a path.
-    Unix(PathBuf),
-    /// `tcp:HOST:PORT`.
-    Tcp(String),
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix(path) => path.display().fmt(out),
-            Self::Tcp(address) => write!(out, "tcp:{address}"),
-        }
-    }
-}
-
-/// Not an address.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "`{text}` is no address; give a Unix socket's path, as in `/tmp/events.sock` or `unix:events.sock`, or `tcp:HOST:PORT`"
-)]
-pub struct AddressError {
-    text: String,
-}
-
-impl FromStr for Address {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let error = || AddressError {
-            text: text.to_owned(),
-        };
-        if let Some(address) = text.strip_prefix("tcp:") {
-            let (host, port) = address.rsplit_once(':').ok_or_else(error)?;
-            let is_valid = !host.is_empty() && port.parse::<u16>().is_ok();
-            return is_valid.then(|| Self::Tcp(address.to_owned())).ok_or_else(error);
-        }
-        let path = text.strip_prefix("unix:").unwrap_or(text);
-        if path.is_empty() {
-            return Err(error());
-        }
-        Ok(Self::Unix(path.into()))
-    }
-}
-
-enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
-/// Listens at a path, also where a socket was left behind; a file is not removed.
-pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
-    if path.metadata().is_ok_and(|found| found.file_type().is_socket())
-        && std::os::unix::net::UnixStream::connect(path).is_err()
-    {
-        std::fs::remove_file(path)?;
-    }
-    UnixListener::bind(path)
-}
 
 /// How far the trace has come.
 #[derive(Debug, Default)]
@@ -97,9 +31,10 @@ pub(super) struct Server {
 impl Server {
     /// Listens; `trace` is the file that is being written.
     pub(super) fn start(address: &Address, trace: File) -> io::Result<Self> {
-        let (listener, path) = match address {
-            Address::Unix(path) => (Listener::Unix(listen(path)?), Some(path.clone())),
-            Address::Tcp(address) => (Listener::Tcp(TcpListener::bind(address.as_str())?), None),
+        let listener = Listener::bind(address)?;
+        let path = match address {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Tcp(_) => None,
         };
         let progress = Arc::new((Mutex::new(Progress::default()), Condvar::new()));
         let trace = Arc::new(trace);
@@ -110,19 +45,10 @@ impl Server {
         // Ends with this process.
         std::thread::spawn(move || {
             loop {
-                let stream: io::Result<Box<dyn Write + Send>> = match &listener {
-                    Listener::Unix(listener) => listener.accept().and_then(|(stream, _)| {
-                        stream.set_write_timeout(Some(PATIENCE))?;
-                        Ok(Box::new(stream) as Box<dyn Write + Send>)
-                    }),
-                    Listener::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
-                        stream.set_write_timeout(Some(PATIENCE))?;
-                        stream.set_nodelay(true)?;
-                        Ok(Box::new(stream) as Box<dyn Write + Send>)
-                    }),
-                };
                 // A connection that fails is its reader's loss.
-                let Ok(mut stream) = stream else { continue };
+                let Ok(mut stream) = listener.accept() else {
+                    continue;
+                };
                 let (trace, state) = (Arc::clone(&trace), Arc::clone(&progress));
                 let reader = std::thread::spawn(move || {
                     let _ = copy(&trace, &state, &mut *stream);
@@ -199,32 +125,6 @@ mod tests {
     use std::io::Read as _;
 
     use super::*;
-
-    #[test]
-    fn addresses() {
-        let parse = |text: &str| text.parse::<Address>().ok();
-        assert_eq!(
-            parse("tcp:0.0.0.0:7000"),
-            Some(Address::Tcp("0.0.0.0:7000".to_owned()))
-        );
-        assert_eq!(
-            parse("tcp:[::1]:7000"),
-            Some(Address::Tcp("[::1]:7000".to_owned()))
-        );
-        assert_eq!(parse("unix:/tmp/s"), Some(Address::Unix("/tmp/s".into())));
-        assert_eq!(parse("s.sock"), Some(Address::Unix("s.sock".into())));
-        for wrong in [
-            "",
-            "unix:",
-            "tcp:",
-            "tcp:7000",
-            "tcp::7000",
-            "tcp:host:",
-            "tcp:host:70000",
-        ] {
-            assert_eq!(parse(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn a_late_reader_gets_everything() {

@@ -5,19 +5,31 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::hook::hook;
-use crate::record::Kind;
-use crate::{sys, writer};
+use crate::preload::hook::hook;
+use crate::preload::{sys, writer};
+use crate::record::Event;
 
 /// What is traced.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Layer {
-    /// MPI calls of programs that use MPI, sockets of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(interpose), derive(clap::ValueEnum))]
+pub enum Layer {
+    /// MPI calls where a program uses MPI, TCP sockets elsewhere.
     Auto,
     /// MPI calls only.
     Mpi,
-    /// Sockets only.
+    /// TCP sockets only, those of MPI libraries too.
     Sockets,
+}
+
+impl Layer {
+    /// As the environment has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Mpi => "mpi",
+            Self::Sockets => "sockets",
+        }
+    }
 }
 
 static LAYER: AtomicU8 = AtomicU8::new(0);
@@ -53,12 +65,12 @@ pub(crate) fn is_mpi() {
     }
 }
 
-#[cfg(feature = "interpose")]
+#[cfg(interpose)]
 #[unsafe(link_section = ".init_array")]
 #[used]
 static BEGIN: extern "C" fn() = begin;
 
-#[cfg(feature = "interpose")]
+#[cfg(interpose)]
 #[unsafe(link_section = ".fini_array")]
 #[used]
 static END: extern "C" fn() = end;
@@ -93,7 +105,7 @@ extern "C" fn forked() {
 extern "C" fn end() {
     if writer::has_recorded() {
         let _errno = sys::Errno::save();
-        writer::write(Kind::Exit, writer::counted_cpu(), [0; 4]);
+        writer::write(Event::Exit, writer::counted_cpu());
     }
     writer::stop();
 }

@@ -6,11 +6,11 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::hook::hook;
-use crate::process::{Layer, layer};
-use crate::record::Kind;
-use crate::sys::{self, Errno};
-use crate::writer;
+use crate::preload::hook::hook;
+use crate::preload::process::{Layer, layer};
+use crate::preload::sys::{self, Errno};
+use crate::preload::writer;
+use crate::record::Event;
 
 type Buffer = *mut c_void;
 
@@ -84,22 +84,33 @@ fn look(descriptor: c_int) -> Found {
         return Found::Unconnected;
     };
     let cpu = writer::counted_cpu();
-    for (kind, address) in [(Kind::Local, own), (Kind::Remote, peer)] {
-        let Some((address, port)) = internet(&address.bytes) else {
-            return Found::Other;
-        };
-        let [high, low] = [0, 8].map(|start| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&address[start..start + 8]);
-            u64::from_be_bytes(word)
-        });
-        writer::write_with(kind, cpu, port, [descriptor as u64, high, low, cookie]);
-    }
+    let (Some((address, port)), Some((peer, peer_port))) = (internet(&own.bytes), internet(&peer.bytes))
+    else {
+        return Found::Other;
+    };
+    writer::write(
+        Event::Local {
+            port,
+            descriptor,
+            address,
+            cookie,
+        },
+        cpu,
+    );
+    writer::write(
+        Event::Remote {
+            port: peer_port,
+            descriptor,
+            address: peer,
+            cookie,
+        },
+        cpu,
+    );
     Found::Stream
 }
 
 /// Address and port of a `sockaddr`; IPv4 as IPv6 writes it.
-fn internet(address: &[u8; 128]) -> Option<([u8; 16], u16)> {
+fn internet(address: &[u8; 128]) -> Option<([u64; 2], u16)> {
     const AF_INET: u16 = 2;
     const AF_INET6: u16 = 10;
     let port = u16::from_be_bytes([address[2], address[3]]);
@@ -112,31 +123,50 @@ fn internet(address: &[u8; 128]) -> Option<([u8; 16], u16)> {
         AF_INET6 => found.copy_from_slice(&address[8..24]),
         _ => return None,
     }
-    Some((found, port))
+    let address = u128::from_be_bytes(found);
+    Some(([(address >> 64) as u64, address as u64], port))
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy)]
+enum Way {
+    Out,
+    In,
 }
 
 /// Calls, and records what was moved.
-fn moved(kind: Kind, descriptor: c_int, call: impl FnOnce() -> isize) -> isize {
+fn moved(way: Way, descriptor: c_int, call: impl FnOnce() -> isize) -> isize {
     if !is_traced(descriptor) {
         return call();
     }
     let before = writer::counted(writer::cpu_at_start());
     let result = call();
     if result > 0 {
-        record(kind, descriptor, result as u64, before);
+        record(way, descriptor, result as u64, before);
     }
     result
 }
 
-fn record(kind: Kind, descriptor: c_int, bytes: u64, before: u64) {
+fn record(way: Way, descriptor: c_int, bytes: u64, before: u64) {
     let _errno = Errno::save();
-    let after = writer::counted(writer::cpu_at_end());
-    writer::write(kind, after, [descriptor as u64, bytes, before, 0]);
+    let event = match way {
+        Way::Out => Event::Sent {
+            descriptor,
+            bytes,
+            before,
+        },
+        Way::In => Event::Taken {
+            descriptor,
+            bytes,
+            before,
+        },
+    };
+    writer::write(event, writer::counted(writer::cpu_at_end()));
 }
 
 fn taken(descriptor: c_int, flags: c_int, call: impl FnOnce() -> isize) -> isize {
     if flags & LOOKING == 0 {
-        moved(Kind::Taken, descriptor, call)
+        moved(Way::In, descriptor, call)
     } else {
         call()
     }
@@ -150,7 +180,7 @@ struct Batch {
 }
 
 /// Calls, and records the sum over a batch.
-fn batch(kind: Kind, descriptor: c_int, messages: *const Batch, call: impl FnOnce() -> c_int) -> c_int {
+fn batch(way: Way, descriptor: c_int, messages: *const Batch, call: impl FnOnce() -> c_int) -> c_int {
     if !is_traced(descriptor) {
         return call();
     }
@@ -161,7 +191,7 @@ fn batch(kind: Kind, descriptor: c_int, messages: *const Batch, call: impl FnOnc
         let messages = unsafe { std::slice::from_raw_parts(messages, count as usize) };
         let bytes = messages.iter().map(|message| u64::from(message.length)).sum();
         if bytes > 0 {
-            record(kind, descriptor, bytes, before);
+            record(way, descriptor, bytes, before);
         }
     }
     count
@@ -171,36 +201,36 @@ fn close_of(descriptor: c_int) {
     let known = entry(descriptor).map_or(OTHER, |entry| entry.swap(UNKNOWN, Ordering::Relaxed));
     if known == STREAM && writer::has_recorded() {
         let _errno = Errno::save();
-        writer::write(Kind::Closed, writer::counted_cpu(), [descriptor as u64, 0, 0, 0]);
+        writer::write(Event::Closed { descriptor }, writer::counted_cpu());
     }
 }
 
 hook! {
     fn send(next, socket: c_int, data: Buffer, size: usize, flags: c_int) -> isize {
-        moved(Kind::Sent, socket, || next(socket, data, size, flags))
+        moved(Way::Out, socket, || next(socket, data, size, flags))
     }
     fn sendto(
         next, socket: c_int, data: Buffer, size: usize, flags: c_int, to: Buffer, length: c_uint
     ) -> isize {
-        moved(Kind::Sent, socket, || next(socket, data, size, flags, to, length))
+        moved(Way::Out, socket, || next(socket, data, size, flags, to, length))
     }
     fn sendmsg(next, socket: c_int, message: Buffer, flags: c_int) -> isize {
-        moved(Kind::Sent, socket, || next(socket, message, flags))
+        moved(Way::Out, socket, || next(socket, message, flags))
     }
     fn sendmmsg(next, socket: c_int, messages: *mut Batch, count: c_uint, flags: c_int) -> c_int {
-        batch(Kind::Sent, socket, messages, || next(socket, messages, count, flags))
+        batch(Way::Out, socket, messages, || next(socket, messages, count, flags))
     }
     fn write(next, descriptor: c_int, data: Buffer, size: usize) -> isize {
-        moved(Kind::Sent, descriptor, || next(descriptor, data, size))
+        moved(Way::Out, descriptor, || next(descriptor, data, size))
     }
     fn writev(next, descriptor: c_int, parts: Buffer, count: c_int) -> isize {
-        moved(Kind::Sent, descriptor, || next(descriptor, parts, count))
+        moved(Way::Out, descriptor, || next(descriptor, parts, count))
     }
     fn sendfile(next, to: c_int, from: c_int, offset: Buffer, count: usize) -> isize {
-        moved(Kind::Sent, to, || next(to, from, offset, count))
+        moved(Way::Out, to, || next(to, from, offset, count))
     }
     fn sendfile64(next, to: c_int, from: c_int, offset: Buffer, count: usize) -> isize {
-        moved(Kind::Sent, to, || next(to, from, offset, count))
+        moved(Way::Out, to, || next(to, from, offset, count))
     }
     fn recv(next, socket: c_int, data: Buffer, size: usize, flags: c_int) -> isize {
         taken(socket, flags, || next(socket, data, size, flags))
@@ -227,7 +257,7 @@ hook! {
         if flags & LOOKING != 0 {
             return next(socket, messages, count, flags, timeout);
         }
-        batch(Kind::Taken, socket, messages, || next(socket, messages, count, flags, timeout))
+        batch(Way::In, socket, messages, || next(socket, messages, count, flags, timeout))
     }
     fn read(next, descriptor: c_int, data: Buffer, size: usize) -> isize {
         taken(descriptor, 0, || next(descriptor, data, size))
@@ -303,12 +333,10 @@ mod tests {
     fn addresses() {
         let mut address = [0; 128];
         address[..8].copy_from_slice(&[2, 0, 0x1f, 0x90, 10, 77, 0, 1]);
-        let mut mapped = [0; 16];
-        mapped[10..].copy_from_slice(&[0xff, 0xff, 10, 77, 0, 1]);
-        assert_eq!(internet(&address), Some((mapped, 8080)));
+        assert_eq!(internet(&address), Some(([0, 0xffff_0a4d_0001], 8080)));
         address[..2].copy_from_slice(&10_u16.to_ne_bytes());
         address[8..24].copy_from_slice(&[7; 16]);
-        assert_eq!(internet(&address), Some(([7; 16], 8080)));
+        assert_eq!(internet(&address), Some(([0x0707_0707_0707_0707; 2], 8080)));
         address[0] = 1;
         assert_eq!(internet(&address), None);
     }

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::record::{CAPACITY, Header, Kind, MAGIC, RECORDS, Record, SIZE, Slot, VERSION};
-use crate::sys;
+use crate::preload::sys;
+use crate::record::{CAPACITY, Event, Header, MAGIC, RECORDS, Record, SIZE, Slot, VERSION};
 
 /// Longest path of a ring.
 const PATH: usize = 256;
@@ -57,7 +57,7 @@ pub(crate) fn begin() {
 
 extern "C" fn thread_ends(_: *mut c_void) {
     if is_on() {
-        write_with(Kind::Exit, counted_cpu(), 1, [0; 4]);
+        write(Event::ThreadExit, counted_cpu());
     }
 }
 
@@ -128,12 +128,7 @@ pub(crate) fn leave_out(nanos: u64) {
 }
 
 /// Writes an event of this thread.
-pub(crate) fn write(kind: Kind, cpu_ns: u64, words: [u64; 4]) {
-    write_with(kind, cpu_ns, 0, words);
-}
-
-/// As [`write`], with the small number.
-pub(crate) fn write_with(kind: Kind, cpu_ns: u64, small: u16, words: [u64; 4]) {
+pub(crate) fn write(event: Event, cpu_ns: u64) {
     let Some(ring) = Ring::own() else { return };
     let (mut thread, out) = THREAD.get();
     if thread == 0 {
@@ -144,12 +139,10 @@ pub(crate) fn write_with(kind: Kind, cpu_ns: u64, small: u16, words: [u64; 4]) {
         }
     }
     ring.append(Record {
-        kind: kind as u16,
-        small,
         thread,
         cpu_ns,
         time_ns: sys::monotonic(),
-        words,
+        event,
     });
 }
 
@@ -238,9 +231,10 @@ impl Ring {
             READING.set((0, 1));
             let cpu = cpu_at_start();
             self.append(Record {
+                thread: 0,
                 cpu_ns: cpu.max(cpu_at_end()),
                 time_ns: sys::monotonic(),
-                ..Record::default()
+                event: Event::MpiEnd,
             });
         }
         READING.set(reading);
@@ -289,10 +283,8 @@ impl Ring {
             }
             tail = now;
         }
-        let slot = self.slot(index);
         // SAFETY: the index was reserved by us alone and the collector has taken what was there before.
-        unsafe { std::ptr::write((&raw const slot.record).cast_mut(), record) };
-        slot.lap.store((index / CAPACITY) as u32 + 1, Ordering::Release);
+        unsafe { self.slot(index).put((index / CAPACITY) as u32 + 1, record) };
     }
 }
 

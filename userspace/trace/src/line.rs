@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write as _;
 
-use super::ranks::Channel;
+use crate::ranks::Channel;
 
 /// A process of the model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,12 +34,12 @@ pub(super) enum MessageName {
 
 /// What happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum Happening {
     Compute,
     Send {
         message: MessageName,
         bytes: u64,
-        to: Option<Name>,
+        to: Name,
     },
     StartReceive,
     EndReceive {
@@ -55,13 +55,13 @@ pub(super) struct Lines(Vec<u8>);
 impl Lines {
     /// Appends an event; `cpu_ns` is the CPU time since the process's last one, `time_ns` when it happened, if that is
     /// wanted.
-    pub(super) fn write(&mut self, process: &Name, cpu_ns: u64, time_ns: Option<u64>, event: &Event) {
+    pub(super) fn write(&mut self, process: &Name, cpu_ns: u64, time_ns: Option<u64>, event: &Happening) {
         let kind = match event {
-            Event::Compute => "compute",
-            Event::Send { .. } => "send",
-            Event::StartReceive => "start_recv",
-            Event::EndReceive { .. } => "end_recv",
-            Event::Exit => "exit",
+            Happening::Compute => "compute",
+            Happening::Send { .. } => "send",
+            Happening::StartReceive => "start_recv",
+            Happening::EndReceive { .. } => "end_recv",
+            Happening::Exit => "exit",
         };
         self.text("{\"process\": ");
         self.name(process);
@@ -72,16 +72,14 @@ impl Lines {
             cpu_ns / 1000,
             cpu_ns % 1000
         );
-        if let Event::Send { message, .. } | Event::EndReceive { message } = event {
+        if let Happening::Send { message, .. } | Happening::EndReceive { message } = event {
             self.text(", \"message\": ");
             self.message(*message);
         }
-        if let Event::Send { bytes, to, .. } = event {
+        if let Happening::Send { bytes, to, .. } = event {
             let _: std::io::Result<()> = write!(self.0, ", \"bytes\": {bytes}");
-            if let Some(to) = to {
-                self.text(", \"to\": ");
-                self.name(to);
-            }
+            self.text(", \"to\": ");
+            self.name(to);
         }
         if let Some(time) = time_ns {
             let _: std::io::Result<()> = write!(self.0, ", \"time_us\": {}.{:03}", time / 1000, time % 1000);
@@ -144,18 +142,18 @@ mod tests {
             &Name::Rank(0),
             1_234_005,
             None,
-            &Event::Send {
+            &Happening::Send {
                 message: channel((0, 0), Some(7)),
                 bytes: 8192,
-                to: Some(Name::Rank(3)),
+                to: Name::Rank(3),
             },
         );
-        lines.write(&Name::Rank(3), 5, Some(2_000_017), &Event::StartReceive);
+        lines.write(&Name::Rank(3), 5, Some(2_000_017), &Happening::StartReceive);
         lines.write(
             &Name::Rank(3),
             0,
             None,
-            &Event::EndReceive {
+            &Happening::EndReceive {
                 message: channel((2, 1), None),
             },
         );
@@ -163,19 +161,19 @@ mod tests {
             &server,
             1000,
             None,
-            &Event::Send {
+            &Happening::Send {
                 message: MessageName::Stream(9),
                 bytes: 1,
-                to: None,
+                to: Name::Text("c".to_owned()),
             },
         );
-        lines.write(&server, 0, None, &Event::Exit);
+        lines.write(&server, 0, None, &Happening::Exit);
         assert_eq!(
             String::from_utf8(lines.take()).unwrap(),
             r#"{"process": 0, "type": "send", "cpu_us": 1234.005, "message": "0>3:7", "bytes": 8192, "to": 3}
 {"process": 3, "type": "start_recv", "cpu_us": 0.005, "time_us": 2000.017}
 {"process": 3, "type": "end_recv", "cpu_us": 0.000, "message": "2.1:0>3:c"}
-{"process": "a \"server\".1", "type": "send", "cpu_us": 1.000, "message": 9, "bytes": 1}
+{"process": "a \"server\".1", "type": "send", "cpu_us": 1.000, "message": 9, "bytes": 1, "to": "c"}
 {"process": "a \"server\".1", "type": "exit", "cpu_us": 0.000}
 "#
         );

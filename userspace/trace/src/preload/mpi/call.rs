@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::abi::{self, Abi, Address, Handle, STATUS};
-use crate::process::{self, Layer};
-use crate::record::{Collective, Kind, pair};
-use crate::sys::Errno;
-use crate::writer;
+use crate::preload::process::{self, Layer};
+use crate::preload::sys::Errno;
+use crate::preload::writer;
+use crate::record::{Collective, Event};
 
 /// Between MPI_Init and MPI_Finalize.
 static RUNNING: AtomicBool = AtomicBool::new(false);
@@ -66,14 +66,13 @@ impl Call {
         let is_paused = level == 0;
         let was_paused = PAUSED.swap(is_paused, Ordering::Relaxed);
         if self.outermost && RUNNING.load(Ordering::Relaxed) && is_paused != was_paused {
-            let kind = if is_paused { Kind::Paused } else { Kind::Resumed };
-            self.write(kind, 0, [0; 4]);
+            self.write(if is_paused { Event::Paused } else { Event::Resumed });
         }
     }
 
-    fn write(&self, kind: Kind, small: u16, words: [u64; 4]) {
+    fn write(&self, event: Event) {
         let _errno = Errno::save();
-        writer::write_with(kind, self.cpu, small, words);
+        writer::write(event, self.cpu);
     }
 
     /// MPI is initialized.
@@ -83,19 +82,20 @@ impl Call {
         }
         process::is_mpi();
         let world = self.abi.world();
-        let (mut rank, mut size) = (0, 0);
-        if abi::comm_rank(world, &raw mut rank) != 0 || abi::comm_size(world, &raw mut size) != 0 {
+        let mut rank = 0;
+        if abi::comm_rank(world, &raw mut rank) != 0 {
             return;
         }
         RUNNING.store(true, Ordering::Relaxed);
-        self.write(Kind::MpiStart, 0, [number(rank), number(size), 0, 0]);
+        let rank = rank.max(0).unsigned_abs();
+        self.write(Event::MpiStart { rank });
         self.announce(world);
     }
 
     /// MPI is about to be finalized.
     pub(crate) fn finalizing(&self) {
         if RUNNING.load(Ordering::Relaxed) {
-            self.write(Kind::MpiEnd, 0, [0; 4]);
+            self.write(Event::MpiEnd);
         }
         RUNNING.store(false, Ordering::Relaxed);
     }
@@ -116,15 +116,18 @@ impl Call {
         let mut is_inter = 0;
         abi::comm_test_inter(comm, &raw mut is_inter);
         let members = self.members(comm, is_inter != 0).unwrap_or_default();
-        let handle = comm as u64;
-        self.write(
-            Kind::Communicator,
-            0,
-            [handle, members.len() as u64, u64::from(is_inter != 0), 0],
-        );
+        let communicator = comm as u64;
+        self.write(Event::Communicator {
+            groups: if is_inter == 0 { 1 } else { 2 },
+            size: members.len() as u32,
+            communicator,
+        });
         for part in members.chunks(6) {
-            let [first, second, third] = packed(part);
-            self.write(Kind::Members, part.len() as u16, [handle, first, second, third]);
+            self.write(Event::Members {
+                count: part.len() as u16,
+                communicator,
+                ranks: filled(part),
+            });
         }
     }
 
@@ -155,7 +158,9 @@ impl Call {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .retain(|known| *known != comm);
-        self.write(Kind::CommunicatorFreed, 0, [comm as u64, 0, 0, 0]);
+        self.write(Event::CommunicatorFreed {
+            communicator: comm as u64,
+        });
     }
 
     fn known(&self, comm: Handle) -> u64 {
@@ -163,59 +168,86 @@ impl Call {
         self.abi.handle(comm) as u64
     }
 
+    /// What a send and its preparation tell; none if they are to nobody.
+    fn send(&self, comm: Handle, peer: c_int, request: Handle) -> Option<(u32, u64, u64)> {
+        (peer != self.abi.null_process()).then(|| (peer as u32, self.known(comm), self.request(request)))
+    }
+
+    fn request(&self, request: Handle) -> u64 {
+        self.abi.handle(request) as u64
+    }
+
     /// A message is sent; `request` is 0 if the call waits.
     pub(crate) fn sent(&self, comm: Handle, peer: c_int, tag: c_int, bytes: u64, request: Handle) {
-        self.send_like(Kind::Send, comm, peer, tag, bytes, request);
+        if let Some((peer, communicator, request)) = self.send(comm, peer, request) {
+            self.write(Event::Send {
+                peer,
+                tag,
+                communicator,
+                bytes,
+                request,
+            });
+        }
     }
 
     /// A send is prepared.
     pub(crate) fn prepared(&self, comm: Handle, peer: c_int, tag: c_int, bytes: u64, request: Handle) {
-        self.send_like(Kind::SendInit, comm, peer, tag, bytes, request);
-    }
-
-    fn send_like(&self, kind: Kind, comm: Handle, peer: c_int, tag: c_int, bytes: u64, request: Handle) {
-        if peer != self.abi.null_process() {
-            let comm = self.known(comm);
-            let to = pair(peer as u32, tag as u32);
-            self.write(kind, 0, [comm, to, bytes, self.abi.handle(request) as u64]);
+        if let Some((peer, communicator, request)) = self.send(comm, peer, request) {
+            self.write(Event::SendInit {
+                peer,
+                tag,
+                communicator,
+                bytes,
+                request,
+            });
         }
     }
 
     /// A message is received.
     pub(crate) fn received(&self, comm: Handle, spare: &Spare) {
-        if let Some(from) = spare.source_and_tag(self.abi, 0) {
-            let comm = self.known(comm);
-            self.write(Kind::Received, 0, [comm, from, 0, 0]);
+        if let Some((peer, tag)) = spare.source_and_tag(self.abi, 0) {
+            let communicator = self.known(comm);
+            self.write(Event::Received {
+                peer: peer.unsigned_abs(),
+                tag,
+                communicator,
+            });
         }
     }
 
     /// A receive is posted.
     pub(crate) fn posted(&self, comm: Handle, request: Handle) {
-        let comm = self.known(comm);
-        self.write(Kind::Posted, 0, [comm, self.abi.handle(request) as u64, 0, 0]);
+        let (communicator, request) = (self.known(comm), self.request(request));
+        self.write(Event::Posted {
+            communicator,
+            request,
+        });
     }
 
     /// A persistent receive is prepared.
     pub(crate) fn receive_prepared(&self, comm: Handle, request: Handle) {
-        let comm = self.known(comm);
-        self.write(
-            Kind::ReceiveInit,
-            0,
-            [comm, self.abi.handle(request) as u64, 0, 0],
-        );
+        let (communicator, request) = (self.known(comm), self.request(request));
+        self.write(Event::ReceiveInit {
+            communicator,
+            request,
+        });
     }
 
     /// A message is matched: as a receive that is posted.
     pub(crate) fn matched(&self, comm: Handle, message: Handle) {
-        let comm = self.known(comm);
-        let message = self.abi.handle(message) as u64 | MATCHED;
-        self.write(Kind::Posted, 0, [comm, message, 0, 0]);
+        let (communicator, request) = (self.known(comm), self.request(message) | MATCHED);
+        self.write(Event::Posted {
+            communicator,
+            request,
+        });
     }
 
     /// Persistent requests are started.
     pub(crate) fn started(&self, requests: &[Handle]) {
         for request in requests {
-            self.write(Kind::Started, 0, [*request as u64, 0, 0, 0]);
+            self.write(Event::Started {
+                request: *request as u64,
+            });
         }
     }
 
@@ -228,47 +260,45 @@ impl Call {
             return;
         }
         // A send's status may hold anything; the collector knows which requests are receives.
-        let from = spare.source_and_tag(self.abi, place);
-        let flags = u16::from(from.is_none());
-        self.write(
-            Kind::Complete,
-            flags,
-            [request as u64, from.unwrap_or_default(), 0, 0],
-        );
+        let (peer, tag) = spare.source_and_tag(self.abi, place).unwrap_or((-1, 0));
+        let request = request as u64;
+        self.write(Event::Complete { peer, tag, request });
     }
 
     /// A matched message is received.
     pub(crate) fn matched_received(&self, spare: &Spare) {
-        if let (Some(&message), Some(from)) = (spare.requests.first(), spare.source_and_tag(self.abi, 0)) {
-            self.write(Kind::Complete, 0, [message as u64 | MATCHED, from, 0, 0]);
+        if let (Some(&message), Some((peer, tag))) =
+            (spare.requests.first(), spare.source_and_tag(self.abi, 0))
+        {
+            let request = message as u64 | MATCHED;
+            self.write(Event::Complete { peer, tag, request });
         }
     }
 
     /// A receive of a matched message is posted: the message's entry becomes the request's.
     pub(crate) fn matched_posted(&self, spare: &Spare, request: Handle) {
         if let Some(&message) = spare.requests.first() {
-            let (message, request) = (message as u64 | MATCHED, self.abi.handle(request) as u64);
-            self.write(Kind::Posted, 1, [message, request, 0, 0]);
+            let (message, request) = (message as u64 | MATCHED, self.request(request));
+            self.write(Event::MatchedPosted { message, request });
         }
     }
 
     /// A collective operation, or its start if it has a request.
     pub(crate) fn collective(&self, which: Collective, comm: Handle, shape: &Shape, request: Handle) {
-        let comm = self.known(comm);
+        let communicator = self.known(comm);
         for part in shape.sizes.chunks(8) {
-            let [first, second, third] = packed(part);
-            let fourth = part
-                .get(6)
-                .map_or(0, |high| pair(*high, part.get(7).copied().unwrap_or(0)));
-            self.write(Kind::Sizes, part.len() as u16, [first, second, third, fourth]);
+            self.write(Event::Sizes {
+                count: part.len() as u16,
+                sizes: filled(part),
+            });
         }
-        let words = [
-            comm,
-            shape.bytes,
-            self.abi.handle(request) as u64,
-            u64::from(shape.root as u32),
-        ];
-        self.write(Kind::Collective, which as u16, words);
+        self.write(Event::Collective {
+            which: which as u16,
+            root: shape.root as u32,
+            communicator,
+            bytes: shape.bytes,
+            request: self.request(request),
+        });
     }
 
     /// This process's rank in a communicator.
@@ -296,15 +326,9 @@ impl Drop for Call {
     }
 }
 
-/// A rank or a size as a word.
-fn number(value: c_int) -> u64 {
-    u64::from(value.max(0).unsigned_abs())
-}
-
-/// Up to six numbers in three words.
-fn packed(part: &[u32]) -> [u64; 3] {
-    let at = |index: usize| part.get(index).copied().unwrap_or(0);
-    [0, 2, 4].map(|index| pair(at(index), at(index + 1)))
+/// A part of a list, and zeros behind it.
+fn filled<const N: usize>(part: &[u32]) -> [u32; N] {
+    std::array::from_fn(|index| part.get(index).copied().unwrap_or(0))
 }
 
 /// What a collective moves.
@@ -376,7 +400,7 @@ impl Spare {
     pub(crate) fn statuses(mut self, language: Language, abi: Abi, status: Address, count: c_int) -> Self {
         let ignored = match language {
             Language::C => abi.ignores(status),
-            Language::Fortran => ignored_or_null(status),
+            Language::Fortran => abi::ignored_by_fortran(status),
         };
         self.status = status;
         if ignored {
@@ -413,20 +437,14 @@ impl Spare {
         &self.requests
     }
 
-    fn source_and_tag(&self, abi: Abi, place: usize) -> Option<u64> {
+    fn source_and_tag(&self, abi: Abi, place: usize) -> Option<(c_int, c_int)> {
         if self.status.is_null() {
             return None;
         }
         // SAFETY: the call has filled in its statuses, of which this is one.
         let found = unsafe { abi.source_and_tag(self.status.byte_add(place * abi.status_size())) };
-        found
-            .filter(|(source, _)| *source >= 0)
-            .map(|(source, tag)| pair(source as u32, tag as u32))
+        found.filter(|(source, _)| *source >= 0)
     }
-}
-
-fn ignored_or_null(status: Address) -> bool {
-    abi::ignored_by_fortran(status)
 }
 
 /// A pointer to requests, or to a message.

@@ -15,12 +15,11 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use perturb_trace::record::{Kind, Record};
-
-use super::line::{Event, Lines, MessageName, Name};
-use super::ranks::{Channel, Groups};
-use super::spool::Writer;
-use super::streams::{EndId, Place, Streams};
+use crate::line::{Happening, Lines, MessageName, Name};
+use crate::ranks::{Channel, Groups, Step};
+use crate::record::{Event, Record};
+use crate::spool::Writer;
+use crate::streams::{EndId, Place, Streams};
 
 pub use report::ProcessReport;
 
@@ -49,7 +48,7 @@ pub(super) struct Source {
     writer: Writer,
     host: u64,
     pub(super) groups: Groups,
-    ends: HashMap<u64, EndId>,
+    ends: HashMap<i32, EndId>,
     /// A local address whose peer's follows.
     opening: HashMap<u32, Place>,
     /// The name of its threads' names, but for ranks.
@@ -110,9 +109,12 @@ struct Queue {
 }
 
 impl Assembler {
-    /// Whether lines say when their events happened.
-    pub(super) fn with_times(self, has_times: bool) -> Self {
-        Self { has_times, ..self }
+    /// `has_times`: lines say when their events happened.
+    pub(super) fn new(has_times: bool) -> Self {
+        Self {
+            has_times,
+            ..Self::default()
+        }
     }
 
     /// A new process; its number is that of the call. An earlier one of the same number has run another
@@ -160,15 +162,22 @@ impl Assembler {
             .or_insert((record.time_ns, record.time_ns));
         (*first, *last) = ((*first).min(record.time_ns), (*last).max(record.time_ns));
         let id = (source, record.thread);
-        // What descriptors mean changes in the order of the process's records, whichever thread waits.
-        if self.descriptors(id, &record) {
-            return;
+        let ends = &self.sources[source].ends;
+        let (mut end, mut place) = (None, 0);
+        match record.event {
+            // What descriptors mean changes in the order of the process's records, whichever thread waits.
+            Event::Local { .. } | Event::Remote { .. } | Event::Closed { .. } => {
+                return self.descriptors(id, &record.event);
+            }
+            Event::Sent {
+                descriptor, bytes, ..
+            } => {
+                end = ends.get(&descriptor).copied();
+                place = end.map_or(0, |end| self.streams.reserve(end, bytes));
+            }
+            Event::Taken { descriptor, .. } => end = ends.get(&descriptor).copied(),
+            _ => {}
         }
-        let end = self.sources[source].ends.get(&record.words[0]).copied();
-        let place = match (Kind::of(record.kind), end) {
-            (Some(Kind::Sent), Some(end)) => self.streams.reserve(end, record.words[1]),
-            _ => 0,
-        };
         let queue = self.queues.entry(id).or_default();
         queue.items.push_back(Item { record, end, place });
         if queue.items.len() == 1 {
@@ -218,50 +227,51 @@ impl Assembler {
         has_handled
     }
 
-    /// Handles a record that changes what descriptors mean; whether it is one.
-    fn descriptors(&mut self, id: ThreadId, record: &Record) -> bool {
+    /// Handles what changes the meaning of descriptors.
+    fn descriptors(&mut self, id: ThreadId, event: &Event) {
         let source = &mut self.sources[id.0];
-        let [descriptor, high, low, cookie] = record.words;
-        let place = Place::new(
-            [high, low],
-            record.small,
-            (source.writer.machine, source.writer.net_namespace),
-        );
-        match Kind::of(record.kind) {
-            Some(Kind::Local) => {
-                source.opening.insert(id.1, place);
+        let namespace = (source.writer.machine, source.writer.net_namespace);
+        match *event {
+            Event::Local { port, address, .. } => {
+                source.opening.insert(id.1, Place::new(address, port, namespace));
             }
-            Some(Kind::Remote) => {
+            Event::Remote {
+                port,
+                descriptor,
+                address,
+                cookie,
+            } => {
                 if let Some(own) = source.opening.remove(&id.1) {
-                    let end = self.streams.open((source.host, cookie), own, place, id);
+                    let peer = Place::new(address, port, namespace);
+                    let end = self.streams.open((source.host, cookie), own, peer, id);
                     source.ends.insert(descriptor, end);
                 }
             }
-            Some(Kind::Closed) => {
+            Event::Closed { descriptor } => {
                 source.ends.remove(&descriptor);
             }
-            _ => return false,
+            _ => {}
         }
-        true
     }
 
     fn handle(&mut self, id: ThreadId, item: &Item, forced: bool) -> Handled {
         let record = &item.record;
         self.time_ns = record.time_ns;
-        let Some(kind) = Kind::of(record.kind) else {
-            return Handled::Done;
-        };
         if self.sources[id.0].has_exited {
-            if let (Kind::Sent, Some(end)) = (kind, item.end) {
+            if let (Event::Sent { .. }, Some(end)) = (record.event, item.end) {
                 self.streams.leave_out(end, item.place);
             }
             return Handled::Done;
         }
-        match (kind, item.end) {
-            (Kind::Sent, Some(end)) => return self.sent(id, item, end, forced),
-            (Kind::Taken, Some(end)) => return self.taken(id, record, end, forced),
-            (Kind::Exit, _) if record.small == 1 => self.thread_exit(id, Some(record.cpu_ns)),
-            (Kind::Exit | Kind::MpiEnd, _) => {
+        match (record.event, item.end) {
+            (Event::Sent { bytes, before, .. }, Some(end)) => {
+                return self.sent(id, (end, item.place), bytes, before, forced);
+            }
+            (Event::Taken { bytes, before, .. }, Some(end)) => {
+                return self.taken(id, end, bytes, [before, record.cpu_ns], forced);
+            }
+            (Event::ThreadExit, _) => self.thread_exit(id, Some(record.cpu_ns)),
+            (Event::Exit | Event::MpiEnd, _) => {
                 let mut queues = self.queues.range((id.0, 0)..=(id.0, u32::MAX));
                 if !forced && queues.any(|(other, queue)| *other != id && !queue.items.is_empty()) {
                     return Handled::Waits {
@@ -272,44 +282,48 @@ impl Assembler {
                 let last = (!is_paused).then_some((id.1, record.cpu_ns));
                 self.exit(id.0, last);
             }
-            (Kind::Paused, _) => self.pause(id, record.cpu_ns),
-            (Kind::Resumed, _) => {
+            (Event::Paused, _) => self.pause(id, record.cpu_ns),
+            (Event::Resumed, _) => {
                 self.sources[id.0].is_paused = false;
                 self.thread(id).cpu_ns = record.cpu_ns;
             }
-            _ => self.message_passing(id, kind, record),
+            (Event::MpiStart { rank }, _) => {
+                let source = &mut self.sources[id.0];
+                source.groups.rank = Some(rank);
+                source.main = Some(id.1);
+                self.ranks.entry(rank).or_insert(id);
+                self.thread(id).cpu_ns = record.cpu_ns;
+            }
+            (event, _) => self.message_passing(id, &event, record.cpu_ns),
         }
         Handled::Done
     }
 
-    fn sent(&mut self, id: ThreadId, item: &Item, end: EndId, forced: bool) -> Handled {
-        let [_, bytes, before, _] = item.record.words;
+    fn sent(
+        &mut self,
+        id: ThreadId,
+        (end, place): (EndId, u64),
+        bytes: u64,
+        before: u64,
+        forced: bool,
+    ) -> Handled {
         let Some(peer) = self.streams.peer(end) else {
             if !forced {
                 return Handled::Waits {
                     patience_ns: PEER_PATIENCE_NS,
                 };
             }
-            self.streams.leave_out(end, item.place);
+            self.streams.leave_out(end, place);
             self.outside += 1;
             return Handled::Done;
         };
-        let number = self.streams.tell(end, item.place);
+        let message = MessageName::Stream(self.streams.tell(end, place));
         let to = self.thread(peer).name.clone();
-        self.emit(
-            id,
-            before,
-            &Event::Send {
-                message: MessageName::Stream(number),
-                bytes,
-                to: Some(to),
-            },
-        );
+        self.emit(id, before, &Happening::Send { message, bytes, to });
         Handled::Done
     }
 
-    fn taken(&mut self, id: ThreadId, record: &Record, end: EndId, forced: bool) -> Handled {
-        let [_, bytes, before, _] = record.words;
+    fn taken(&mut self, id: ThreadId, end: EndId, bytes: u64, cpu_ns: [u64; 2], forced: bool) -> Handled {
         if !forced && !self.streams.can_take(end, bytes) {
             let patience_ns = if self.streams.peer(end).is_some() {
                 SEND_PATIENCE_NS
@@ -322,46 +336,42 @@ impl Assembler {
             self.outside += 1;
         }
         let complete = self.streams.take(end, bytes);
+        let [before, after] = cpu_ns;
         if !complete.is_empty() {
-            self.emit(id, before, &Event::StartReceive);
+            self.emit(id, before, &Happening::StartReceive);
             for number in complete {
                 let message = MessageName::Stream(number);
-                self.emit(id, record.cpu_ns, &Event::EndReceive { message });
+                self.emit(id, after, &Happening::EndReceive { message });
             }
         }
         Handled::Done
     }
 
-    fn message_passing(&mut self, id: ThreadId, kind: Kind, record: &Record) {
-        if kind == Kind::MpiStart {
-            let (rank, _) = (record.words[0] as u32, record.words[1]);
-            self.sources[id.0].groups.rank = Some(rank);
-            self.ranks.entry(rank).or_insert(id);
-            self.sources[id.0].main = Some(id.1);
-            let thread = self.thread(id);
-            thread.cpu_ns = record.cpu_ns;
-            return;
-        }
+    fn message_passing(&mut self, id: ThreadId, event: &Event, cpu_ns: u64) {
         let mut steps = Vec::new();
-        self.sources[id.0]
-            .groups
-            .record(id.1, kind, record, &mut self.labels, &mut steps);
+        let groups = &mut self.sources[id.0].groups;
+        groups.record(id.1, event, &mut self.labels, &mut steps);
         for step in steps {
             match step {
-                super::ranks::Event::Send { channel, bytes } => {
+                Step::Send { channel, bytes } => {
                     self.settle_balance(channel, 1);
-                    let to = Some(Name::Rank(channel.to));
-                    let message = MessageName::Channel(channel);
-                    self.emit(id, record.cpu_ns, &Event::Send { message, bytes, to });
+                    self.send(id, cpu_ns, channel, bytes);
                 }
-                super::ranks::Event::Receive { channel } => {
+                Step::Receive { channel } => {
                     self.settle_balance(channel, -1);
                     let message = MessageName::Channel(channel);
-                    self.emit(id, record.cpu_ns, &Event::StartReceive);
-                    self.emit(id, record.cpu_ns, &Event::EndReceive { message });
+                    self.emit(id, cpu_ns, &Happening::StartReceive);
+                    self.emit(id, cpu_ns, &Happening::EndReceive { message });
                 }
             }
         }
+    }
+
+    /// A send of MPI.
+    fn send(&mut self, id: ThreadId, cpu_ns: u64, channel: Channel, bytes: u64) {
+        let to = Name::Rank(channel.to);
+        let message = MessageName::Channel(channel);
+        self.emit(id, cpu_ns, &Happening::Send { message, bytes, to });
     }
 
     fn settle_balance(&mut self, channel: Channel, change: i64) {
@@ -376,7 +386,7 @@ impl Assembler {
     fn pause(&mut self, id: ThreadId, cpu_ns: u64) {
         self.sources[id.0].is_paused = true;
         if self.thread(id).cpu_ns < cpu_ns {
-            self.emit(id, cpu_ns, &Event::Compute);
+            self.emit(id, cpu_ns, &Happening::Compute);
         }
     }
 
@@ -413,7 +423,7 @@ impl Assembler {
         })
     }
 
-    fn emit(&mut self, id: ThreadId, cpu_ns: u64, event: &Event) {
+    fn emit(&mut self, id: ThreadId, cpu_ns: u64, event: &Happening) {
         let time_ns = self.has_times.then_some(self.time_ns);
         let thread = self.thread(id);
         if thread.has_exited {
@@ -430,7 +440,7 @@ impl Assembler {
     fn thread_exit(&mut self, id: ThreadId, cpu_ns: Option<u64>) {
         if let Some(thread) = self.threads.get(&id).filter(|thread| !thread.has_exited) {
             let cpu_ns = cpu_ns.unwrap_or(thread.cpu_ns);
-            self.emit(id, cpu_ns, &Event::Exit);
+            self.emit(id, cpu_ns, &Happening::Exit);
             if let Some(thread) = self.threads.get_mut(&id) {
                 thread.has_exited = true;
             }
@@ -472,12 +482,7 @@ impl Assembler {
             if let Some(&id) = self.ranks.get(&channel.from) {
                 let cpu_ns = self.thread(id).cpu_ns;
                 for _ in count..0 {
-                    let event = Event::Send {
-                        message: MessageName::Channel(channel),
-                        bytes: 0,
-                        to: Some(Name::Rank(channel.to)),
-                    };
-                    self.emit(id, cpu_ns, &event);
+                    self.send(id, cpu_ns, channel, 0);
                 }
             }
         }

@@ -7,18 +7,21 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tempfile::TempDir;
 
 use self::signals::Signals;
-use super::assembler::{Assembler, ProcessReport};
-use super::serve::{Address, Server};
-use super::spool::Spool;
-use super::wire::Sender;
-use super::{TraceArgs, TraceError};
+use crate::address::Address;
+use crate::assembler::{Assembler, ProcessReport};
+use crate::record::CAPACITY;
+use crate::serve::Server;
+use crate::spool::{Ring, Spool, SpoolError};
+use crate::wire::{Frame, Sender};
+
+pub use crate::preload::Layer;
 
 /// The interposition library, which the build script compiles.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libperturb_trace.so"));
@@ -29,24 +32,105 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How long processes that outlive the command may go on being recorded.
 const AFTERWARDS: Duration = Duration::from_millis(300);
 
+/// What is traced, and where it goes.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The command and its arguments; not looked at where traces are merged.
+    pub command: Vec<OsString>,
+    /// What is traced of it.
+    pub layer: Layer,
+    /// Where the events go; `-` is standard output.
+    pub out: PathBuf,
+    /// Who connects here is given the events as they happen.
+    pub collect: Option<Address>,
+    /// An input for the what-if model, which is written.
+    pub scenario: Option<PathBuf>,
+    /// Whether events say when they happened.
+    pub has_times: bool,
+    /// Where the rings lie; in shared memory if there is none.
+    pub rings: Option<PathBuf>,
+    /// The command's standard output goes to standard error.
+    pub owns_output: bool,
+}
+
+/// What went wrong, but for the command itself.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The output.
+    #[error("writing {path}: {source}")]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The address of --collect.
+    #[error("--collect: listening: {0}")]
+    Listen(io::Error),
+    /// The address of --merge.
+    #[error("--merge: waiting for `perturb trace --to`: {0}")]
+    Merge(io::Error),
+    /// The collector.
+    #[error("--to {address}: {source}; is `perturb trace --merge` running there?")]
+    Send {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The directory for the rings and the library.
+    #[error("making a directory for the traced processes in {path}: {source}")]
+    Directory {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The traced processes.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    /// The command.
+    #[error("starting {command}: {source}")]
+    Start {
+        /// Which.
+        command: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Waiting for it.
+    #[error("waiting for the command: {0}")]
+    Wait(io::Error),
+}
+
+impl TraceError {
+    /// Of writing a file.
+    pub fn write(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Write {
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
 /// What a run came to.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub struct Report {
+    /// How long the command took.
     #[serde(serialize_with = "seconds")]
     #[serde(rename = "elapsed_s")]
-    pub(super) elapsed: Duration,
+    pub elapsed: Duration,
     /// From the first to the last event.
-    traced_us: f64,
-    pub(super) events: u64,
+    pub traced_us: f64,
+    /// Events that the trace has.
+    pub events: u64,
     /// Of the CPU time of the traced processes' events, in percent, at the cost per event that they measured.
-    pub(super) recording_percent: f64,
+    pub recording_percent: f64,
     /// Calls that moved bytes from or to sockets whose other end is not traced.
-    outside: u64,
+    pub outside: u64,
     /// Events lost because the collector was too slow.
-    lost: u64,
-    processes: Vec<ProcessReport>,
-    #[serde(skip)]
-    out: PathBuf,
+    pub lost: u64,
+    /// The processes of the model.
+    pub processes: Vec<ProcessReport>,
 }
 
 fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -55,13 +139,7 @@ fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok
 
 impl Report {
     /// Of what was assembled; by ring, what recording an event costs and how many there were.
-    pub(super) fn of(
-        args: &TraceArgs,
-        assembler: &Assembler,
-        elapsed: Duration,
-        costs: &[(u64, u64)],
-        lost: u64,
-    ) -> Self {
+    pub(crate) fn of(assembler: &Assembler, elapsed: Duration, costs: &[(u64, u64)], lost: u64) -> Self {
         // The time that recording took is that of the process with the most of it.
         let recording = costs
             .iter()
@@ -75,47 +153,17 @@ impl Report {
             outside: assembler.outside,
             lost,
             processes: assembler.processes(),
-            out: args.out.clone(),
         }
-    }
-
-    /// For people on standard error, for machines on standard output.
-    pub(super) fn print(&self, json: bool, out: &mut dyn io::Write) -> anyhow::Result<()> {
-        if json {
-            writeln!(out, "{}", serde_json::to_string_pretty(self)?)?;
-            return Ok(());
-        }
-        eprintln!(
-            "perturb: {} events of {} processes in {:.3} s: {}; recording took {:.2} % of that time per process",
-            self.events,
-            self.processes.len(),
-            self.elapsed.as_secs_f64(),
-            self.out.display(),
-            self.recording_percent
-        );
-        if self.outside > 0 {
-            eprintln!(
-                "perturb: warning: {} calls moved bytes from or to programs that are not traced; the prediction \
-                 takes no time for them",
-                self.outside
-            );
-        }
-        if self.lost > 0 {
-            eprintln!("perturb: warning: {} events are lost", self.lost);
-        }
-        if self.events == 0 {
-            eprintln!(
-                "perturb: warning: nothing was traced; the command must be dynamically linked and use MPI or TCP"
-            );
-        }
-        Ok(())
     }
 }
 
-/// Runs the command without tracing: exit code and time.
-pub(super) fn untraced(args: &TraceArgs) -> Result<(u8, Duration), TraceError> {
+/// Runs the command without tracing: how it ended, and after how long.
+///
+/// # Errors
+/// When the command cannot be started.
+pub fn untraced(options: &Options) -> Result<(ExitStatus, Duration), TraceError> {
     let start = Instant::now();
-    let mut child = start_command(args, &[])?;
+    let mut child = start_command(options, &[])?;
     let signals = Signals::install();
     let status = loop {
         signals.pass_on(&child);
@@ -124,92 +172,93 @@ pub(super) fn untraced(args: &TraceArgs) -> Result<(u8, Duration), TraceError> {
             None => std::thread::sleep(PAUSE),
         }
     };
-    Ok((perturb_sandbox::exit_code(status), start.elapsed()))
+    Ok((status, start.elapsed()))
 }
 
-/// Runs the command and traces it: exit code and what came of it.
-pub(super) fn traced(args: &TraceArgs) -> Result<(u8, Report), TraceError> {
-    let place = Place::make(args.rings.as_deref())?;
-    let mut trace = Trace::create(args)?;
+/// Runs the command and traces it: how it ended, and what came of it.
+///
+/// # Errors
+/// What went wrong, but for the command itself.
+pub fn traced(options: &Options) -> Result<(ExitStatus, Report), TraceError> {
+    let place = Place::make(options.rings.as_deref())?;
+    let mut trace = Trace::create(options)?;
     let start = Instant::now();
-    let mut collector = Collector::new(place.rings.path(), start, args.times);
-    let (status, elapsed) = follow(args, &place, start, || {
+    let mut collector = Collector {
+        spool: Spool::new(place.rings.path()),
+        assembler: Assembler::new(options.has_times),
+        start,
+        costs: Vec::new(),
+    };
+    let (status, elapsed) = follow(options, &place, start, || {
         let taken = collector.pass()?;
         trace.append(&collector.assembler.take_lines())?;
         Ok(taken)
     })?;
-    let lost = collector.finish()?;
+    // Ends tracing in whatever still runs.
+    let lost = collector.spool.rings.iter().map(Ring::close).sum();
+    collector.pass()?;
+    collector.assembler.finish(collector.now());
     trace.append(&collector.assembler.take_lines())?;
-    trace.finish()?;
-    let report = collector.report(args, elapsed, lost);
-    if let Some(path) = &args.scenario {
-        std::fs::write(path, scenario(&report, args)).map_err(|source| TraceError::Write {
-            path: path.clone(),
-            source,
-        })?;
-    }
-    if let Some(path) = &args.summary {
-        let failed = |source| TraceError::Write {
-            path: path.clone(),
-            source,
-        };
-        let text = serde_json::to_string_pretty(&report).map_err(|error| failed(error.into()))?;
-        std::fs::write(path, text).map_err(failed)?;
-    }
-    Ok((perturb_sandbox::exit_code(status), report))
+    trace.finish();
+    let report = Report::of(&collector.assembler, elapsed, &collector.costs, lost);
+    write_scenario(&report, options)?;
+    Ok((status, report))
 }
 
-/// Runs the command and sends its records to a collector: exit code, and how many records of how many processes.
-pub(super) fn sent(args: &TraceArgs, address: &Address) -> Result<(u8, u64, usize), TraceError> {
+/// Runs the command and sends its records to a collector: how it ended, and how many records of how many processes.
+///
+/// # Errors
+/// What went wrong, but for the command itself.
+pub fn sent(options: &Options, address: &Address) -> Result<(ExitStatus, u64, usize), TraceError> {
     let failed = |source| TraceError::Send {
         address: address.to_string(),
         source,
     };
     let mut sender = Sender::connect(address).map_err(failed)?;
-    let place = Place::make(args.rings.as_deref())?;
+    let place = Place::make(options.rings.as_deref())?;
     let mut spool = Spool::new(place.rings.path());
     let mut total = 0;
     let mut pass = |spool: &mut Spool| -> Result<u64, TraceError> {
         let known = spool.rings.len();
         spool.scan()?;
         for ring in &spool.rings[known..] {
-            sender.process(&ring.writer);
+            sender.send(&Frame::Process(ring.writer.clone()));
         }
         let mut most = 0;
         for (ring, number) in spool.rings.iter_mut().zip(0..) {
             let mut records = Vec::new();
             most = most.max(ring.drain(|record| records.push(record)));
             total += records.len() as u64;
-            for records in records.chunks(perturb_trace::record::CAPACITY as usize) {
-                sender.records(number, records);
+            for records in records.chunks(CAPACITY as usize) {
+                sender.send(&Frame::Records(number, records.to_vec()));
             }
         }
         Ok(most)
     };
-    let (status, _) = follow(args, &place, Instant::now(), || pass(&mut spool))?;
-    let lost = spool.rings.iter().map(super::spool::Ring::close).sum();
+    let (status, _) = follow(options, &place, Instant::now(), || pass(&mut spool))?;
+    let lost = spool.rings.iter().map(Ring::close).sum();
     pass(&mut spool)?;
     sender.end(lost).map_err(failed)?;
-    Ok((perturb_sandbox::exit_code(status), total, spool.rings.len()))
+    Ok((status, total, spool.rings.len()))
 }
 
 /// Runs the command with the library preloaded and looks at the rings (`pass`, which says how many records one had at
 /// most) until it has ended and they are quiet: how it ended, and when.
 fn follow(
-    args: &TraceArgs,
+    options: &Options,
     place: &Place,
     start: Instant,
     mut pass: impl FnMut() -> Result<u64, TraceError>,
-) -> Result<(std::process::ExitStatus, Duration), TraceError> {
+) -> Result<(ExitStatus, Duration), TraceError> {
     let preload = preload(&place.library);
     let environment = [
         ("LD_PRELOAD", preload.as_os_str()),
-        (perturb_trace::DIRECTORY_VARIABLE, place.rings.path().as_os_str()),
-        (perturb_trace::LAYER_VARIABLE, OsStr::new(args.layer.name())),
+        ("PERTURB_TRACE_DIRECTORY", place.rings.path().as_os_str()),
+        ("PERTURB_TRACE_LAYER", OsStr::new(options.layer.name())),
     ];
-    let mut child = start_command(args, &environment)?;
+    let mut child = start_command(options, &environment)?;
     let signals = Signals::install();
-    let mut ended: Option<(std::process::ExitStatus, Duration)> = None;
+    let mut ended: Option<(ExitStatus, Duration)> = None;
     loop {
         signals.pass_on(&child);
         if ended.is_none()
@@ -222,7 +271,7 @@ fn follow(
             Some((status, time)) if taken == 0 || start.elapsed() > time + AFTERWARDS => {
                 return Ok((status, time));
             }
-            _ if taken < perturb_trace::record::CAPACITY / 8 => std::thread::sleep(PAUSE),
+            _ if taken < CAPACITY / 8 => std::thread::sleep(PAUSE),
             _ => {}
         }
     }
@@ -275,14 +324,13 @@ fn preload(library: &Path) -> OsString {
     value
 }
 
-fn start_command(args: &TraceArgs, environment: &[(&str, &OsStr)]) -> Result<Child, TraceError> {
-    let [program, arguments @ ..] = args.command.as_slice() else {
+fn start_command(options: &Options, environment: &[(&str, &OsStr)]) -> Result<Child, TraceError> {
+    let [program, arguments @ ..] = options.command.as_slice() else {
         unreachable!("the command line requires one")
     };
     let mut command = Command::new(program);
     command.args(arguments).envs(environment.iter().copied());
-    if args.json || args.out == Path::new("-") {
-        // Standard output is ours alone.
+    if options.owns_output {
         command.stdout(io::stderr());
     }
     command
@@ -295,34 +343,31 @@ fn start_command(args: &TraceArgs, environment: &[(&str, &OsStr)]) -> Result<Chi
 }
 
 /// The file, and those who follow it.
-pub(super) struct Trace {
+pub(crate) struct Trace<'a> {
     /// What readers are served from; the output itself if it is a file.
     file: Option<File>,
     is_output: bool,
     server: Option<Server>,
     written: u64,
-    path: PathBuf,
+    path: &'a Path,
 }
 
-impl Trace {
-    pub(super) fn create(args: &TraceArgs) -> Result<Self, TraceError> {
-        let failed = |source| TraceError::Write {
-            path: args.out.clone(),
-            source,
-        };
-        let is_output = args.out != Path::new("-");
+impl<'a> Trace<'a> {
+    pub(crate) fn create(options: &'a Options) -> Result<Self, TraceError> {
+        let failed = TraceError::write(&options.out);
+        let is_output = options.out != Path::new("-");
         let file = if is_output {
-            let mut options = File::options();
-            options.read(true).write(true).create(true).truncate(true);
-            Some(options.open(&args.out).map_err(failed)?)
-        } else if args.collect.is_some() {
-            Some(tempfile::tempfile().map_err(failed)?)
+            let mut file = File::options();
+            file.read(true).write(true).create(true).truncate(true);
+            Some(file.open(&options.out).map_err(&failed)?)
+        } else if options.collect.is_some() {
+            Some(tempfile::tempfile().map_err(&failed)?)
         } else {
             None
         };
-        let server = match (&args.collect, &file) {
+        let server = match (&options.collect, &file) {
             (Some(address), Some(file)) => {
-                let file = file.try_clone().map_err(failed)?;
+                let file = file.try_clone().map_err(&failed)?;
                 Some(Server::start(address, file).map_err(TraceError::Listen)?)
             }
             _ => None,
@@ -332,24 +377,21 @@ impl Trace {
             is_output,
             server,
             written: 0,
-            path: args.out.clone(),
+            path: &options.out,
         })
     }
 
-    pub(super) fn append(&mut self, lines: &[u8]) -> Result<(), TraceError> {
+    pub(crate) fn append(&mut self, lines: &[u8]) -> Result<(), TraceError> {
         if lines.is_empty() {
             return Ok(());
         }
-        let failed = |source| TraceError::Write {
-            path: self.path.clone(),
-            source,
-        };
+        let failed = TraceError::write(self.path);
         if let Some(file) = &mut self.file {
-            file.write_all(lines).map_err(failed)?;
+            file.write_all(lines).map_err(&failed)?;
         }
         if !self.is_output {
             let mut out = io::stdout().lock();
-            out.write_all(lines).and_then(|()| out.flush()).map_err(failed)?;
+            out.write_all(lines).and_then(|()| out.flush()).map_err(&failed)?;
         }
         self.written += lines.len() as u64;
         if let Some(server) = &self.server {
@@ -358,11 +400,10 @@ impl Trace {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Result<(), TraceError> {
+    pub(crate) fn finish(self) {
         if let Some(server) = self.server {
             server.finish();
         }
-        Ok(())
     }
 }
 
@@ -371,19 +412,11 @@ struct Collector {
     spool: Spool,
     assembler: Assembler,
     start: Instant,
-    records: Vec<u64>,
+    /// By ring: what recording an event costs, and how many there were.
+    costs: Vec<(u64, u64)>,
 }
 
 impl Collector {
-    fn new(rings: &Path, start: Instant, has_times: bool) -> Self {
-        Self {
-            spool: Spool::new(rings),
-            assembler: Assembler::default().with_times(has_times),
-            start,
-            records: Vec::new(),
-        }
-    }
-
     fn now(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -394,37 +427,25 @@ impl Collector {
         self.spool.scan()?;
         for ring in &self.spool.rings[known..] {
             self.assembler.source(ring.writer.clone());
-            self.records.push(0);
+            self.costs.push((ring.writer.cost_ns, 0));
         }
         let now = self.now();
         let mut most = 0;
         for (source, ring) in self.spool.rings.iter_mut().enumerate() {
             let taken = ring.drain(|record| self.assembler.record(source, record, now));
-            self.records[source] += taken;
+            self.costs[source].1 += taken;
             most = most.max(taken);
         }
         self.assembler.settle(now);
         Ok(most)
     }
-
-    /// Ends tracing in whatever still runs; how many events were lost.
-    fn finish(&mut self) -> Result<u64, TraceError> {
-        let lost = self.spool.rings.iter().map(super::spool::Ring::close).sum();
-        self.pass()?;
-        let now = self.now();
-        self.assembler.finish(now);
-        Ok(lost)
-    }
-
-    fn report(&self, args: &TraceArgs, elapsed: Duration, lost: u64) -> Report {
-        let rings = self.spool.rings.iter().zip(&self.records);
-        let costs: Vec<(u64, u64)> = rings.map(|(ring, count)| (ring.writer.cost_ns, *count)).collect();
-        Report::of(args, &self.assembler, elapsed, &costs, lost)
-    }
 }
 
-/// An input for the what-if model, to be edited.
-pub(super) fn scenario(report: &Report, args: &TraceArgs) -> String {
+/// Writes an input for the what-if model, to be edited, if one is wanted.
+pub(crate) fn write_scenario(report: &Report, options: &Options) -> Result<(), TraceError> {
+    let Some(path) = &options.scenario else {
+        return Ok(());
+    };
     let mut text = String::from("# Which processes share a processor. Here every one has its own.\ngroups:");
     text.push_str(if report.processes.is_empty() {
         " []\n"
@@ -447,12 +468,12 @@ pub(super) fn scenario(report: &Report, args: &TraceArgs) -> String {
         "# One-way times of messages by size, inside a processor and between two; put those of a network here.\n\
          network:\n  local: [{size: 0B, time: 0us}]\n  remote: [{size: 0B, time: 0us}]\n",
     );
-    if args.out != Path::new("-") {
-        let events = std::path::absolute(&args.out).unwrap_or_else(|_| args.out.clone());
+    if options.out != Path::new("-") {
+        let events = std::path::absolute(&options.out).unwrap_or_else(|_| options.out.clone());
         text.push_str(&format!(
             "events: {}\n",
             serde_json::Value::from(events.display().to_string())
         ));
     }
-    text
+    std::fs::write(path, text).map_err(TraceError::write(path))
 }

@@ -4,9 +4,9 @@
 /// calls the function behind.
 macro_rules! hook {
     ($(fn $name:ident($next:ident $(, $argument:ident: $type:ty)* $(,)?) -> $result:ty $body:block)*) => {$(
-        #[cfg_attr(feature = "interpose", unsafe(no_mangle))]
+        #[cfg_attr(interpose, unsafe(no_mangle))]
         unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            static NEXT: $crate::sys::Next = $crate::sys::Next::new(concat!(stringify!($name), "\0"));
+            static NEXT: $crate::preload::sys::Next = $crate::preload::sys::Next::new(concat!(stringify!($name), "\0"));
             let function = NEXT.address();
             if function.is_null() {
                 // The program cannot have linked what no library has.
