@@ -1,7 +1,7 @@
 //! The way from the archive that a stock kernel starts with to the host's files.
 
 use std::{
-    ffi::CStr,
+    ffi::{CStr, OsString},
     fs::{self, File, OpenOptions},
     io,
     path::{Path, PathBuf},
@@ -62,13 +62,13 @@ pub(crate) fn line() -> Result<File, StepError> {
 }
 
 /// Makes the host's root directory the root, with the writable directories in their places.
-pub(crate) fn root(writable: &[PathBuf]) -> Result<(), StepError> {
+pub(crate) fn root(writable: &[OsString]) -> Result<(), StepError> {
     let share = |tag: &str, at: &Path, flags| {
         let options = "trans=virtio,version=9p2000.L,msize=262144,cache=loose";
         mount_at(tag, at, Some("9p"), flags, Some(options))
     };
     share(ROOT_TAG, Path::new(ROOT), MsFlags::MS_RDONLY)?;
-    for (index, path) in writable.iter().enumerate() {
+    for (index, path) in writable.iter().map(Path::new).enumerate() {
         // Paths of the host are absolute.
         let below = path.strip_prefix("/").unwrap_or(path);
         share(

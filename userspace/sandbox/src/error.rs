@@ -99,15 +99,9 @@ pub enum SandboxError {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WireError {
-    /// A payload shorter than its fields.
-    #[error("a payload ends before its last field")]
-    Truncated,
-    /// A kind no one sends.
-    #[error("frame kind {kind} is unknown")]
-    UnknownKind {
-        /// The kind found.
-        kind: u8,
-    },
+    /// Not what a frame holds.
+    #[error("a frame is not understood")]
+    Frame(#[from] postcard::Error),
     /// A length no one sends.
     #[error("frame of {length} bytes, the limit is {limit}")]
     TooLong {

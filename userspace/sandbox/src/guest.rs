@@ -33,7 +33,7 @@ use crate::{
     machine::ARCHIVE_ARGUMENT,
     terminal,
     view::{self, Step as _, StepError},
-    wire::{CHUNK, Decoder, Frame as _, LINE_WINDOW, Request, ToGuest, ToHost},
+    wire::{CHUNK, Decoder, LINE_WINDOW, Request, ToGuest, ToHost, encode},
 };
 
 /// The argument by which the kernel tells this executable that it is the first process of a sandbox.
@@ -347,6 +347,6 @@ impl Sender {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .write_all(&frame.encode())
+            .write_all(&encode(frame))
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     kernel::{Channels, Kernel},
     signals::Watch,
     terminal::{self, Raw},
-    wire::{CHUNK, Decoder, Frame as _, LINE_WINDOW, Request, STDIN_WINDOW, ToGuest, ToHost, WindowSize},
+    wire::{CHUNK, Decoder, LINE_WINDOW, Request, STDIN_WINDOW, ToGuest, ToHost, WindowSize, encode},
 };
 
 /// From a user-mode kernel's start to its first process: 1.5 s on an idle machine.
@@ -53,10 +53,10 @@ pub(crate) fn run(sandbox: &Sandbox, task: &Task, init: &Path) -> Result<ExitSta
     let request = Request {
         argv: task.argv.clone(),
         env: task.env.iter().map(joined).collect(),
-        cwd: task.cwd.clone(),
+        cwd: task.cwd.clone().into(),
         hostname: gethostname().context("read the host name")?,
-        modules: sandbox.modules.clone(),
-        modprobe: sandbox.modprobe.clone(),
+        modules: sandbox.modules.clone().into(),
+        modprobe: sandbox.modprobe.clone().into(),
         writable: writable(&task.writable)?,
         terminal,
     };
@@ -118,13 +118,14 @@ fn joined((name, value): &(OsString, OsString)) -> OsString {
     OsString::from_vec(pair)
 }
 
-fn writable(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SandboxError> {
+fn writable(paths: &[PathBuf]) -> Result<Vec<OsString>, SandboxError> {
     let real = |path: &PathBuf| {
         let real = path
             .canonicalize()
             .ok()
             .filter(|real| real.is_dir() && real != Path::new("/"));
-        real.ok_or_else(|| SandboxError::Writable { path: path.clone() })
+        real.map(OsString::from)
+            .ok_or_else(|| SandboxError::Writable { path: path.clone() })
     };
     paths.iter().map(real).collect()
 }
@@ -380,7 +381,7 @@ impl Session<'_> {
     }
 
     fn send(&mut self, frame: &ToGuest) -> Result<(), SandboxError> {
-        self.outgoing.extend(frame.encode());
+        self.outgoing.extend(encode(frame));
         self.flush()
     }
 

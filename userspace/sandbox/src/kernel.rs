@@ -58,7 +58,7 @@ impl Kernel {
     pub(crate) fn boot(
         sandbox: &Sandbox,
         task: &Task,
-        writable: &[PathBuf],
+        writable: &[OsString],
         init: &Path,
     ) -> Result<(Self, Channels), SandboxError> {
         let (line, guest_line) = UnixStream::pair().context("make a socket pair")?;

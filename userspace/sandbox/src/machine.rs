@@ -84,7 +84,7 @@ impl Machine {
     pub(crate) fn command(
         &self,
         task: &Task,
-        writable: &[PathBuf],
+        writable: &[OsString],
         init: &Path,
         scratch: &Path,
     ) -> Result<Command, SandboxError> {
@@ -122,7 +122,7 @@ impl Machine {
             .args(["-device", "virtio-rng-pci,rng=random"]);
         share(&mut command, ROOT_TAG, Path::new("/"), ",readonly=on");
         for (index, path) in writable.iter().enumerate() {
-            share(&mut command, &writable_tag(index), path, "");
+            share(&mut command, &writable_tag(index), Path::new(path), "");
         }
         Ok(command)
     }

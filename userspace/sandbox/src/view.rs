@@ -80,9 +80,9 @@ pub(crate) fn prepare(request: &Request) -> Result<(), StepError> {
     let through = request
         .writable
         .iter()
-        .map(|path| Ok((path, opened(path)?)))
+        .map(|path| Ok((path, opened(path.as_ref())?)))
         .collect::<Result<Vec<_>, StepError>>()?;
-    let modules = opened(&request.modules)?;
+    let modules = opened(request.modules.as_ref())?;
 
     mount_at("tmpfs", STAGE, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))?;
     let stage = Path::new(STAGE);
