@@ -1,4 +1,4 @@
-//! All commands with their arguments, as `--help` of each says.
+//! All commands with their arguments, as `--help` of each says, and the page of the book that shows it.
 
 use anyhow::{Context as _, Result};
 use perturb_tests::product::Product;
@@ -19,12 +19,44 @@ fn commands_and_flags() -> Result<()> {
     compare("commands.txt", &text)
 }
 
+#[test]
+fn the_book_shows_them() -> Result<()> {
+    let product = Product::find_or_beside()?;
+    let mut page = "<!-- generated: UPDATE_GOLDEN=1 cargo test -p perturb-tests --test golden commands -->\n\
+                    # Every command\n\nAs `--help` says it.\n"
+        .to_owned();
+    show(&product, &[], &mut page)?;
+    compare("../../docs/reference/cli.md", &page)
+}
+
+/// A command's help as a part of the page, then its sub-commands'.
+fn show(product: &Product, command: &[&str], page: &mut String) -> Result<()> {
+    let help = printed(product, &[command, &["--help"]].concat())?;
+    let name = [&["perturb"], command].concat().join(" ");
+    *page += &format!("\n## {name}\n\n```text\n");
+    for line in help.trim().lines() {
+        *page += &format!("{}\n", line.trim_end());
+    }
+    *page += "```\n";
+    for name in below(&help) {
+        show(product, &[command, &[name]].concat(), page)?;
+    }
+    Ok(())
+}
+
+/// The sub-commands that a help names.
+fn below(help: &str) -> impl Iterator<Item = &str> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = lines.take_while(|line| !line.is_empty());
+    let names = names.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    names.filter(|name| !name.is_empty() && *name != "help")
+}
+
 /// A command's usage and arguments, then those of its sub-commands.
 fn walk(product: &Product, command: &[&str], text: &mut String) -> Result<()> {
     let help = printed(product, &[command, &["--help"]].concat())?;
     let mut section = "";
     let mut items: Vec<Vec<&str>> = Vec::new();
-    let mut below = Vec::new();
     for line in help.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
         let indent = line.len() - line.trim_start().len();
         let words = line.trim_start();
@@ -32,7 +64,6 @@ fn walk(product: &Product, command: &[&str], text: &mut String) -> Result<()> {
             section = words;
         }
         match section {
-            "Commands:" if indent == 2 => below.extend(words.split(' ').next()),
             "Commands:" | "Examples:" | "Exit codes:" | "Units:" => {}
             _ if section.starts_with("Usage:") => {
                 *text += words.strip_prefix("Usage: ").unwrap_or(words);
@@ -47,7 +78,7 @@ fn walk(product: &Product, command: &[&str], text: &mut String) -> Result<()> {
     for item in items {
         *text += &format!("  {}\n", argument(&item)?);
     }
-    for name in below.iter().filter(|name| **name != "help") {
+    for name in below(&help) {
         walk(product, &[command, &[name]].concat(), text)?;
     }
     Ok(())

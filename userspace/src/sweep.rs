@@ -59,7 +59,7 @@ Exit codes:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("part").args(["array_index", "slurm"]))]
 pub struct SweepArgs {
-    /// What to measure, in YAML; see docs/sweep.md.
+    /// What to measure, in YAML; see docs/reference/experiment.md.
     experiment: PathBuf,
     /// Directory of the runs [default: the experiment's name].
     #[arg(long, value_name = "DIR")]

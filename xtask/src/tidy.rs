@@ -1,7 +1,9 @@
 //! `cargo xtask tidy`: what neither compiler nor clippy checks of the repository.
 //!
 //! Files have at most [`LONGEST`] lines, modules have a file of their own name (no `mod.rs`), what is public is named somewhere
-//! else, links between documents lead somewhere, and the table of crates in docs/architecture.md is that of the manifests.
+//! else, [documents] are sound, and the table of crates in docs/architecture.md is that of the manifests.
+
+mod documents;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -41,16 +43,13 @@ pub(crate) fn run() -> Result<ExitCode> {
     };
     let mut sources = of(".rs")?;
     sources.retain(|(path, _)| SOURCES.iter().any(|directory| path.starts_with(directory)));
-    let documents = of(".md")?;
+    let documents: BTreeMap<PathBuf, String> = of(".md")?.into_iter().collect();
 
     let mut faults = Vec::new();
     faults.extend(sources.iter().filter_map(|(path, text)| too_long(path, text)));
     faults.extend(sources.iter().filter_map(|(path, _)| nameless(path)));
     faults.extend(unused(&sources));
-    for (path, text) in &documents {
-        let is_there = |target: &Path| root.join(target).exists();
-        faults.extend(dead_links(path, text, &is_there));
-    }
+    faults.extend(documents::faults(&documents, &files));
     faults.extend(graph_fault(&read(ARCHITECTURE)?.1, &manifests()?));
     for fault in &faults {
         eprintln!("tidy: {fault}");
@@ -115,19 +114,6 @@ fn unused(sources: &[(PathBuf, String)]) -> Vec<String> {
         found.extend(lone.map(|item| format!("{}: nothing uses `{item}`", path.display())));
     }
     found
-}
-
-/// Links of a document to files that are not there.
-fn dead_links(path: &Path, text: &str, is_there: &dyn Fn(&Path) -> bool) -> Vec<String> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let own = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
-    let directory = path.parent().unwrap_or(Path::new(""));
-    let dead = own.filter(|target| {
-        let file = target.split('#').next().unwrap_or_default();
-        !is_there(&directory.join(file))
-    });
-    dead.map(|target| format!("{}: the link to {target} leads nowhere", path.display()))
-        .collect()
 }
 
 /// A crate of the workspace, and which others it uses, tests aside.
@@ -197,16 +183,6 @@ mod tests {
         assert_eq!(
             unused(&[("one.rs".into(), one), ("two.rs".into(), two)]),
             ["one.rs: nothing uses `lone`", "one.rs: nothing uses `ALONE`"]
-        );
-    }
-
-    #[test]
-    fn links_are_followed_from_their_document() {
-        let text = "[a](b.md#part) [c](https://example.org) [d](../e.md) [f](#here)";
-        let is_there = |path: &Path| path == Path::new("docs/b.md");
-        assert_eq!(
-            dead_links(Path::new("docs/a.md"), text, &is_there),
-            ["docs/a.md: the link to ../e.md leads nowhere"]
         );
     }
 

@@ -1,5 +1,5 @@
 //! Every key of a profile: its value, range, default and meaning. The reader takes allowed keys and ranges from here,
-//! the JSON Schema and the reference in docs/profile.md are generated from here, so they cannot drift apart.
+//! the JSON Schema and docs/reference/keys.md are generated from here, so they cannot drift apart.
 
 mod sections;
 mod servers;

@@ -202,7 +202,7 @@ pub fn reference_markdown() -> String {
     for section in sections {
         let _ = writeln!(
             out,
-            "### {}\n\n{}\n\n| key | value | default | meaning |\n|---|---|---|---|",
+            "## {}\n\n{}\n\n| key | value | default | meaning |\n|---|---|---|---|",
             section.title, section.doc
         );
         for key in section.keys {

@@ -16,7 +16,7 @@ pub struct ValidateArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
-    /// Print Markdown, as docs/models has it.
+    /// Print Markdown.
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
 }
@@ -143,28 +143,4 @@ fn errors(rows: &[Measurements]) -> Table {
         ]);
     }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_documentation_shows_what_is_printed() {
-        let args = ValidateArgs {
-            model: None,
-            json: false,
-            markdown: true,
-        };
-        let mut out = Vec::new();
-        run(&args, &mut out).unwrap();
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/models.md");
-        let page = std::fs::read_to_string(path).unwrap();
-        let shown = String::from_utf8(out).unwrap();
-        let missing = shown.lines().find(|line| !page.contains(line));
-        assert_eq!(
-            missing, None,
-            "print it again: perturb predict validate --markdown"
-        );
-    }
 }
