@@ -1,4 +1,4 @@
-//! Documents: links lead somewhere, the book has all its pages and pictures, and it is short.
+//! Documents: links lead somewhere, paths in code spans are there, the book has all its pages and pictures, and it is short.
 
 use std::{
     collections::BTreeMap,
@@ -10,6 +10,18 @@ const BOOK: &str = "docs";
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// Words of the book, as `wc -w` counts them, without generated pages and fenced blocks.
 const MOST_WORDS: usize = 26_000;
+/// What was, and is not any more.
+const HISTORY: &str = "CHANGELOG.md";
+/// Beginnings of paths in this repository.
+const PARTS: [&str; 7] = [
+    "configs/",
+    "docs/",
+    "ebpf-prog/",
+    "examples/",
+    "tests/",
+    "userspace/",
+    "xtask/",
+];
 /// The beginning of a page that a command writes.
 const GENERATED: &str = "<!-- generated";
 
@@ -18,6 +30,7 @@ pub(super) fn faults(documents: &BTreeMap<PathBuf, String>, files: &[&str]) -> V
     let mut found = Vec::new();
     for (path, text) in documents {
         found.extend(dead_links(path, text, documents, files));
+        found.extend(missing_paths(path, text, files));
     }
     found.extend(outside(documents));
     found.extend(unused_figures(documents, files));
@@ -110,6 +123,21 @@ fn dead_links(
     dead
 }
 
+/// Files and directories in code spans, like `xtask/src/main.rs`, that are not there. `NAME` in one stands for any name.
+fn missing_paths(document: &Path, text: &str, files: &[&str]) -> Vec<String> {
+    if document == Path::new(HISTORY) {
+        return Vec::new();
+    }
+    let spans = prose(text).flat_map(|line| line.split('`').skip(1).step_by(2));
+    let is_literal = |span: &&str| !span.contains([' ', '*', '{', '…']) && !span.contains("NAME");
+    let is_path = |span: &&str| PARTS.iter().any(|part| span.starts_with(part));
+    let paths = spans.filter(is_literal).filter(is_path);
+    let missing = paths.filter(|span| !files.iter().any(|file| Path::new(file).starts_with(span)));
+    missing
+        .map(|span| format!("{}: there is no {span}", document.display()))
+        .collect()
+}
+
 /// The headings of a text as links name them.
 fn anchors(text: &str) -> impl Iterator<Item = String> {
     prose(text).filter_map(|line| {
@@ -179,6 +207,16 @@ mod tests {
                 "docs/a.md: the link to b.md#no leads nowhere"
             ]
         );
+    }
+
+    #[test]
+    fn paths_in_code_spans_are_looked_for() {
+        let text = "`tests/a.rs` `tests/b.rs` `tests/` `userspace/NAME.rs` `tests/{a,b}` `run tests/c`";
+        assert_eq!(
+            missing_paths(Path::new("README.md"), text, &["tests/a.rs"]),
+            ["README.md: there is no tests/b.rs"]
+        );
+        assert!(missing_paths(Path::new(HISTORY), text, &[]).is_empty());
     }
 
     #[test]
