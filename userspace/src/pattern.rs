@@ -4,33 +4,22 @@
 
 use std::{
     env,
-    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
+    net::{IpAddr, ToSocketAddrs as _},
     process::{Child, Command as Process, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use perturb_workloads::{
-    collective::{Algorithm, CollectiveError, Listening, Rank},
-    pattern::{
-        Outcome, PATIENCE,
-        programs::{self, Program},
-        synthetic::{self, Exchange},
-    },
+    collective::Algorithm,
+    pattern::{Exchange, Pattern, Program},
 };
 
 use crate::cli::{
     quantity,
     time::{self, within},
 };
-
-/// Done.
-const DONE: u8 = 0;
-/// Port of the synthetic programs.
-const PORT: u16 = 7701;
-/// Rounds of a collective before those that are timed.
-const WARM_UP: usize = 3;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,14 +34,14 @@ Prints one JSON object: run_time_s, messages (of the first process), failed_lock
 #[command(after_help = EXAMPLES)]
 pub struct PatternArgs {
     #[command(subcommand)]
-    pattern: Pattern,
+    pattern: Command,
     /// Which process this is; without it, the first, which starts the others.
     #[arg(long, global = true, hide = true)]
     rank: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
-enum Pattern {
+enum Command {
     /// Two hosts: so many requests, each after the reply before
     Reads {
         /// How many.
@@ -136,46 +125,31 @@ enum AllToAll {
     AlltoallB,
 }
 
-/// What a pattern is run by.
-enum Runner {
-    Datagrams(Exchange),
-    Mesh(Program),
-    Collective(Rounds),
-}
-
-/// Rounds of a collective.
-#[derive(Clone, Copy)]
-struct Rounds {
-    algorithm: Algorithm,
-    rounds: u64,
-    message: u64,
-}
-
-impl Pattern {
-    fn runner(self) -> Runner {
+impl Command {
+    fn pattern(self) -> Pattern {
         match self {
-            Self::Reads { reads } => Runner::Datagrams(Exchange::Reads(reads)),
-            Self::Burst { messages } => Runner::Datagrams(Exchange::Burst(messages)),
-            Self::Paced { messages, interval } => Runner::Datagrams(Exchange::Paced(messages, interval)),
-            Self::BlockingReads { reads } => Runner::Mesh(Program::Reads(reads)),
-            Self::PipelinedWrites { writes } => Runner::Mesh(Program::Writes(writes)),
+            Self::Reads { reads } => Pattern::Datagrams(Exchange::Reads(reads)),
+            Self::Burst { messages } => Pattern::Datagrams(Exchange::Burst(messages)),
+            Self::Paced { messages, interval } => Pattern::Datagrams(Exchange::Paced(messages, interval)),
+            Self::BlockingReads { reads } => Pattern::Mesh(Program::Reads(reads)),
+            Self::PipelinedWrites { writes } => Pattern::Mesh(Program::Writes(writes)),
             Self::ShortAllToAll { rounds, messages } => {
-                Runner::Mesh(Program::ShortAllToAll { rounds, messages })
+                Pattern::Mesh(Program::ShortAllToAll { rounds, messages })
             }
-            Self::BulkAllToAll { rounds, bytes } => Runner::Mesh(Program::BulkAllToAll { rounds, bytes }),
+            Self::BulkAllToAll { rounds, bytes } => Pattern::Mesh(Program::BulkAllToAll { rounds, bytes }),
             Self::AllToAll {
                 algorithm,
                 rounds,
                 message,
-            } => Runner::Collective(Rounds {
+            } => Pattern::Rounds {
                 algorithm: match algorithm {
                     AllToAll::AlltoallA => Algorithm::AlltoallA,
                     AllToAll::AlltoallB => Algorithm::AlltoallB,
                 },
                 rounds,
                 message,
-            }),
-            Self::TaskQueue { tasks, work } => Runner::Mesh(Program::Tasks { tasks, work }),
+            },
+            Self::TaskQueue { tasks, work } => Pattern::Mesh(Program::Tasks { tasks, work }),
         }
     }
 }
@@ -203,82 +177,18 @@ pub fn run(args: &PatternArgs) -> anyhow::Result<u8> {
                 .with_context(|| format!("{host} has no address"))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
+    let pattern = args.pattern.pattern();
     let rank = args.rank.unwrap_or(0);
-    let outcome = match args.pattern.runner() {
-        Runner::Datagrams(exchange) => {
-            let peer = SocketAddr::new(addresses[1], PORT);
-            if rank == 0 {
-                let others = Others::start(&hosts[..2])?;
-                let outcome = synthetic::first(exchange, peer)?;
-                others.wait()?;
-                Some(outcome)
-            } else {
-                synthetic::second(exchange, peer)?;
-                None
-            }
-        }
-        Runner::Mesh(program) => {
-            let others = match rank {
-                0 => Some(Others::start(&hosts)?),
-                _ => None,
-            };
-            let outcome = programs::run(program, rank, &addresses)?;
-            match others {
-                Some(others) => {
-                    others.wait()?;
-                    Some(outcome)
-                }
-                None => None,
-            }
-        }
-        Runner::Collective(rounds) => {
-            let listening = Listening::new(rank)?;
-            let others = match rank {
-                0 => Some(Others::start(&hosts)?),
-                _ => None,
-            };
-            let outcome = rounds.run(listening.connect(&addresses)?, addresses.len())?;
-            match others {
-                Some(others) => {
-                    others.wait()?;
-                    Some(outcome)
-                }
-                None => None,
-            }
-        }
+    let others = match rank {
+        0 => Some(Others::start(&hosts[..pattern.processes(hosts.len())])?),
+        _ => None,
     };
-    if let Some(outcome) = outcome {
-        print(outcome)?;
+    let outcome = pattern.run(rank, &addresses)?;
+    if let Some(others) = others {
+        others.wait()?;
+        println!("{}", serde_json::to_string(&outcome)?);
     }
-    Ok(DONE)
-}
-
-impl Rounds {
-    /// A rank's part: after rounds that open TCP's windows those that are timed, each begun when the one before is
-    /// complete here.
-    fn run(self, mut rank: Rank, ranks: usize) -> Result<Outcome, CollectiveError> {
-        let round = |rank: &mut Rank| rank.round(self.algorithm, self.message, Instant::now(), PATIENCE);
-        for _ in 0..WARM_UP {
-            round(&mut rank)?;
-        }
-        let start = Instant::now();
-        for _ in 0..self.rounds {
-            round(&mut rank)?;
-        }
-        let run_time_s = start.elapsed().as_secs_f64();
-        // Nobody hangs up before what it sent has come.
-        rank.settle(PATIENCE)?;
-        Ok(Outcome {
-            run_time_s,
-            messages: self.rounds * (ranks as u64 - 1),
-            failed_locks: None,
-        })
-    }
-}
-
-fn print(outcome: Outcome) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string(&outcome)?);
-    Ok(())
+    Ok(0)
 }
 
 /// The processes on the other hosts; they end with this one's PID namespace at the latest.

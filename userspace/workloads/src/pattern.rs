@@ -14,14 +14,96 @@
 //! (Sample), and task queues from which idle processes steal under a lock (Barnes).
 //! What they lack: the computation. They are all communication, so they are more sensitive than what they stand for.
 
-pub mod mesh;
-pub mod programs;
-pub mod synthetic;
+mod mesh;
+mod programs;
+mod synthetic;
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+pub use self::{programs::Program, synthetic::Exchange};
+use crate::collective::{Algorithm, CollectiveError, Listening};
 
 /// How long nothing may happen.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Port of the synthetic programs.
+const PORT: u16 = 7701;
+/// Rounds of a collective before those that are timed.
+const WARM_UP: u64 = 3;
+
+/// A program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Of datagrams that two processes exchange.
+    Datagrams(Exchange),
+    /// Of Split-C's kind.
+    Mesh(Program),
+    /// Rounds of a collective, each begun when the one before is complete here.
+    Rounds {
+        /// Which.
+        algorithm: Algorithm,
+        /// How many, after some that open TCP's windows.
+        rounds: u64,
+        /// Bytes of each message.
+        message: u64,
+    },
+}
+
+impl Pattern {
+    /// How many of so many hosts take part.
+    #[must_use]
+    pub fn processes(self, hosts: usize) -> usize {
+        match self {
+            Self::Datagrams(_) => 2,
+            Self::Mesh(_) | Self::Rounds { .. } => hosts,
+        }
+    }
+
+    /// The part of process `rank`, from 0, of those on the hosts with these addresses. The others may begin later.
+    /// The second process of two that exchange datagrams measures nothing.
+    ///
+    /// # Errors
+    /// When the others are not there, or a message is lost.
+    pub fn run(self, rank: usize, addresses: &[IpAddr]) -> Result<Option<Outcome>, PatternError> {
+        let outcome = match self {
+            Self::Datagrams(exchange) => {
+                let peer = SocketAddr::new(addresses[1], PORT);
+                if rank > 0 {
+                    return synthetic::second(exchange, peer).map(|()| None);
+                }
+                synthetic::first(exchange, peer)?
+            }
+            Self::Mesh(program) => programs::run(program, rank, addresses)?,
+            Self::Rounds {
+                algorithm,
+                rounds,
+                message,
+            } => {
+                let mut process = Listening::new(rank)?.connect(addresses)?;
+                let mut start = Instant::now();
+                for round in 0..WARM_UP + rounds {
+                    if round == WARM_UP {
+                        start = Instant::now();
+                    }
+                    process.round(algorithm, message, Instant::now(), PATIENCE)?;
+                }
+                let run_time_s = start.elapsed().as_secs_f64();
+                // Nobody hangs up before what it sent has come.
+                process.settle(PATIENCE)?;
+                Outcome {
+                    run_time_s,
+                    messages: rounds * (addresses.len() as u64 - 1),
+                    failed_locks: None,
+                }
+            }
+        };
+        Ok(Some(outcome))
+    }
+}
 
 /// Why a program ended early.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +116,9 @@ pub enum PatternError {
         /// Why it failed.
         source: io::Error,
     },
+    /// A collective.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
     /// The others are gone, or messages were lost.
     #[error("nothing has come from the other processes for {} s, or a connection is lost", PATIENCE.as_secs())]
     Silence,

@@ -23,7 +23,7 @@ use super::{PATIENCE, PatternError, socket};
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Asks for a value.
     Read = 1,
     /// The value.
@@ -79,7 +79,7 @@ pub(super) struct Message {
 }
 
 /// Bytes of a value that is read.
-pub const VALUE: usize = 32;
+pub(super) const VALUE: usize = 32;
 const HEADER: usize = 9;
 
 /// What other processes may ask of this one.
@@ -99,21 +99,21 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A process' connections with all others.
 #[derive(Debug)]
-pub struct Mesh {
+pub(super) struct Mesh {
     rank: usize,
     streams: Vec<Option<Mutex<TcpStream>>>,
     pub(super) shared: Shared,
 }
 
 /// What came, besides what was served.
-pub struct Inbox {
+pub(super) struct Inbox {
     receiver: Receiver<Result<Message, PatternError>>,
     kept: VecDeque<Message>,
 }
 
 impl Mesh {
     /// Connects process `rank` with the others, whose addresses are given in order.
-    pub fn connect(rank: usize, addresses: &[IpAddr], port: u16) -> Result<Self, PatternError> {
+    pub(super) fn connect(rank: usize, addresses: &[IpAddr], port: u16) -> Result<Self, PatternError> {
         let own = SocketAddr::new(addresses[rank], port);
         let listener = socket("listening for the others", TcpListener::bind(own))?;
         let mut streams: Vec<Option<Mutex<TcpStream>>> = addresses.iter().map(|_| None).collect();
@@ -142,25 +142,22 @@ impl Mesh {
     }
 
     /// This process' number.
-    #[must_use]
-    pub fn rank(&self) -> usize {
+    pub(super) fn rank(&self) -> usize {
         self.rank
     }
 
     /// How many processes there are.
-    #[must_use]
-    pub fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         self.streams.len()
     }
 
     /// Messages sent so far.
-    #[must_use]
-    pub fn sent(&self) -> u64 {
+    pub(super) fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::Relaxed)
     }
 
     /// Sends a message with `bytes` of payload.
-    pub fn send(&self, to: usize, kind: Kind, number: u32, bytes: usize) -> Result<(), PatternError> {
+    pub(super) fn send(&self, to: usize, kind: Kind, number: u32, bytes: usize) -> Result<(), PatternError> {
         let Some(stream) = self.streams.get(to).and_then(Option::as_ref) else {
             return Ok(());
         };
@@ -173,7 +170,7 @@ impl Mesh {
     }
 
     /// Runs a program on these connections, with threads that serve the others.
-    pub fn run<T>(
+    pub(super) fn run<T>(
         &self,
         program: impl FnOnce(&Self, &mut Inbox) -> Result<T, PatternError>,
     ) -> Result<T, PatternError> {
@@ -261,7 +258,7 @@ impl Mesh {
     }
 
     /// Waits until all processes are here.
-    pub fn barrier(&self, inbox: &mut Inbox) -> Result<(), PatternError> {
+    pub(super) fn barrier(&self, inbox: &mut Inbox) -> Result<(), PatternError> {
         if self.rank != 0 {
             self.send(0, Kind::Arrive, 0, 0)?;
             return inbox.wait(Kind::Release).map(|_| ());
@@ -273,7 +270,7 @@ impl Mesh {
     }
 
     /// Waits until all writes have come.
-    pub fn fence(&self, inbox: &mut Inbox) -> Result<(), PatternError> {
+    pub(super) fn fence(&self, inbox: &mut Inbox) -> Result<(), PatternError> {
         let others = || (0..self.size()).filter(|peer| *peer != self.rank);
         for peer in others() {
             self.send(peer, Kind::Fence, 0, 0)?;

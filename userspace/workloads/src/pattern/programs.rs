@@ -48,7 +48,7 @@ const BULK: usize = 16 << 10;
 const PORT: u16 = 7700;
 
 /// Runs process `rank` of a program between hosts with these addresses.
-pub fn run(program: Program, rank: usize, addresses: &[IpAddr]) -> Result<Outcome, PatternError> {
+pub(super) fn run(program: Program, rank: usize, addresses: &[IpAddr]) -> Result<Outcome, PatternError> {
     let mesh = Mesh::connect(rank, addresses, PORT)?;
     if let Program::Tasks { tasks, .. } = program
         && rank == 0

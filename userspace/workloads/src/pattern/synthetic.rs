@@ -77,7 +77,7 @@ fn receive(endpoint: &UdpSocket) -> Result<Datagram, PatternError> {
 }
 
 /// The first process: it sends, or asks.
-pub fn first(exchange: Exchange, peer: SocketAddr) -> Result<Outcome, PatternError> {
+pub(super) fn first(exchange: Exchange, peer: SocketAddr) -> Result<Outcome, PatternError> {
     let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let address = any.parse().map_err(|_| PatternError::Silence)?;
     let endpoint = endpoint(address)?;
@@ -152,7 +152,7 @@ fn wait_until(time: Instant) {
 }
 
 /// The second process: it answers reads, or says that all has come.
-pub fn second(exchange: Exchange, address: SocketAddr) -> Result<(), PatternError> {
+pub(super) fn second(exchange: Exchange, address: SocketAddr) -> Result<(), PatternError> {
     let endpoint = endpoint(address)?;
     let mut bytes = [0; SIZE];
     let (_, peer) = socket("waiting for the first process", endpoint.recv_from(&mut bytes))?;
