@@ -3,6 +3,7 @@
 //! The files beside this one hold all of it. A change that is meant writes them anew, with `UPDATE_GOLDEN=1`, and is then seen
 //! in the change's diff. Inputs are in `data`, where the commands run. What a kernel has to do is in [`emulated`].
 
+mod book;
 mod commands;
 mod emulated;
 mod exits;

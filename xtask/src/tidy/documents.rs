@@ -9,7 +9,7 @@ use std::{
 const BOOK: &str = "docs";
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// Words of the book, as `wc -w` counts them, without generated pages and fenced blocks.
-const MOST_WORDS: usize = 26_000;
+const MOST_WORDS: usize = 22_000;
 /// What was, and is not any more.
 const HISTORY: &str = "CHANGELOG.md";
 /// Beginnings of paths in this repository.
@@ -34,7 +34,7 @@ pub(super) fn faults(documents: &BTreeMap<PathBuf, String>, files: &[&str]) -> V
     }
     found.extend(outside(documents));
     found.extend(unused_figures(documents, files));
-    let words: usize = book(documents)
+    let words: usize = pages(documents)
         .filter(|(_, text)| !text.starts_with(GENERATED))
         .flat_map(|(_, text)| prose(text))
         .map(|line| line.split_whitespace().count())
@@ -48,8 +48,9 @@ pub(super) fn faults(documents: &BTreeMap<PathBuf, String>, files: &[&str]) -> V
 }
 
 /// The pages of the book.
-fn book(documents: &BTreeMap<PathBuf, String>) -> impl Iterator<Item = (&PathBuf, &String)> {
-    documents.iter().filter(|(path, _)| path.starts_with(BOOK))
+fn pages(documents: &BTreeMap<PathBuf, String>) -> impl Iterator<Item = (&PathBuf, &String)> {
+    let book = documents.iter().filter(|(path, _)| path.starts_with(BOOK));
+    book.filter(|(path, _)| *path != Path::new(SUMMARY))
 }
 
 /// The text without what is literal: fenced blocks.
@@ -154,8 +155,7 @@ fn outside(documents: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let listed: Vec<PathBuf> = links(summary)
         .map(|(target, _)| meant(Path::new(SUMMARY), target))
         .collect();
-    let pages = book(documents).map(|(path, _)| path);
-    let pages = pages.filter(|path| *path != Path::new(SUMMARY));
+    let pages = pages(documents).map(|(path, _)| path);
     let missing = pages.filter(|path| listed.iter().filter(|listed| listed == path).count() != 1);
     missing
         .map(|path| format!("{SUMMARY}: {} should stand there once", path.display()))
@@ -245,7 +245,7 @@ mod tests {
     fn only_the_words_that_somebody_wrote_count() {
         let long = "word ".repeat(MOST_WORDS);
         let generated = format!("{GENERATED}: by a test -->\n{long}");
-        let pages = |more: &str| {
+        let with = |more: &str| {
             let text = format!("{long}{more}");
             documents(&[
                 ("docs/SUMMARY.md", "[](a.md)[](b.md)"),
@@ -254,11 +254,11 @@ mod tests {
             ])
         };
         let files = ["docs/a.md", "docs/b.md"];
-        // The table of contents counts, too.
+        assert!(faults(&with("\n```\nfenced\n```\n"), &files).is_empty());
         let fault = format!(
             "docs: the book has {} words, more than {MOST_WORDS}",
             MOST_WORDS + 1
         );
-        assert_eq!(faults(&pages(""), &files), [fault]);
+        assert_eq!(faults(&with("one"), &files), [fault]);
     }
 }
