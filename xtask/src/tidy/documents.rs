@@ -104,6 +104,13 @@ fn dead_links(
     let mut dead = Vec::new();
     for (target, heading) in links(text) {
         let path = meant(document, target);
+        if document.starts_with(BOOK) && !path.starts_with(BOOK) {
+            dead.push(format!(
+                "{}: the link to {target} leaves the book; name the file in a code span",
+                document.display()
+            ));
+            continue;
+        }
         let is_there = files.iter().any(|file| Path::new(file).starts_with(&path));
         let has_heading = heading.is_empty()
             || documents
@@ -202,7 +209,7 @@ mod tests {
                 &files
             ),
             [
-                "docs/a.md: the link to ../e.md leads nowhere",
+                "docs/a.md: the link to ../e.md leaves the book; name the file in a code span",
                 "docs/a.md: the link to #no leads nowhere",
                 "docs/a.md: the link to b.md#no leads nowhere"
             ]
