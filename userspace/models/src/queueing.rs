@@ -30,7 +30,7 @@ mod line;
 mod prediction;
 mod station;
 
-pub use input::{Network, NfsError, NfsInput, NfsServer, VaryNetwork};
+pub use input::{Measured, Network, NfsError, NfsInput, NfsServer, VaryNetwork};
 pub use line::{Line, fit};
 pub use prediction::{NfsPrediction, Response, Variation};
 pub use station::{erlang_c, mm1_response, mmm_response};

@@ -12,7 +12,7 @@ use super::input::{InputError, read};
 /// Arguments of `perturb predict nfs`.
 #[derive(Args, Debug)]
 pub struct NfsArgs {
-    /// The input, in YAML: server, rates, base_rate, network.
+    /// The input, in YAML: server, rates, base_rate, network, measured.
     pub file: PathBuf,
     /// Print one JSON object.
     #[arg(long)]
@@ -60,6 +60,15 @@ pub(super) fn run(args: &NfsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         "  of the disks   {:>10} op/s",
         computed(prediction.disk_saturation_op_s)
     )?;
+    if !prediction.relative_error.is_empty() {
+        writeln!(out)?;
+        write!(out, "{}", errors(&input, &prediction))?;
+        writeln!(
+            out,
+            "worst error      {:>10} %",
+            computed(prediction.worst_relative_error.map(|error| error * 100.0))
+        )?;
+    }
     if !prediction.variations.is_empty() {
         writeln!(out)?;
         write!(out, "{}", variations(&prediction))?;
@@ -95,6 +104,18 @@ fn curve(prediction: &NfsPrediction) -> Table {
             ]
             .map(computed)
             .to_vec(),
+        );
+    }
+    table
+}
+
+fn errors(input: &NfsInput, prediction: &NfsPrediction) -> Table {
+    let mut table = Table::new(0, &["op/s", "measured, ms", "error, %"]);
+    for (point, error) in input.measured.iter().zip(&prediction.relative_error) {
+        table.row(
+            [point.rate.0, point.response.0 / 1e3, error * 100.0]
+                .map(computed)
+                .to_vec(),
         );
     }
     table

@@ -4,6 +4,29 @@ use proptest::prelude::*;
 use super::*;
 
 const RADIX: &str = include_str!("../../tests/data/loggp/radix.yaml");
+const FILES: [(&str, &str, &str); 5] = [
+    ("radix.yaml", RADIX, "run_time_s"),
+    (
+        "radix-gap.yaml",
+        include_str!("../../tests/data/loggp/radix-gap.yaml"),
+        "burst_s",
+    ),
+    (
+        "ft-bandwidth.yaml",
+        include_str!("../../tests/data/loggp/ft-bandwidth.yaml"),
+        "run_time_s",
+    ),
+    (
+        "is-bandwidth.yaml",
+        include_str!("../../tests/data/loggp/is-bandwidth.yaml"),
+        "run_time_s",
+    ),
+    (
+        "mg-bandwidth.yaml",
+        include_str!("../../tests/data/loggp/mg-bandwidth.yaml"),
+        "run_time_s",
+    ),
+];
 const EXPECTED: &str = include_str!("../../tests/data/loggp/expected.json");
 
 fn parse(yaml: &str) -> LoggpInput {
@@ -26,20 +49,21 @@ fn complete(vary: &str) -> LoggpInput {
 #[test]
 fn published_answers() {
     let expected: serde_json::Value = serde_json::from_str(EXPECTED).unwrap();
-    let expected = &expected["radix.yaml"];
-    let ours = serde_json::to_value(predict(&parse(RADIX)).unwrap()).unwrap();
-    assert_eq!(ours["overhead_us"], expected["overhead_us"]);
-    let tolerance = expected["tolerance_s"].as_f64().unwrap();
-    let (ours, expected) = (
-        ours["run_time_s"].as_array().unwrap(),
-        expected["run_time_s"].as_array().unwrap(),
-    );
-    assert_eq!(ours.len(), expected.len());
-    for (ours, expected) in ours.iter().zip(expected) {
-        assert!(
-            (ours.as_f64().unwrap() - expected.as_f64().unwrap()).abs() <= tolerance,
-            "{ours} {expected}"
-        );
+    for (name, yaml, key) in FILES {
+        let expected = &expected[name];
+        let ours = serde_json::to_value(predict(&parse(yaml)).unwrap()).unwrap();
+        for knob in ["overhead_us", "gap_us", "bandwidth_MB_s"] {
+            assert_eq!(ours.get(knob), expected.get(knob), "{name}");
+        }
+        let tolerance = expected["tolerance_s"].as_f64().unwrap();
+        let (ours, expected) = (ours[key].as_array().unwrap(), expected[key].as_array().unwrap());
+        assert_eq!(ours.len(), expected.len());
+        for (ours, expected) in ours.iter().zip(expected) {
+            assert!(
+                (ours.as_f64().unwrap() - expected.as_f64().unwrap()).abs() <= tolerance,
+                "{name}: {ours} {expected}"
+            );
+        }
     }
 }
 

@@ -20,6 +20,19 @@ pub struct NfsInput {
     /// Added overheads or latencies for which the curve is repeated.
     #[serde(default)]
     pub vary: Option<VaryNetwork>,
+    /// Measured responses that the model is compared with, all below saturation.
+    #[serde(default)]
+    pub measured: Vec<Measured>,
+}
+
+/// A measured point of the response-time curve.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// Load.
+    pub rate: OperationsPerSecond,
+    /// Mean response time.
+    pub response: Micros,
 }
 
 /// The stations of a server.
@@ -91,6 +104,12 @@ pub enum NfsError {
     /// No loads.
     #[error("rates is empty; give at least one rate, e.g. `[200op/s]`")]
     NoRates,
+    /// A response that takes no time.
+    #[error("measured: the response at {rate_op_s} op/s is 0; give the measured time, above 0")]
+    NoResponse {
+        /// The rate.
+        rate_op_s: f64,
+    },
     /// No disk, but operations that need one.
     #[error("server.disks is 0, but {miss_percent} % of the operations miss the cache at {rate_op_s} op/s")]
     NoDisks {

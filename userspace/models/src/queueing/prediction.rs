@@ -44,6 +44,12 @@ pub struct NfsPrediction {
     pub base_rate_op_s: f64,
     /// Where the time goes at each rate.
     pub responses: Vec<Response>,
+    /// Model over measured response, less 1, of each measured point.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub relative_error: Vec<f64>,
+    /// That of them with the largest magnitude; absent without measured points.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst_relative_error: Option<f64>,
     /// The curve under each added overhead or latency, if they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub variations: Vec<Variation>,
@@ -170,6 +176,7 @@ pub(super) fn predict(input: &NfsInput) -> Result<NfsPrediction, NfsError> {
     let response_ms: Vec<f64> = responses.iter().map(|response| response.response_ms).collect();
     let points: Vec<(f64, f64)> = rates.iter().copied().zip(response_ms.iter().copied()).collect();
     let line: Option<Line> = fit(&points);
+    let relative_error = relative_errors(input)?;
     let finite = |rate: f64| rate.is_finite().then_some(rate);
     let (cpu, disk) = (server.cpu_saturation(&input.network), server.disk_saturation());
     Ok(NfsPrediction {
@@ -183,9 +190,30 @@ pub(super) fn predict(input: &NfsInput) -> Result<NfsPrediction, NfsError> {
         disk_saturation_op_s: finite(disk),
         base_rate_op_s: base_rate,
         responses,
+        worst_relative_error: relative_error
+            .iter()
+            .copied()
+            .max_by(|one, other| one.abs().total_cmp(&other.abs())),
+        relative_error,
         variations: variations(input, &rates, base_rate),
         rates_op_s: rates,
     })
+}
+
+/// Of the measured points.
+fn relative_errors(input: &NfsInput) -> Result<Vec<f64>, NfsError> {
+    input
+        .measured
+        .iter()
+        .map(|point| {
+            let rate_op_s = point.rate.0;
+            if point.response.0 == 0.0 {
+                return Err(NfsError::NoResponse { rate_op_s });
+            }
+            let model = response(&input.server, &input.network, "measured", rate_op_s)?;
+            Ok(model.response_ms * MILLISECOND / point.response.0 - 1.0)
+        })
+        .collect()
 }
 
 fn response(
