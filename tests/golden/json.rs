@@ -21,6 +21,11 @@ const OUTPUTS: &[(&str, &str, &[&str])] = &[
         "predict plogpt --json plogpt-collective.yaml --nodes 4,32 --messages 1KiB,1MiB",
         &[],
     ),
+    (
+        "predict-plogpt-profile",
+        "predict plogpt --json plogpt-collective.yaml --nodes 2 --profile topology.yaml",
+        &[],
+    ),
     ("predict-logpc", "predict logpc --json logpc.yaml", &[]),
     (
         "predict-logpc-simulate",

@@ -13,6 +13,7 @@ mod logpc;
 mod nfs;
 mod pipeline;
 mod plogpt;
+mod profile;
 mod validate;
 mod whatif;
 
@@ -22,6 +23,7 @@ pub use logpc::LogpcArgs;
 pub use nfs::NfsArgs;
 pub use pipeline::PipelineArgs;
 pub use plogpt::PlogptArgs;
+pub use profile::ProfileArg;
 pub use validate::ValidateArgs;
 pub use whatif::WhatifArgs;
 

@@ -10,7 +10,6 @@
 
 mod counters;
 mod experiment;
-pub(crate) mod frames;
 mod output;
 mod prediction;
 mod results;

@@ -1,5 +1,6 @@
 //! The predictors of the five papers: pure functions of their inputs.
 
+pub mod frames;
 pub mod locality;
 pub mod loggp;
 pub mod logpc;
@@ -8,4 +9,5 @@ pub mod pipeline;
 pub mod plogpt;
 pub mod published;
 pub mod queueing;
+pub mod route;
 pub mod whatif;

@@ -48,6 +48,7 @@ mod collective;
 mod input;
 mod network;
 mod prediction;
+mod profile;
 mod program;
 mod simulation;
 mod state;
@@ -60,9 +61,12 @@ pub use input::{
 };
 pub use network::{Network, ParameterError};
 pub use prediction::{Expectation, Operation, Operations, PlogptPrediction};
+pub use profile::{Beside, FromProfile, OnProfile, Traffic, from_profile};
 pub use program::{Op, Program, ProgramError};
 pub use simulation::{OpTimes, Timeouts, Timing, simulate};
 pub use state::Deadlock;
+
+use crate::route::RouteError;
 
 /// Why a prediction is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -76,6 +80,9 @@ pub enum PlogptError {
     /// The program never ends.
     #[error(transparent)]
     Deadlock(#[from] Deadlock),
+    /// A profile does not say what the model needs.
+    #[error(transparent)]
+    Profile(#[from] RouteError),
 }
 
 /// Predicts when every operation of a program is entered, left and finished.

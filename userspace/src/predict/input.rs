@@ -27,6 +27,9 @@ pub enum InputError {
         /// Where and why.
         source: Box<serde_saphyr::Error>,
     },
+    /// The profile is none.
+    #[error(transparent)]
+    Profile(#[from] perturb_profile::LoadError),
     /// The model refuses it.
     #[error("{file}")]
     Model {

@@ -4,12 +4,14 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use perturb_models::plogpt::{Expectation, PlogptInput, PlogptPrediction, predict};
+use perturb_models::plogpt::{Expectation, OnProfile, PlogptInput, PlogptPrediction, ProgramInput, predict};
 use perturb_present::{Table, computed};
+use perturb_profile::Profile;
 use perturb_quantity::ByteSize;
 use serde::Serialize;
 
 use super::input::{InputError, read};
+use super::profile::{ProfileArg, Used};
 
 /// Operations printed at most as a table; `--json` prints them all.
 const MOST_ROWS: usize = 200;
@@ -19,6 +21,9 @@ const MOST_ROWS: usize = 200;
 pub struct PlogptArgs {
     /// The input, in YAML: parameters and program.
     pub file: PathBuf,
+    /// The network.
+    #[command(flatten)]
+    pub network: ProfileArg,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -60,6 +65,61 @@ struct Summary {
 #[derive(Serialize)]
 struct Sweep {
     sweep: Vec<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Used>,
+}
+
+/// An answer, and what of a profile went into it.
+#[derive(Serialize)]
+struct WithProfile<T> {
+    #[serde(flatten)]
+    answer: T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Used>,
+}
+
+/// The program, and where its network comes from.
+enum Input {
+    Whole(PlogptInput),
+    OnProfile(OnProfile, Box<Profile>),
+}
+
+impl Input {
+    fn read(args: &PlogptArgs) -> Result<Self, InputError> {
+        Ok(match args.network.load()? {
+            None => Self::Whole(read(&args.file)?),
+            Some(profile) => Self::OnProfile(read(&args.file)?, Box::new(profile)),
+        })
+    }
+
+    fn program(&mut self) -> &mut ProgramInput {
+        match self {
+            Self::Whole(input) => &mut input.program,
+            Self::OnProfile(input, _) => &mut input.program,
+        }
+    }
+
+    /// Other nodes than the input names.
+    fn set_nodes(&mut self, nodes: u32) {
+        match self {
+            Self::Whole(input) => input.parameters.nodes = nodes,
+            Self::OnProfile(input, _) => input.parameters.nodes = Some(nodes),
+        }
+    }
+
+    fn predict(&self, args: &PlogptArgs) -> Result<(u32, PlogptPrediction, Option<Used>), InputError> {
+        let (input, used) = match self {
+            Self::Whole(input) => (input, None),
+            Self::OnProfile(program, profile) => {
+                let (input, translation) = program
+                    .input(profile)
+                    .map_err(|error| InputError::model(args.network.path(), error))?;
+                (&input.clone(), args.network.used(translation))
+            }
+        };
+        let prediction = predict(input).map_err(|error| InputError::model(&args.file, error))?;
+        Ok((input.parameters.nodes, prediction, used))
+    }
 }
 
 impl Summary {
@@ -79,20 +139,23 @@ impl Summary {
 }
 
 pub(super) fn run(args: &PlogptArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let input: PlogptInput = read(&args.file)?;
+    let input = Input::read(args)?;
     if !args.messages.is_empty() || !args.nodes.is_empty() {
         return sweep(args, input, out);
     }
-    let prediction = predict(&input).map_err(|error| InputError::model(&args.file, error))?;
+    let (_, prediction, profile) = input.predict(args)?;
     if !args.json {
-        return Ok(print(args, &prediction, out)?);
+        print(args, &prediction, out)?;
+        return Ok(profile.map_or(Ok(()), |used| used.print(out))?);
     }
     // A million messages are several hundred megabytes even without white space.
     let mut out = BufWriter::with_capacity(1 << 16, out);
     if args.summary {
-        serde_json::to_writer(&mut out, &Summary::of(&prediction))?;
+        let answer = Summary::of(&prediction);
+        serde_json::to_writer(&mut out, &WithProfile { answer, profile })?;
     } else {
-        serde_json::to_writer(&mut out, &prediction)?;
+        let answer = prediction;
+        serde_json::to_writer(&mut out, &WithProfile { answer, profile })?;
     }
     writeln!(out)?;
     out.flush()?;
@@ -100,36 +163,39 @@ pub(super) fn run(args: &PlogptArgs, out: &mut dyn Write) -> anyhow::Result<()> 
 }
 
 /// The collective for every number of nodes and message size.
-fn sweep(args: &PlogptArgs, mut input: PlogptInput, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (Some(_), Some(message)) = (input.program.collective, input.program.message) else {
+fn sweep(args: &PlogptArgs, mut input: Input, out: &mut dyn Write) -> anyhow::Result<()> {
+    let program = input.program();
+    let (Some(_), Some(message)) = (program.collective, program.message) else {
         return Err(SweepError.into());
     };
-    let nodes = if args.nodes.is_empty() {
-        vec![input.parameters.nodes]
-    } else {
-        args.nodes.clone()
+    // Nothing given: as many nodes as the input, or the profile, has.
+    let nodes: Vec<Option<u32>> = match args.nodes.as_slice() {
+        [] => vec![None],
+        nodes => nodes.iter().copied().map(Some).collect(),
     };
     let messages = if args.messages.is_empty() {
         vec![message]
     } else {
         args.messages.clone()
     };
-    let mut sweep = Vec::new();
-    for &count in &nodes {
+    let (mut sweep, mut profile) = (Vec::new(), None);
+    for count in nodes {
         for &message in &messages {
-            input.parameters.nodes = count;
-            input.program.message = Some(message);
-            let prediction = predict(&input).map_err(|error| InputError::model(&args.file, error))?;
-            let summary = Summary::of(&prediction);
+            if let Some(count) = count {
+                input.set_nodes(count);
+            }
+            input.program().message = Some(message);
+            let (count, prediction, used) = input.predict(args)?;
+            profile = used;
             sweep.push(Summary {
                 nodes: Some(count),
                 message_bytes: Some(message.0),
-                ..summary
+                ..Summary::of(&prediction)
             });
         }
     }
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &Sweep { sweep })?;
+        serde_json::to_writer_pretty(&mut *out, &Sweep { sweep, profile })?;
         writeln!(out)?;
         return Ok(());
     }
@@ -160,7 +226,8 @@ fn sweep(args: &PlogptArgs, mut input: PlogptInput, out: &mut dyn Write) -> anyh
         ]);
     }
     write!(out, "{table}")?;
-    Ok(())
+    // Of the last row: nodes and gaps are the row's.
+    Ok(profile.map_or(Ok(()), |used| used.print(out))?)
 }
 
 fn print(args: &PlogptArgs, prediction: &PlogptPrediction, out: &mut dyn Write) -> std::io::Result<()> {

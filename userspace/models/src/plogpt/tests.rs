@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod profile;
 mod reference;
 mod timeouts;
 

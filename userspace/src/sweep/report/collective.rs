@@ -1,34 +1,20 @@
 //! PlogPT and PlogP for a workload that is a collective of known pattern.
 //!
-//! Model: the sweep's network is one switch, into which each host sends through its own server. A message of m bytes is s
-//! frames and a acknowledgments, as in `perturb rto`, and w wire bytes. With the knobs' values o, g, L and G,
-//!
-//! ```text
-//! g(m)   the longer of the server's s g + w G and the processor's n o, n the frames and acknowledgments that a host
-//!        sends and receives for each message
-//! L      L + 2 o
-//! ```
-//!
-//! and no buffer ever fills, so that there are no time-outs. What the model adds to its own time at the baseline, as often
-//! as the collective is made in a run, is added to the measured run time, as the other models do. What it lacks: the
-//! processors that hosts share, and a base with buffers.
+//! Model: the sweep's network is one switch, into which each host sends through its own server: a star, whose knobs are
+//! o, g, L and G, as [`perturb_models::plogpt::from_profile`] reads it. No buffer ever fills, so that there are no
+//! time-outs. What the model adds to its own time at the baseline, as often as the collective is made in a run, is added
+//! to the measured run time, as the other models do. What it lacks: the processors that hosts share, and a base with
+//! buffers.
 
 use std::collections::BTreeMap;
 
 use perturb_models::plogpt::{
-    Competitors, GapPoint, Link, Network, Parameters, PlogptInput, ProgramInput, Sharing, plogp, predict,
+    Beside, Network, PlogptInput, ProgramInput, Traffic, from_profile, plogp, predict,
 };
-use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
+use perturb_profile::{Layout, Name, Overhead, Profile, Server, ServerId, Topology};
+use perturb_quantity::{ByteSize, Micros};
 
-use crate::{
-    rto::frames::{ENDLESS, Frames, UNLIMITED},
-    sweep::experiment::{Collective, Knob},
-};
-
-/// No buffer fills, so that neither matters.
-const RTO_US: f64 = 2e5;
-const JITTER_US: f64 = 0.0;
-const SWITCH_TOLERANCE: f64 = 0.001;
+use crate::sweep::experiment::{Collective, Knob};
 
 /// Slowdowns at the levels of a knob by `plogpt` and `plogp`, of a run that takes `run_time_us` at the baseline.
 pub(super) fn slowdowns(
@@ -69,7 +55,18 @@ struct Times {
 
 fn times_us(collective: Collective, hosts: u32, value: &dyn Fn(Knob) -> f64) -> Option<Times> {
     let kind = collective.algorithm;
-    let parameters = parameters(collective, hosts, value);
+    // Messages of recursive doubling are larger than the first.
+    let heights = hosts.next_power_of_two().trailing_zeros().max(1);
+    let traffic = Traffic {
+        nodes: Some(hosts),
+        one_way: kind.one_way(),
+        sizes: (0..heights).map(|height| collective.message << height).collect(),
+    };
+    let beside = Beside {
+        jitter: Some(Micros(0.0)),
+        ..Beside::default()
+    };
+    let parameters = from_profile(&star(value)?, &traffic, &beside).ok()?.parameters;
     let network = Network::new(&parameters, kind.one_way()).ok()?;
     let bytes = collective.message as f64;
     let plogp = plogp(&network, kind, bytes).ok()?;
@@ -81,43 +78,24 @@ fn times_us(collective: Collective, hosts: u32, value: &dyn Fn(Knob) -> f64) -> 
     Some(Times { plogpt, plogp })
 }
 
-fn parameters(collective: Collective, hosts: u32, value: &dyn Fn(Knob) -> f64) -> Parameters {
-    let one_way = collective.algorithm.one_way();
-    let overhead = value(Knob::Overhead);
-    // The gap of a size is linear between two; messages of recursive doubling are larger than the first.
-    let heights = hosts.next_power_of_two().trailing_zeros().max(1);
-    let gap = (0..heights).map(|height| {
-        let message = collective.message << height;
-        let frames = Frames::of(message, one_way);
-        let server = frames.data as f64 * value(Knob::Gap)
-            + frames.wire_bytes(message) as f64 * value(Knob::Bandwidth);
-        let processor = overhead * frames.handled(one_way) as f64;
-        GapPoint {
-            size: ByteSize(message as f64),
-            gap: Micros(server.max(processor)),
-        }
-    });
-    let rate = match value(Knob::Bandwidth) {
-        per_byte if per_byte > 0.0 => 1e6 / per_byte,
-        _ => UNLIMITED / 8.0,
-    };
-    // Only the hosts' own edges limit.
-    let links = (0..heights).map(|height| Link {
-        bandwidth: BytesPerSecond(rate * f64::from(1 << height)),
-        buffer_delay: Micros(ENDLESS),
-    });
-    Parameters {
-        nodes: hosts,
-        latency: Micros(value(Knob::Latency) + 2.0 * overhead),
-        rto: Micros(RTO_US),
-        jitter: Micros(JITTER_US),
-        switch_tolerance: SWITCH_TOLERANCE,
-        links: links.collect(),
-        one_way_links: None,
-        gap: gap.collect(),
-        sharing: Sharing::FullDuplex,
-        competitors: Competitors::Starting,
+/// A switch into which each host sends through a server of its own.
+fn star(value: &dyn Fn(Knob) -> f64) -> Option<Profile> {
+    let (mut own, mut overhead) = (Server::default(), Overhead::default());
+    for knob in Knob::ALL {
+        knob.turn(value(knob), &mut own, &mut overhead);
     }
+    Some(Profile {
+        overhead,
+        servers: vec![(Name::new("own")?, own)],
+        topology: Some(Topology {
+            layout: Layout::Star {
+                link: Server::default(),
+            },
+            egress: vec![ServerId::new(0)?],
+            ingress: Vec::new(),
+        }),
+        ..Profile::default()
+    })
 }
 
 #[cfg(test)]

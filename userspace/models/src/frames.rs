@@ -1,29 +1,30 @@
-//! A message of a collective on the wire.
+//! A message on the wire, as TCP sends it.
 //!
 //! Model: a message of m bytes is ceil(m / 1448) frames (1500-byte packets, TCP with time stamps) of 66 bytes beyond their
 //! data; where messages go both ways, so do acknowledgments of 66 bytes, one for two frames.
 
 /// Data in a full frame: 1500 bytes less IPv4 and TCP headers with the time stamp option.
-pub(crate) const SEGMENT: u64 = 1448;
+pub const SEGMENT: u64 = 1448;
 /// Ethernet, IPv4 and TCP headers of a frame.
-pub(crate) const HEADERS: u64 = 66;
+pub const HEADERS: u64 = 66;
 /// A rate that limits nothing, bit/s.
-pub(crate) const UNLIMITED: f64 = 1e13;
+pub const UNLIMITED: f64 = 1e13;
 /// A buffer that never fills, us.
-pub(crate) const ENDLESS: f64 = 1e12;
+pub const ENDLESS: f64 = 1e12;
 
 /// Frames that a host sends for one message of its own and one that it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Frames {
+pub struct Frames {
     /// With data.
-    pub(crate) data: u64,
+    pub data: u64,
     /// Acknowledgments that share its link with data; none where messages go one way.
-    pub(crate) acknowledgments: u64,
+    pub acknowledgments: u64,
 }
 
 impl Frames {
     /// Of a message of so many bytes.
-    pub(crate) fn of(message: u64, one_way: bool) -> Self {
+    #[must_use]
+    pub fn of(message: u64, one_way: bool) -> Self {
         let data = message.div_ceil(SEGMENT);
         let acknowledgments = if one_way { 0 } else { data.div_ceil(2) };
         Self {
@@ -32,14 +33,16 @@ impl Frames {
         }
     }
 
-    /// Bytes that a host sends.
-    pub(crate) fn wire_bytes(self, message: u64) -> u64 {
+    /// Bytes that a host sends for a message of so many bytes.
+    #[must_use]
+    pub fn wire_bytes(self, message: u64) -> u64 {
         message + HEADERS * (self.data + self.acknowledgments)
     }
 
     /// Packets that a host sends and receives for each message: where messages go both ways data and acknowledgments in
     /// both directions, else data in one and acknowledgments in the other.
-    pub(crate) fn handled(self, one_way: bool) -> u64 {
+    #[must_use]
+    pub fn handled(self, one_way: bool) -> u64 {
         if one_way {
             self.data + self.data.div_ceil(2)
         } else {
