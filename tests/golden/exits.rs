@@ -116,6 +116,8 @@ const CALLS: &[&str] = &[
     "locality missing",
     "locality --partition nosuch locality.txt",
     "locality --experiment 10",
+    "locality --thresholds 3",
+    "locality --thresholds 1",
     "trace",
     "trace --out /dev/null -- true",
     "trace --out /dev/null -- false",

@@ -51,15 +51,16 @@ const OUTPUTS: &[(&str, &str, &[&str])] = &[
     ("predict-validate", "predict validate --json", &[]),
     (
         "locality",
-        "locality --json --working-sets --network 100,10,1,3 locality.txt",
+        "locality --json --working-sets --network 100,1,3 locality.txt",
         &[],
     ),
     ("locality-requests", "locality --json requests.jsonl", &[]),
     (
         "locality-experiment",
-        "locality --json --experiment 20 --network 100,10,1,8",
+        "locality --json --experiment 20 --network 100,1,8",
         &[],
     ),
+    ("locality-thresholds", "locality --json --thresholds 2", &[]),
     ("sweep-dry-run", "sweep --dry-run --json experiment.yaml", &[]),
     ("report", "report --json sweep", &[]),
     ("report-compare", "report --json sweep sweep", &[]),

@@ -3,6 +3,8 @@
 
 pub mod capture;
 mod output;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Display;
 use std::fs::File;
@@ -14,8 +16,10 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use perturb_models::locality::cost::{Network, NetworkError};
+use perturb_models::locality::decision::Decision;
 use perturb_models::locality::experiment;
 use perturb_models::locality::sequence::Interner;
+use perturb_models::locality::thresholds::Thresholds;
 use perturb_models::locality::{Document, Method, PartitionError, Partitioning, Sequence, parse};
 use serde_json::Value;
 
@@ -28,25 +32,31 @@ use output::{Answer, Costs};
 pub struct LocalityArgs {
     /// Requests: loop notation or labels, a pcap or pcapng capture, or JSON lines with a source and a
     /// destination, e.g. from `perturb status --flows --watch --json`; `-` for standard input.
-    #[arg(required_unless_present = "experiment")]
+    #[arg(required_unless_present_any = ["experiment", "thresholds"])]
     pub file: Option<PathBuf>,
     /// What the file holds.
     #[arg(long, value_enum, default_value_t = Format::Auto)]
     pub format: Format,
-    /// single, natural, `paths M`, `grouped W`, given or optimal; instead of the file's own. Captures
+    /// single, natural, `paths M`, `grouped W` (every W loops as one), given or optimal; instead of the file's own. Captures
     /// are cut naturally unless this says otherwise.
     #[arg(long, value_name = "METHOD")]
     pub partition: Option<String>,
     /// Name the paths of each working set.
     #[arg(long)]
     pub working_sets: bool,
-    /// A time-multiplexed network's costs of loading (K), establishing a path (E) and a slot (A), and its
-    /// number of slots m: what the partitionings cost on it.
-    #[arg(long, value_name = "K,E,A,m")]
+    /// A time-multiplexed network: time to load a network state (E), cycle time of a state (A) and paths at
+    /// once (m): what the partitionings cost on it.
+    #[arg(long, value_name = "E,A,m")]
     pub network: Option<String>,
-    /// Instead of a file: the correlation of L and cost over this many random programs.
-    #[arg(long, value_name = "PROGRAMS", requires = "network", conflicts_with_all = ["file", "partition", "format", "working_sets"])]
+    /// Instead of a file: overlap of W loops up to which the natural partitioning is better.
+    #[arg(long, value_name = "W", conflicts_with_all = ["file", "partition", "format", "working_sets", "network", "experiment"], value_parser = clap::value_parser!(u32).range(2..))]
+    pub thresholds: Option<u32>,
+    /// Instead of a file: the correlation of cost and 1/L over this many random programs.
+    #[arg(long, value_name = "PROGRAMS", requires = "network", conflicts_with_all = ["file", "partition", "format", "working_sets"], value_parser = clap::value_parser!(u32).range(1..))]
     pub experiment: Option<u32>,
+    /// Loops of each program of the experiment; 1 to 20 at random if absent.
+    #[arg(long, value_name = "N", requires = "experiment", value_parser = clap::value_parser!(u32).range(1..))]
+    pub loops: Option<u32>,
     /// Seed of the experiment.
     #[arg(long, default_value_t = 1, requires = "experiment")]
     pub seed: u64,
@@ -115,8 +125,8 @@ pub enum OptionError {
     /// --partition is no method.
     #[error("--partition: {0}")]
     Method(PartitionError),
-    /// --network is not four numbers.
-    #[error("--network `{text}`: give four numbers K,E,A,m, e.g. 100,10,1,8")]
+    /// --network is not three numbers.
+    #[error("--network `{text}`: give three numbers E,A,m, e.g. 100,1,8")]
     NetworkForm {
         /// As given.
         text: String,
@@ -124,11 +134,6 @@ pub enum OptionError {
     /// --network has a number out of range.
     #[error("--network: {0}")]
     Network(NetworkError),
-    /// An experiment in which nothing varies.
-    #[error(
-        "--experiment: nothing to correlate; give at least one program and a network whose K or E is above 0"
-    )]
-    Experiment,
 }
 
 /// Whether an error of [`run`] is the input's fault: exit code 2 instead of 1.
@@ -144,8 +149,11 @@ pub fn is_invalid_input(error: &anyhow::Error) -> bool {
 pub fn run(args: &LocalityArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let network = args.network.as_deref().map(network).transpose()?;
     if let (Some(programs), Some(network)) = (args.experiment, &network) {
-        let found = experiment::run(network, programs, args.seed).ok_or(OptionError::Experiment)?;
+        let found = experiment::run(network, programs, args.loops, args.seed);
         return output::experiment(&found, args.json, out);
+    }
+    if let Some(loops) = args.thresholds {
+        return output::thresholds(&Thresholds::of(loops), args.json, out);
     }
     let Some(path) = &args.file else { return Ok(()) };
     let given = args
@@ -162,10 +170,13 @@ pub fn run(args: &LocalityArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let partitioning = Partitioning::by(method, &document).map_err(|error| InputError::model(path, error))?;
     let costs = network.map(|network| Costs::of(&network, &document, &partitioning));
+    let natural =
+        Partitioning::by(Method::Natural, &document).map_err(|error| InputError::model(path, error))?;
     let answer = Answer::of(
         &document,
         method,
         &partitioning,
+        Decision::of(&natural.partitions, document.sequence.paths() as u64),
         captured,
         costs,
         args.working_sets,
@@ -184,12 +195,12 @@ fn network(text: &str) -> Result<Network, OptionError> {
         text: text.to_owned(),
     };
     let fields: Vec<&str> = text.split(',').map(str::trim).collect();
-    let [load, establish, slot, slots] = fields[..] else {
+    let [load, cycle, paths] = fields[..] else {
         return Err(form());
     };
     let number = |text: &str| text.parse::<f64>().map_err(|_| form());
-    let slots = slots.parse().map_err(|_| form())?;
-    Network::new(number(load)?, number(establish)?, number(slot)?, slots).map_err(OptionError::Network)
+    let paths = paths.parse().map_err(|_| form())?;
+    Network::new(number(load)?, number(cycle)?, paths).map_err(OptionError::Network)
 }
 
 /// The requests of a file.
@@ -306,136 +317,5 @@ fn document<T: Clone + Display + Eq + Hash>(requests: Vec<u32>, interner: Intern
     Document {
         sequence: Sequence::new(requests, labels),
         ..Document::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        args: LocalityArgs,
-    }
-
-    fn data(name: &str) -> String {
-        format!("{}/models/tests/data/locality/{name}", env!("CARGO_MANIFEST_DIR"))
-    }
-
-    fn output(arguments: &[&str]) -> anyhow::Result<String> {
-        let command = Command::try_parse_from(["locality"].iter().chain(arguments))?;
-        let mut out = Vec::new();
-        run(&command.args, &mut out)?;
-        Ok(String::from_utf8(out)?)
-    }
-
-    fn json(arguments: &[&str]) -> Value {
-        serde_json::from_str(&output(arguments).unwrap()).unwrap()
-    }
-
-    fn file(content: &[u8]) -> (tempfile::TempDir, String) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("requests");
-        std::fs::write(&path, content).unwrap();
-        let name = path.display().to_string();
-        (folder, name)
-    }
-
-    #[test]
-    fn the_keys_of_the_contract() {
-        let found = json(&[&data("table1-b-paths2.txt"), "--json"]);
-        for key in ["locality", "spatial", "temporal", "alternative"] {
-            assert!(found[key].is_f64(), "{key}: {found}");
-        }
-        let partitions = found["partitions"].as_array().unwrap();
-        assert_eq!(partitions.len(), 3);
-        assert_eq!(partitions[1], serde_json::json!({ "requests": 4, "paths": 2 }));
-    }
-
-    #[test]
-    fn options_add_working_sets_and_costs() {
-        let path = data("table2-b-natural.txt");
-        let found = json(&[&path, "--json", "--working-sets", "--network", "100,10,1,3"]);
-        assert_eq!(
-            found["partitions"][1]["working_set"],
-            serde_json::json!(["4", "5", "6"])
-        );
-        assert_eq!(found["network"]["cost"]["total"], 740.0);
-        let text = output(&[&path, "--partition", "paths 1"]).unwrap();
-        assert!(
-            text.contains("120 partitions") && text.contains("and 80 more"),
-            "{text}"
-        );
-        let found = json(&["--experiment", "50", "--network", "100,10,1,8", "--json"]);
-        assert!(found["overall"]["linear"].as_f64().unwrap() > 0.5, "{found}");
-    }
-
-    #[test]
-    fn json_lines_and_detected_loops() {
-        let lines: String = (0..30)
-            .map(|index| {
-                format!(
-                    "{{\"src\": \"h{}\", \"destination\": {}, \"bytes\": 1}}\n",
-                    index % 3,
-                    index % 3
-                )
-            })
-            .collect();
-        let (_folder, name) = file(lines.as_bytes());
-        let found = json(&[&name, "--json"]);
-        assert_eq!(
-            (&found["method"], &found["paths"]),
-            (&"natural".into(), &3.into())
-        );
-        assert_eq!(
-            found["partitions"],
-            serde_json::json!([{ "requests": 30, "paths": 3 }])
-        );
-    }
-
-    #[test]
-    fn an_array_says_what_lines_say() {
-        let (_lines, lines) =
-            file(b"{\"source\": \"a\", \"destination\": 1}\n{\"src\": 2, \"dst\": \"b\"}\n");
-        let (_array, array) =
-            file(b"[{\"source\": \"a\", \"destination\": 1},\n{\"src\": 2, \"dst\": \"b\"}]");
-        assert_eq!(json(&[&lines, "--json"]), json(&[&array, "--json"]));
-        let (_empty, empty) = file(b"[]");
-        let error = output(&[&empty]).unwrap_err();
-        assert!(format!("{error:#}").contains("no requests"), "{error:#}");
-    }
-
-    #[test]
-    fn what_is_wrong_is_said_and_is_the_input_s_fault() {
-        let cases: [(&[u8], &[&str], &str); 10] = [
-            (
-                b"[{\"src\": 1, \"dst\": 2}, {\"dst\": 2}]",
-                &[],
-                "object 2: `source` is missing",
-            ),
-            (b"[1, ", &[], "not an array of objects"),
-            (b"[[]]", &[], "object 1: `source` is missing"),
-            (b"1 2", &[], "no partitioning is named"),
-            (b"1 2", &["--partition", "best"], "--partition: partition `best`"),
-            (b"1 (2", &[], "line 1, column 3"),
-            (b"\xff\xfe", &[], "not a text in UTF-8 at byte 0"),
-            (b"{\"src\": 1}", &[], "line 1: `destination` is missing"),
-            (b"{\"src\": ", &[], "line 1: EOF"),
-            (
-                b"1\npartition: single",
-                &["--network", "1,2,3"],
-                "give four numbers K,E,A,m",
-            ),
-        ];
-        for (content, options, expected) in cases {
-            let (_folder, name) = file(content);
-            let error = output(&[&[name.as_str()], options].concat()).unwrap_err();
-            assert!(format!("{error:#}").contains(expected), "{error:#}");
-            assert!(is_invalid_input(&error), "{error:#}");
-        }
-        assert!(is_invalid_input(&output(&["/nonexistent"]).unwrap_err()));
     }
 }

@@ -11,13 +11,16 @@
 //! locality  L = S T                                           (3)
 //! ```
 //!
-//! p cancels: L = sqrt(Q) / W with Q = sum (n_i/w_i)^2 and W = sum w_i. Everything here is built on
-//! these two sums, which makes a move of a cut an O(1) change.
+//! p cancels: L = sqrt(Q) / W with Q = sum (n_i/w_i)^2 and W = sum w_i, which makes a move of a cut an
+//! O(1) change.
 //!
-//! Readings taken. (1)–(3) in this form give every L of the paper's Tables 1 and 2 to the printed
-//! digit, and the other means that come to mind (mean of 1/w_i, mean of n_i/w_i) do not. The
-//! *alternative* (5.4) puts the arithmetic mean in the place of the norm: T' = (n_1/w_1 + ... +
-//! n_p/w_p) / p, L' = S T' = sum (n_i/w_i) / W. It does not punish a large number of partitions.
+//! The *alternative* measure (5.4) takes the root of the mean square of the w_i for their mean, so that it
+//! finds smaller working sets:
+//!
+//! ```text
+//! spatial   S' = p / sqrt(w_1^2 + ... + w_p^2)
+//! L' = S' T = sqrt(Q) / sqrt(sum w_i^2)
+//! ```
 //!
 //! What the model lacks: time between requests, message sizes, conflicts between paths.
 
@@ -31,6 +34,7 @@ pub mod notation;
 pub mod optimal;
 pub mod partition;
 pub mod sequence;
+pub mod thresholds;
 
 #[cfg(test)]
 mod published_tests;
@@ -71,7 +75,7 @@ pub struct Locality {
     pub spatial: f64,
     /// T, eq. (2).
     pub temporal: f64,
-    /// L', the alternative measure (5.4).
+    /// L', by the alternative measure of spatial locality (5.4).
     pub alternative: f64,
 }
 
@@ -82,10 +86,10 @@ pub struct Sums {
     pub partitions: u64,
     /// Q, the sum of (n_i/w_i)^2.
     pub squares: f64,
-    /// The sum of n_i/w_i.
-    pub reuse: f64,
     /// W, the sum of w_i.
     pub paths: u64,
+    /// The sum of w_i^2.
+    pub path_squares: f64,
 }
 
 impl Sums {
@@ -96,8 +100,8 @@ impl Sums {
         Self {
             partitions: self.partitions + 1,
             squares: self.squares + reuse * reuse,
-            reuse: self.reuse + reuse,
             paths: self.paths + partition.paths,
+            path_squares: self.path_squares + (partition.paths as f64).powi(2),
         }
     }
 
@@ -127,15 +131,17 @@ impl Sums {
             locality: self.locality(),
             spatial: partitions / paths,
             temporal: self.squares.sqrt() / partitions,
-            alternative: self.reuse / paths,
+            alternative: self.squares.sqrt() / self.path_squares.sqrt(),
         }
     }
 }
 
 /// Eq. (1)–(3) and the alternative, for partitions given by their counts.
-pub fn measure(partitions: impl IntoIterator<Item = Partition>) -> Locality {
+#[must_use]
+pub fn measure(partitions: &[Partition]) -> Locality {
     partitions
-        .into_iter()
+        .iter()
+        .copied()
         .fold(Sums::default(), Sums::with)
         .measures()
 }

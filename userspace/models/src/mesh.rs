@@ -5,7 +5,7 @@
 //! of its first dimension, then of the second, and so on. A channel is a FIFO server: the
 //! [`perturb_common::departure`] recursion that the emulator runs per packet. A message is cut through:
 //! its head goes on to the next channel one hop time after it got this one, while its tail still
-//! occupies it for b cycles.
+//! occupies it for B cycles, one per byte.
 //!
 //! What it lacks: back-pressure. A blocked message waits in a buffer as large as needed and leaves the
 //! channels behind it free, which is Agarwal's assumption too; a wormhole network holds them.

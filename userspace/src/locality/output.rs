@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use perturb_models::locality::cost::{Correlation, Cost, Network, correlation};
+use perturb_models::locality::decision::Decision;
 use perturb_models::locality::experiment::{self, Experiment};
+use perturb_models::locality::thresholds::{Natural, Range, Thresholds};
 use perturb_models::locality::{Document, Locality, Method, Partition, Partitioning};
 use serde::{Serialize, Serializer};
 
@@ -24,6 +26,8 @@ pub(super) struct Answer {
     /// Optimal, where searched: no partitioning has a greater L than this.
     #[serde(skip_serializing_if = "Option::is_none")]
     bound: Option<f64>,
+    /// Of the natural partitioning, whatever was asked for.
+    decision: Decision,
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped: Option<SkippedCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,11 +59,13 @@ fn as_text<S: Serializer>(method: &Method, serializer: S) -> Result<S::Ok, S::Er
 pub(super) struct Costs {
     /// The partitioning asked for.
     cost: Cost,
+    /// K_i of its partitions.
+    multiplexing: Vec<u64>,
     /// L and requests per unit of cost by method.
     methods: Vec<MethodCost>,
     /// Over these methods; absent where L or the cost does not vary.
     #[serde(skip_serializing_if = "Option::is_none")]
-    correlation: Option<Coefficients>,
+    correlation: Option<Correlation>,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,21 +76,13 @@ struct MethodCost {
     requests_per_cost: f64,
 }
 
-#[derive(Debug, Serialize)]
-struct Coefficients {
-    linear: f64,
-    rank: f64,
-}
-
 impl Costs {
     pub(super) fn of(network: &Network, document: &Document, partitioning: &Partitioning) -> Self {
         let points = experiment::points(document, network);
-        let found = correlation(
-            points
-                .iter()
-                .map(|(_, locality, rate)| (*locality, *rate))
-                .collect(),
-        );
+        let pairs: Vec<(f64, f64)> = points
+            .iter()
+            .map(|(_, locality, rate)| (*locality, *rate))
+            .collect();
         let methods = points
             .into_iter()
             .map(|(method, locality, requests_per_cost)| MethodCost {
@@ -93,9 +91,14 @@ impl Costs {
                 requests_per_cost,
             });
         Self {
-            cost: network.cost(&document.sequence, partitioning),
+            cost: network.cost(&partitioning.partitions),
+            multiplexing: partitioning
+                .partitions
+                .iter()
+                .map(|partition| network.multiplexing(*partition))
+                .collect(),
             methods: methods.collect(),
-            correlation: found.map(|Correlation { linear, rank, .. }| Coefficients { linear, rank }),
+            correlation: correlation(&pairs),
         }
     }
 }
@@ -105,6 +108,7 @@ impl Answer {
         document: &Document,
         method: Method,
         partitioning: &Partitioning,
+        decision: Decision,
         skipped: Option<Skipped>,
         network: Option<Costs>,
         working_sets: bool,
@@ -130,6 +134,7 @@ impl Answer {
             requests: sequence.len(),
             paths: sequence.paths(),
             bound: partitioning.bound,
+            decision,
             skipped: skipped.filter(|skipped| *skipped != Skipped::default()).map(
                 |Skipped {
                      not_ip,
@@ -171,6 +176,22 @@ impl Answer {
                 "  searched, not proven: no partitioning exceeds L = {bound:.4}"
             )?;
         }
+        let Decision {
+            d,
+            natural_always,
+            single_always,
+            d_alternative,
+        } = self.decision;
+        let always = match (natural_always, single_always) {
+            (true, true) => "; the same",
+            (true, false) => "; natural is better however the requests are spread (7)",
+            (false, true) => "; single is better however the requests are spread (8)",
+            (false, false) => "",
+        };
+        writeln!(
+            out,
+            "  L of the loops, natural to single {d:>8.4}   (6){always}; alternative {d_alternative:.4}"
+        )?;
         if let Some(SkippedCounts {
             not_ip,
             short,
@@ -208,14 +229,16 @@ impl Answer {
         }
         if let Some(Costs {
             cost,
+            multiplexing,
             methods,
             correlation,
         }) = &self.network
         {
+            let most = multiplexing.iter().max().copied().unwrap_or(0);
             writeln!(
                 out,
-                "cost on the network {:.1}: {} loads, {} paths established, {} requests",
-                cost.total, cost.loads, cost.established, cost.requests
+                "cost on the network {:.1}: {} loads, multiplexing up to {most}, {} requests   (5.2)",
+                cost.total, cost.loads, cost.requests
             )?;
             for MethodCost {
                 method,
@@ -229,7 +252,7 @@ impl Answer {
                     "  {method:<12} L {locality:>12.4}   requests per cost {requests_per_cost:>10.5}"
                 )?;
             }
-            if let Some(Coefficients { linear, rank }) = correlation {
+            if let Some(Correlation { linear, rank }) = correlation {
                 writeln!(
                     out,
                     "  correlation of log L and log rate {linear:.3}, of ranks {rank:.3}"
@@ -247,29 +270,66 @@ pub(super) fn experiment(found: &Experiment, json: bool, out: &mut dyn Write) ->
         writeln!(out)?;
         return Ok(());
     }
-    let Experiment {
-        programs,
-        overall,
-        mean_rank_within_program,
+    let loops = || found.points.iter().map(|point| point.loops.len());
+    let (least, most) = (loops().min().unwrap_or(0), loops().max().unwrap_or(0));
+    let loops = if least == most {
+        format!("{most} loops")
+    } else {
+        format!("{least} to {most} loops")
+    };
+    writeln!(out, "{} random programs of {loops}   (5.2)", found.programs)?;
+    match found.correlation {
+        Some(correlation) => writeln!(out, "  correlation of cost and 1/L {correlation:>7.3}")?,
+        None => writeln!(out, "  cost or L does not vary: no correlation")?,
+    }
+    Ok(())
+}
+
+/// The thresholds of overlap.
+pub(super) fn thresholds(found: &Thresholds, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    if json {
+        serde_json::to_writer(&mut *out, found)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    let Thresholds {
+        loops,
+        equal_loops,
+        core_paths,
+        shifting_paths,
+        admissible,
+        alternative,
     } = found;
     writeln!(
         out,
-        "{programs} random programs, {} partitionings",
-        overall.points.len()
+        "{loops} loops of l paths, lambda together, l_c of them shared"
     )?;
-    writeln!(
+    let range = |out: &mut dyn Write, name: &str, range: &Range| {
+        let Range {
+            natural_at_most,
+            single_at_least,
+        } = range;
+        writeln!(
+            out,
+            "  {name:<42} natural up to {natural_at_most:.3}, single from {single_at_least:.3}"
+        )
+    };
+    let natural = |out: &mut dyn Write, name: &str, natural: &Natural| {
+        writeln!(out, "  {name:<42} natural up to {:.3}", natural.natural_at_most)
+    };
+    range(out, "l/lambda, any requests (Corollary 4.1)", equal_loops)?;
+    range(out, "l_c/l, core paths (4.3)", core_paths)?;
+    natural(out, "l_c/l, shifting paths (4.3)", shifting_paths)?;
+    natural(out, "l_c/l, admissible (Theorem 6)", admissible)?;
+    natural(
         out,
-        "  correlation of log L and log(requests per cost)  {:>7.3}",
-        overall.linear
+        "l/lambda, alternative measure (5.4)",
+        &alternative.equal_loops,
     )?;
-    writeln!(
+    natural(
         out,
-        "  correlation of their ranks                       {:>7.3}",
-        overall.rank
-    )?;
-    writeln!(
-        out,
-        "  mean rank correlation within a program           {mean_rank_within_program:>7.3}"
+        "l_c/l, core paths, alternative measure",
+        &alternative.core_paths,
     )?;
     Ok(())
 }

@@ -117,7 +117,7 @@ fn table(parameters: &Parameters, answer: &Answer, out: &mut dyn Write) -> std::
     writeln!(
         out,
         "{what} of {} B, {} dimensions, mean distance {} per dimension",
-        parameters.bytes, parameters.network.dimensions, prediction.mean_distance_per_dimension
+        parameters.message.bytes, parameters.network.dimensions, prediction.mean_distance_per_dimension
     )?;
     let mut row = |name: &str, cycles: f64| writeln!(out, "  {name:<44} {cycles:>12.1} cycles");
     row("LogP: without contention", prediction.logp_cycles)?;
@@ -128,15 +128,25 @@ fn table(parameters: &Parameters, answer: &Answer, out: &mut dyn Write) -> std::
     if let Some(contention) = prediction.network_contention_cycles {
         row("network contention per message, C_n", contention)?;
     }
+    if let Some(iteration) = prediction.iteration_cycles {
+        row("one send and one receive without contention", iteration)?;
+    }
     if let Some(interval) = prediction.intermessage_cycles {
         row("interval of messages in a row, T_c", interval)?;
     }
-    if let (Some(inflation), Some(greatest)) = (prediction.inflation, prediction.greatest_inflation) {
+    if let Some(crossover) = prediction.crossover_bytes {
         writeln!(
             out,
-            "  {:<44} {inflation:>12.3} (at most {greatest:.3})",
-            "inflation, T_c / T"
+            "  {:<44} {crossover:>12.1} B",
+            "size that hides the interrupt"
         )?;
+    }
+    if let Some(inflation) = prediction.inflation {
+        write!(out, "  {:<44} {inflation:>12.3}", "inflation, T_c / T")?;
+        match prediction.greatest_inflation {
+            Some(greatest) => writeln!(out, " (at most {greatest:.3})")?,
+            None => writeln!(out)?,
+        }
     }
     writeln!(
         out,
@@ -169,11 +179,15 @@ fn table(parameters: &Parameters, answer: &Answer, out: &mut dyn Write) -> std::
             "  {:<44} {:>12.1} cycles",
             "without contention", application.logp_cycles
         )?;
-        writeln!(
-            out,
-            "  {:<44} {:>12.1} cycles",
-            "with contention", application.logpc_cycles
-        )?;
+        let contended = if application.blocks.is_some() {
+            "with contention, at most"
+        } else {
+            "with contention"
+        };
+        writeln!(out, "  {contended:<44} {:>12.1} cycles", application.logpc_cycles)?;
+        if let Some(ratio) = application.communication_ratio {
+            writeln!(out, "  {:<44} {ratio:>12.3}", "communication to computation")?;
+        }
     }
     if let Some(Simulation { seen, sweep }) = simulation {
         writeln!(out, "simulated, {} messages", seen.messages)?;
@@ -266,27 +280,50 @@ mod tests {
             "logpc_cycles",
             "network_contention_cycles",
         ];
+        let bulk = [
+            "intermessage_cycles",
+            "rate",
+            "inflation",
+            "greatest_inflation",
+            "iteration_cycles",
+        ];
         for name in [
             "table4-synchronous.yaml",
             "table4-asynchronous.yaml",
             "long-messages.yaml",
         ] {
             let found = keys(name);
-            assert!(
-                common.iter().all(|key| found.iter().any(|known| known == key)),
-                "{name}: {found:?}"
-            );
-            let bulk = ["intermessage_cycles", "inflation"];
-            let has = bulk
-                .iter()
-                .filter(|key| found.iter().any(|known| known == *key))
-                .count();
+            let has = |key: &&str| found.iter().any(|known| known == key);
+            assert!(common.iter().all(has), "{name}: {found:?}");
+            let expected = if name.starts_with("long") { bulk.len() } else { 1 };
             assert_eq!(
-                has,
-                if name.starts_with("long") { 2 } else { 0 },
+                bulk.iter().filter(|key| has(key)).count(),
+                expected,
                 "{name}: {found:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_diamond_dag_says_its_bound_and_its_ratio() {
+        let path = data("diamond-32kB.yaml");
+        let text = output(&[&path, "--json"]).unwrap();
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let dag = &found["application"];
+        for key in [
+            "logp_cycles",
+            "logpc_cycles",
+            "network_contention_cycles",
+            "communication_ratio",
+        ] {
+            assert!(dag[key].is_f64(), "{key}: {dag}");
+        }
+        assert_eq!(dag["blocks"], 64);
+        let text = output(&[&path]).unwrap();
+        assert!(
+            text.contains("with contention, at most") && text.contains("0.625"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,144 +1,60 @@
-//! Decision functions: whether a change of a partitioning raises its locality.
+//! When the natural partitioning is better than the single one: Theorem 4, for any number of loops.
 //!
-//! The paper derives such functions for adjacent loops (its eq. (6)–(13)). All of them compare L
-//! before and after, and with L = sqrt(Q) / W (see the parent module) they have one form: a change
-//! from (Q, W) to (Q', W') is worth it if
+//! Loop i has l_i paths and the share u_i of all requests; lambda is the number of paths of all loops together.
 //!
 //! ```text
-//! D = Q' W^2 - Q W'^2 > 0
+//! d = L(natural) / L(single) = lambda^2 / sum l_i * sqrt(sum (u_i / l_i)^2)     (6), for two loops (11)
+//! natural is better whatever u   if  lambda^2 >= sum l_i * sqrt(sum l_i^2)       (7), (12)
+//! single is better whatever u    if  lambda^2 <= sum l_i * min l_i               (8), (13)
 //! ```
 //!
-//! Reading taken: the functions below are the cases of this form for two adjacent partitions, numbered
-//! in the order in which the cases arise, with the rest of the program's sums (Q_0, W_0) included where
-//! the paper speaks of a program of two loops only; pass [`Sums::default`] for that case. Positive means
-//! that the change, as the function's name says it, raises L.
+//! d is least where u_i = l_i^2 / sum l_j^2 (10). By the alternative measure (5.4) the sum of the l_i becomes the
+//! root of the sum of their squares.
 //!
-//! Symbols: n requests and w paths of a loop, c paths that both loops use.
+//! Theorem 4 compares two partitionings. Corollary 4.2 says that for two loops that overlap the better one of
+//! them is the best of all; that is not so: `(1)^6 (1 2 3)^3` has d = 1.006 and enough iterations, L = 1.677 natural, but
+//! 1.873 with the second loop's first request in the first partition.
 
-use super::{Partition, Sums};
+use serde::Serialize;
 
-/// Two adjacent loops and what they share.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Loops {
-    /// The first loop.
-    pub first: Partition,
-    /// The second loop.
-    pub second: Partition,
-    /// c, the number of paths in both; at most the smaller of their w.
-    pub shared: u64,
+use super::Partition;
+
+/// Whether a program's loops are better kept apart or together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    /// d (6): above 1 the natural partitioning has the greater locality, below 1 the single one.
+    pub d: f64,
+    /// (7): natural, however the requests are spread over the loops.
+    pub natural_always: bool,
+    /// (8): single, however the requests are spread over the loops.
+    pub single_always: bool,
+    /// d by the alternative measure (5.4).
+    pub d_alternative: f64,
 }
 
-impl Loops {
-    /// Both loops as one partition.
+impl Decision {
+    /// For the partitions of the natural partitioning, at least one, and the number of paths of all loops together.
     #[must_use]
-    pub fn joined(self) -> Partition {
-        Partition {
-            requests: self.first.requests + self.second.requests,
-            paths: (self.first.paths + self.second.paths).saturating_sub(self.shared),
+    pub fn of(natural: &[Partition], paths: u64) -> Self {
+        let requests: u64 = natural.iter().map(|partition| partition.requests).sum();
+        let spread: f64 = natural
+            .iter()
+            .map(|partition| (partition.reuse() / requests as f64).powi(2))
+            .sum();
+        let sum: u64 = natural.iter().map(|partition| partition.paths).sum();
+        let squares: u128 = natural
+            .iter()
+            .map(|partition| u128::from(partition.paths).pow(2))
+            .sum();
+        let least = natural.iter().map(|partition| partition.paths).min().unwrap_or(0);
+        let all = u128::from(paths);
+        let scale = (paths as f64).powi(2) * spread.sqrt();
+        Self {
+            d: scale / sum as f64,
+            // Squared, so that equality is exact; a sum too large for the type is larger than lambda^4.
+            natural_always: all.saturating_pow(4) >= u128::from(sum).pow(2).saturating_mul(squares),
+            single_always: all * all <= u128::from(sum) * u128::from(least),
+            d_alternative: scale / (squares as f64).sqrt(),
         }
     }
-}
-
-/// D of the module's head: positive if `after` has the greater locality. Scaled by the larger W^2, so
-/// that the size is comparable between programs.
-#[must_use]
-pub fn gain(before: Sums, after: Sums) -> f64 {
-    let scale = before.paths.max(after.paths).max(1) as f64;
-    let (before_w, after_w) = (before.paths as f64 / scale, after.paths as f64 / scale);
-    after.squares * before_w * before_w - before.squares * after_w * after_w
-}
-
-/// (6) Two loops without a common path: keep them apart. Never negative for a program of these two
-/// loops: by Cauchy and Schwarz n_1 + n_2 = t_1 w_1 + t_2 w_2 <= sqrt(Q) (w_1 + w_2).
-#[must_use]
-pub fn keep_disjoint_apart(rest: Sums, first: Partition, second: Partition) -> f64 {
-    keep_apart(
-        rest,
-        Loops {
-            first,
-            second,
-            shared: 0,
-        },
-    )
-}
-
-/// (7) Two loops that share c paths: keep them apart.
-#[must_use]
-pub fn keep_apart(rest: Sums, loops: Loops) -> f64 {
-    gain(
-        rest.with(loops.joined()),
-        rest.with(loops.first).with(loops.second),
-    )
-}
-
-/// (8) Two loops over the same paths: join them. Always positive for a program of these two loops.
-#[must_use]
-pub fn join_same_paths(rest: Sums, paths: u64, first_requests: u64, second_requests: u64) -> f64 {
-    let first = Partition {
-        requests: first_requests,
-        paths,
-    };
-    let second = Partition {
-        requests: second_requests,
-        paths,
-    };
-    -keep_apart(
-        rest,
-        Loops {
-            first,
-            second,
-            shared: paths,
-        },
-    )
-}
-
-/// (9) One loop: cut it between two iterations, `head` requests before the cut.
-#[must_use]
-pub fn cut_between_iterations(rest: Sums, body: Partition, head: u64) -> f64 {
-    let head = Partition {
-        requests: head.min(body.requests),
-        paths: body.paths,
-    };
-    let tail = Partition {
-        requests: body.requests - head.requests,
-        paths: body.paths,
-    };
-    gain(rest.with(body), rest.with(head).with(tail))
-}
-
-/// What moving one request over the cut between two loops does to their working sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
-    /// The request's path is new to the loop that gets it.
-    pub grows: bool,
-    /// It was the last request of its path in the loop that loses it.
-    pub shrinks: bool,
-}
-
-/// (11) Move the second loop's leading request to the first loop.
-#[must_use]
-pub fn move_to_first(rest: Sums, loops: Loops, effect: Move) -> f64 {
-    let first = Partition {
-        requests: loops.first.requests + 1,
-        paths: loops.first.paths + u64::from(effect.grows),
-    };
-    let second = Partition {
-        requests: loops.second.requests.saturating_sub(1),
-        paths: loops.second.paths.saturating_sub(u64::from(effect.shrinks)),
-    };
-    gain(
-        rest.with(loops.first).with(loops.second),
-        rest.with(first).with(second),
-    )
-}
-
-/// (12) Move the first loop's trailing request to the second loop.
-#[must_use]
-pub fn move_to_second(rest: Sums, loops: Loops, effect: Move) -> f64 {
-    let mirrored = Loops {
-        first: loops.second,
-        second: loops.first,
-        shared: loops.shared,
-    };
-    move_to_first(rest, mirrored, effect)
 }

@@ -228,8 +228,8 @@ fn without(sums: Sums, partition: Partition) -> Sums {
     Sums {
         partitions: sums.partitions - 1,
         squares: sums.squares - reuse * reuse,
-        reuse: sums.reuse - reuse,
         paths: sums.paths - partition.paths,
+        path_squares: sums.path_squares - (partition.paths as f64).powi(2),
     }
 }
 

@@ -17,8 +17,7 @@ pub enum Method {
     /// One partition per outermost loop, and one per stretch between loops. The loops are those of
     /// the notation; a sequence without any has them detected.
     Natural,
-    /// The natural partitions, neighbors joined in order while their union has at most W paths:
-    /// what fits a network of W slots without cutting a loop.
+    /// Every w consecutive natural partitions as one, the last perhaps of fewer: P_Gw (4.3).
     Grouped(u64),
     /// The cuts that the input marks.
     Given,
@@ -36,12 +35,14 @@ pub enum PartitionError {
         text: String,
     },
     /// The method needs a number.
-    #[error("partition `{text}`: `{method}` needs a number of paths from 1 up, e.g. `{method} 4`")]
+    #[error("partition `{text}`: `{method}` needs a number of {what} from 1 up, e.g. `{method} 4`")]
     Number {
         /// The input.
         text: String,
         /// The method.
         method: &'static str,
+        /// What it counts.
+        what: &'static str,
     },
     /// There are no requests.
     #[error("there are no requests to partition; give at least one")]
@@ -63,11 +64,12 @@ impl FromStr for Method {
             .unwrap_or(trimmed.len());
         let (name, rest) = trimmed.split_at(name_end);
         let rest = rest.trim_start_matches([' ', '\t', '-', '=']).trim();
-        let number = |method| match rest.parse::<u64>() {
+        let number = |method, what| match rest.parse::<u64>() {
             Ok(number) if number > 0 => Ok(number),
             _ => Err(PartitionError::Number {
                 text: text.to_owned(),
                 method,
+                what,
             }),
         };
         match (name, rest) {
@@ -75,8 +77,8 @@ impl FromStr for Method {
             ("natural", "") => Ok(Self::Natural),
             ("given", "") => Ok(Self::Given),
             ("optimal", "") => Ok(Self::Optimal),
-            ("paths", _) => number("paths").map(Self::Paths),
-            ("grouped", _) => number("grouped").map(Self::Grouped),
+            ("paths", _) => number("paths", "paths").map(Self::Paths),
+            ("grouped", _) => number("grouped", "loops").map(Self::Grouped),
             _ => Err(PartitionError::Unknown {
                 text: text.to_owned(),
             }),
@@ -92,7 +94,7 @@ impl std::fmt::Display for Method {
             Self::Given => out.write_str("given"),
             Self::Optimal => out.write_str("optimal"),
             Self::Paths(paths) => write!(out, "paths {paths}"),
-            Self::Grouped(paths) => write!(out, "grouped {paths}"),
+            Self::Grouped(loops) => write!(out, "grouped {loops}"),
         }
     }
 }
@@ -143,7 +145,7 @@ impl Partitioning {
             Method::Single => vec![sequence.len()],
             Method::Paths(limit) => by_paths(sequence, limit),
             Method::Natural => natural(document),
-            Method::Grouped(limit) => grouped(sequence, &natural(document), limit),
+            Method::Grouped(loops) => grouped(&natural(document), loops),
             Method::Given => match &document.cuts {
                 Some(cuts) => cuts.iter().copied().chain([sequence.len()]).collect(),
                 None => return Err(PartitionError::NoCuts),
@@ -233,27 +235,10 @@ fn natural(document: &Document) -> Vec<usize> {
     ends
 }
 
-fn grouped(sequence: &Sequence, natural: &[usize], limit: u64) -> Vec<usize> {
-    let mut distinct = Distinct::new(sequence.paths());
-    let mut own = Distinct::new(sequence.paths());
-    let (mut ends, mut start) = (Vec::new(), 0);
-    for &end in natural {
-        let stretch = &sequence.requests()[start..end];
-        let mut added = 0;
-        for &path in stretch {
-            added += u64::from(!own.contains(path) && !distinct.contains(path));
-            own.add(path);
-        }
-        own.finish();
-        if start > 0 && distinct.partition().paths + added > limit {
-            distinct.finish();
-            ends.push(start);
-        }
-        for &path in stretch {
-            distinct.add(path);
-        }
-        start = end;
-    }
-    ends.push(sequence.len());
-    ends
+fn grouped(natural: &[usize], loops: u64) -> Vec<usize> {
+    let loops = usize::try_from(loops).unwrap_or(usize::MAX).max(1);
+    natural
+        .chunks(loops)
+        .filter_map(|group| group.last().copied())
+        .collect()
 }

@@ -7,14 +7,16 @@
 //!   topology: mesh                      # mesh | torus | unidirectional-torus, mesh if absent
 //!   shape: [4, 8]
 //!   latency: 21cycles
-//!   gap_per_byte: 0.5cycles/B           # 1cycles/B if absent
+//!   gap_per_byte: 0.5cycles/B           # G, 1cycles/B if absent
+//!   header: 8B                          # a, bytes before the interrupt; 0B if absent
+//!   gap_memory: 0.3625cycles/B          # G_m; with it (2) holds for long messages, without it (1)
 //! overheads: {send: 15cycles, receive: 122cycles}
 //! pattern:
 //!   kind: request-reply                 # request-reply | one-way | bulk
 //!   message: 44B
-//!   work: 0cycles                       # computing per message (one-way) or per request
+//!   work: 0cycles                       # computing per message (one-way, bulk) or per request
 //!   resource_contention: 137cycles      # C_r per cycle; or `lopc`, to have it estimated
-//!   messages: 1                         # how many (bulk: the train of (2))
+//!   messages: 1                         # how many
 //! application: {name: all-to-all, ...}  # optional, see the module `application`
 //! ```
 
@@ -51,6 +53,14 @@ struct NetworkInput {
     latency: Cycles,
     #[serde(default)]
     gap_per_byte: Option<CyclesPerByte>,
+    #[serde(default = "no_bytes")]
+    header: ByteSize,
+    #[serde(default)]
+    gap_memory: Option<CyclesPerByte>,
+}
+
+fn no_bytes() -> ByteSize {
+    ByteSize(0.0)
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -127,6 +137,11 @@ pub enum InputError {
         "overheads: send + receive + pattern.work is 0, so messages follow each other in no time; give one of them"
     )]
     NoPeriod,
+    /// Long messages without an interval.
+    #[error(
+        "network.gap_per_byte and pattern.work are 0, so long messages follow each other in no time; give one of them"
+    )]
+    NoInterval,
     /// C_r is neither a number nor `lopc`.
     #[error("pattern.resource_contention: `{text}` {fault}, or `lopc` to have it estimated")]
     Contention {
@@ -174,8 +189,6 @@ pub struct Parameters {
     pub shape: Option<Vec<u32>>,
     /// The message.
     pub message: LogGp,
-    /// Its size in bytes.
-    pub bytes: f64,
     /// The traffic.
     pub pattern: Pattern,
     /// The program, if one of the three.
@@ -193,12 +206,14 @@ impl Input {
         if bytes <= 0.0 {
             return Err(InputError::Message { bytes });
         }
-        let gap_per_byte = self.network.gap_per_byte.map_or(1.0, |gap| gap.0);
         let message = LogGp {
             latency: self.network.latency.0,
             send: self.overheads.send.0,
             receive: self.overheads.receive.0,
-            channel: bytes * gap_per_byte,
+            bytes,
+            gap_per_byte: self.network.gap_per_byte.map_or(1.0, |gap| gap.0),
+            header: self.network.header.0,
+            gap_memory: self.network.gap_memory.map(|gap| gap.0),
         };
         let pattern = self.pattern.checked(&message)?;
         if let Some(application) = &self.application {
@@ -208,7 +223,6 @@ impl Input {
             network,
             shape: self.network.shape,
             message,
-            bytes,
             pattern,
             application: self.application,
         })
@@ -254,6 +268,9 @@ impl PatternInput {
     fn checked(self, message: &LogGp) -> Result<Pattern, InputError> {
         if message.send + message.receive + self.work.0 <= 0.0 && self.kind != Kind::Bulk {
             return Err(InputError::NoPeriod);
+        }
+        if message.gap_per_byte + self.work.0 <= 0.0 && self.kind == Kind::Bulk {
+            return Err(InputError::NoInterval);
         }
         let messages = self.messages.unwrap_or(1);
         if messages == 0 {

@@ -1,8 +1,9 @@
 //! Messages on the mesh, one by one.
 //!
 //! Processors are FIFO servers as well: sending takes one for o_s, a request's handler for o_r + o_s, a
-//! reply's for o_r. So the simulation shows both contentions that LoGPC adds to LogGP. A message is at
-//! its receiver L (and b, if it is long) after its injection plus what it waited for channels.
+//! reply's for o_r. So the simulation shows both contentions that LoGPC adds to LogGP. A message of B bytes
+//! occupies a channel for B cycles, as in LoGPC. It is at its receiver L (and (B - 1) G, if it is long) after
+//! its injection plus what it waited for channels.
 //!
 //! Destinations are uniform over the other nodes; everything drawn depends on the seed alone. The first
 //! fifth of the messages fills the network and is not measured. A cycle counts 64 ticks.
@@ -145,7 +146,7 @@ pub fn simulate(mesh: &Mesh, settings: Settings) -> Seen {
         mesh,
         settings,
         channel: Server {
-            gap: ticks(settings.message.channel),
+            gap: ticks(settings.message.bytes),
             ..Server::IDLE
         },
         channels: vec![Instant(0); mesh.places()],
@@ -327,9 +328,11 @@ impl Simulation<'_> {
             let next = self.now.after(service.backlog).after(ticks(self.settings.hop));
             return self.at(next, What::Head { message: index });
         }
-        let LogGp { latency, channel, .. } = self.settings.message;
-        let long = matches!(self.settings.traffic, Traffic::Bulk { .. });
-        let transit = latency + if long { channel } else { 0.0 };
+        let LogGp { latency, send, .. } = self.settings.message;
+        let transit = match self.settings.traffic {
+            Traffic::Bulk { .. } => self.settings.message.long() - send,
+            _ => latency,
+        };
         let there = message
             .injected
             .after(Ticks(message.waited))

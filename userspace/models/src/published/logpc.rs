@@ -1,17 +1,24 @@
-//! Moritz and Frank 2001, Table 4 and the bound of (14).
+//! Moritz and Frank 2001: Table 4, and the numbers that the text prints for the other equations.
+
+use perturb_quantity::{ByteSize, Cycles};
 
 use super::table::{Row, Table};
 use super::{Comparison, Measurements};
+use crate::logpc::application::{self, Application, ApplicationTime};
 use crate::logpc::message::LogGp;
 use crate::logpc::network::{Network, Wiring};
 use crate::logpc::{Kind, Parameters, Pattern, predict};
+use crate::mesh::Mesh;
 
 const TABLE_4: &str = "Moritz and Frank 2001, Table 4";
 
 /// Neither is printed: these give the printed C_n of both rows.
 const MESSAGE_BYTES: f64 = 44.0;
 const DISTANCE: f64 = 2.0;
-const FITTED: &str = "message size and distance are not printed; 44 B and k_d = 2 fit";
+const FITTED: &str = "fitted: message size and distance are not printed; 44 B and k_d = 2 give both C_n";
+
+/// The machine's mesh.
+const SHAPE: [u32; 2] = [8, 4];
 
 fn network() -> Network {
     Network {
@@ -34,9 +41,11 @@ fn parameters(row: &Row<'_>) -> Option<Parameters> {
             latency: two.number("latency_cycles")?,
             send: two.number("send_overhead_cycles")?,
             receive: two.number("receive_overhead_cycles")?,
-            channel: MESSAGE_BYTES,
+            bytes: MESSAGE_BYTES,
+            gap_per_byte: 1.0,
+            header: 0.0,
+            gap_memory: None,
         },
-        bytes: MESSAGE_BYTES,
         pattern: Pattern {
             kind: if row.text("type") == "synchronous" {
                 Kind::RequestReply
@@ -55,20 +64,209 @@ fn table_4() -> Table {
     Table::new(include_str!("../../tests/data/tables/logpc-table4-remap.csv"))
 }
 
+/// A long message by Table 2. a is the header's 8 bytes (2.1) and G_m half of G, 45 % slower when both DMA
+/// engines work (2.2): the paper prints neither for long messages.
+fn long_message(bytes: f64) -> Option<LogGp> {
+    let table = Table::new(include_str!(
+        "../../tests/data/tables/logpc-table2-long-messages.csv"
+    ));
+    let row = table.rows().next()?;
+    Some(LogGp {
+        latency: row.number("latency_cycles")?,
+        send: row.number("send_overhead_cycles")?,
+        receive: row.number("receive_overhead_cycles")?,
+        bytes,
+        gap_per_byte: row.number("gap_cycles_per_byte")?,
+        header: 8.0,
+        gap_memory: Some(0.3625),
+    })
+}
+
+/// Long messages as fast as possible, or the program with them.
+fn bulk(bytes: f64, application: Option<Application>) -> Option<Parameters> {
+    Some(Parameters {
+        network: network(),
+        shape: None,
+        message: long_message(bytes)?,
+        pattern: Pattern {
+            kind: Kind::Bulk,
+            work: 0.0,
+            resource_contention: None,
+            messages: 1,
+        },
+        application,
+    })
+}
+
+/// Fig. 9's Diamond DAG.
+fn diamond_dag(bytes: f64) -> Option<ApplicationTime> {
+    let dag = Application::DiamondDag {
+        size: 1024,
+        processors: 32,
+        point: Cycles(100.0),
+        aggregation: Cycles(0.0),
+        bytes_per_point: ByteSize(8.0),
+        message: Some(ByteSize(bytes)),
+        blocks: Some(64),
+    };
+    application::time(&bulk(bytes, Some(dag))?)
+}
+
+/// (12) 2 k_dl where every processor sends to the one before and the one after it in number.
+fn neighbors() -> Option<f64> {
+    let mesh = Mesh::new(&SHAPE, Wiring::Mesh).ok()?;
+    let nodes = mesh.nodes();
+    let hops = |p: u32| mesh.path(p, (p + nodes - 1) % nodes).len() + mesh.path(p, (p + 1) % nodes).len();
+    Some((0..nodes).map(hops).sum::<usize>() as f64 / 2.0 / f64::from(nodes))
+}
+
 pub(super) fn comparisons() -> Vec<Comparison> {
-    let mut all: Vec<Comparison> = table_4().rows().flat_map(|row| of_row(&row)).collect();
-    all.push(Comparison {
-        model: "logpc",
-        source: "Moritz and Frank 2001, (14)",
-        case: "greatest T_c/T, n = 2".into(),
-        unit: "",
-        paper: 2.22,
-        ours: network().greatest_inflation(),
-        tolerance: 0.005,
-        reading: Some("belongs to k_d = 2"),
-        deviation: None,
-    });
+    let table = table_4();
+    let mut all: Vec<Comparison> = table.rows().flat_map(|row| of_row(&row)).collect();
+    all.extend(of_text(&table).unwrap_or_default());
     all
+}
+
+/// What the text prints; `None` only if a table lacks a value.
+fn of_text(table: &Table) -> Option<Vec<Comparison>> {
+    let row = |source, case: &str, unit, (paper, tolerance), ours, reading| Comparison {
+        model: "logpc",
+        source,
+        case: case.into(),
+        unit,
+        paper,
+        ours,
+        tolerance,
+        reading,
+        deviation: None,
+    };
+    let synchronous = table.find("type", "synchronous")?;
+    let asynchronous = table.find("type", "asynchronous")?;
+    let measured = |row: &Row<'_>| row.number("measured_cycles");
+    let short = parameters(&synchronous)?.message;
+    let reply = predict(&parameters(&synchronous)?);
+    let one_way = predict(&parameters(&asynchronous)?);
+    let remap = predict(&bulk(10_000.0, None)?);
+    let message = long_message(10_000.0)?;
+    let interval = remap.intermessage_cycles? / message.bytes;
+    let error = (reply.logpc_cycles / measured(&synchronous)? - 1.0) * 100.0;
+    let waits = reply.resource_contention_cycles? / measured(&synchronous)? * 100.0;
+    let above = (measured(&asynchronous)? / one_way.logpc_cycles - 1.0) * 100.0;
+    let distances = SHAPE.map(|radix| Wiring::Mesh.mean_distance(radix)).iter().sum();
+    let (s22, s33, s34) = (
+        "Moritz and Frank 2001, 2.2",
+        "Moritz and Frank 2001, 3.3",
+        "Moritz and Frank 2001, 3.4",
+    );
+    let (s511, s512) = ("Moritz and Frank 2001, 5.1.1", "Moritz and Frank 2001, 5.1.2");
+    let (s513, s522) = ("Moritz and Frank 2001, 5.1.3", "Moritz and Frank 2001, 5.2.2");
+    let fitted_memory = Some("\"about\"; fitted: a = 8 B and G_m = 0.3625 cycles/B are not printed");
+    let distance =
+        Some("given: k_d = 2, the mean distance to other nodes, 3.875/2 x 32/31; 3.875/2 gives 2.17");
+    let processors = Some("given: 32 processors and a = 8 B are not printed with the figure");
+    let mut all = vec![
+        row(
+            s22,
+            "size from which on (1) holds",
+            "B",
+            (1000.0, 50.0),
+            message.crossover()?,
+            fitted_memory,
+        ),
+        row(
+            s33,
+            "2 k_d of a 4 x 8 mesh, (11)",
+            "",
+            (3.875, 0.0005),
+            distances,
+            None,
+        ),
+        row(
+            s33,
+            "2 k_d of neighbors in number, (12)",
+            "",
+            (1.875, 0.0005),
+            neighbors()?,
+            None,
+        ),
+        row(
+            s34,
+            "greatest T_c/T, (14)",
+            "",
+            (2.2, 0.05),
+            remap.greatest_inflation?,
+            distance,
+        ),
+        row(
+            s511,
+            "C_r = o_r + o_s",
+            "cycles",
+            (137.0, 0.5),
+            short.receive + short.send,
+            None,
+        ),
+        row(
+            s511,
+            "2 C_n of the synchronous remap",
+            "cycles",
+            (46.0, 0.5),
+            reply.network_contention_cycles? * 2.0,
+            Some(FITTED),
+        ),
+        row(
+            s511,
+            "C_r in the measured cycle",
+            "%",
+            (28.0, 0.5),
+            waits,
+            Some("given: C_r"),
+        ),
+        row(
+            s511,
+            "LoGPC above the measured cycle",
+            "%",
+            (3.0, 0.5),
+            error,
+            Some(FITTED),
+        ),
+        row(s512, "measured above LoGPC", "%", (10.0, 0.5), above, None),
+        row(
+            s513,
+            "T/B of the long remap",
+            "cycles/B",
+            (1.0, 0.05),
+            message.interval() / message.bytes,
+            None,
+        ),
+        row(
+            s513,
+            "T_c/B of the long remap, (13)",
+            "cycles/B",
+            (2.22, 0.005),
+            interval,
+            distance,
+        ),
+        row(
+            s513,
+            "T_c/T of the long remap, (14)",
+            "",
+            (2.22, 0.005),
+            remap.inflation?,
+            distance,
+        ),
+        row(
+            s522,
+            "communication to computation, 32,000 B",
+            "",
+            (0.625, 0.0005),
+            diamond_dag(32_000.0)?.communication_ratio?,
+            processors,
+        ),
+    ];
+    all[2].deviation = Some(
+        "1.875 counts the step from node 31 to node 0 as 8 hops; without end-around channels it is 10, and the mean 1.9375",
+    );
+    Some(all)
 }
 
 fn of_row(row: &Row<'_>) -> Vec<Comparison> {
@@ -105,12 +303,26 @@ fn of_row(row: &Row<'_>) -> Vec<Comparison> {
     columns.into_iter().filter_map(compare).collect()
 }
 
-/// The remap as measured on Alewife.
+/// The remap as measured on Alewife, and the Diamond DAG where contention is greatest.
 pub(super) fn measurements() -> Vec<Measurements> {
     let of_row = |row: &Row<'_>| {
         let found = predict(&parameters(row)?);
         let pair = (row.number("measured_cycles")?, found.logpc_cycles);
         Measurements::of("logpc", TABLE_4, format!("{} remap", row.text("type")), [pair])
     };
-    table_4().rows().filter_map(|row| of_row(&row)).collect()
+    let of_long = || {
+        let interval = predict(&bulk(10_000.0, None)?).intermessage_cycles? / 10_000.0;
+        let case = "long remap, T_c/B".to_owned();
+        Measurements::of("logpc", "Moritz and Frank 2001, 5.1.3", case, [(2.03, interval)])
+    };
+    let of_dag = || {
+        let found = diamond_dag(320_000.0)?;
+        let case = "Diamond DAG of 320,000 B, random over perfect mapping, against the bound".to_owned();
+        let pair = (1.56, found.logpc_cycles / found.logp_cycles);
+        Measurements::of("logpc", "Moritz and Frank 2001, 5.2.2", case, [pair])
+    };
+    let mut all: Vec<Measurements> = table_4().rows().filter_map(|row| of_row(&row)).collect();
+    all.extend(of_long());
+    all.extend(of_dag());
+    all
 }

@@ -5,7 +5,10 @@ const MESSAGE: LogGp = LogGp {
     latency: 21.0,
     send: 15.0,
     receive: 122.0,
-    channel: 44.0,
+    bytes: 44.0,
+    gap_per_byte: 1.0,
+    header: 0.0,
+    gap_memory: None,
 };
 
 fn settings(traffic: Traffic, messages: u64) -> Settings {
@@ -73,12 +76,12 @@ fn model_and_simulation_agree_where_the_load_is_moderate() {
     let mesh = Mesh::new(&[8, 8], Wiring::Torus).unwrap();
     let network = network(&mesh);
     for (rho, tolerance) in [(0.1, 0.35), (0.3, 0.35), (0.5, 0.35)] {
-        let rate = rho / network.load(MESSAGE.channel);
+        let rate = rho / network.load(MESSAGE.bytes);
         let seen = simulate(
             &mesh,
             settings(Traffic::Poisson { interval: 1.0 / rate }, 100_000),
         );
-        let model = network.open(rate, MESSAGE.channel).unwrap();
+        let model = network.open(rate, MESSAGE.bytes).unwrap();
         let error = model / seen.network_contention_cycles - 1.0;
         assert!(
             error.abs() < tolerance,
@@ -100,7 +103,7 @@ fn request_reply_shows_both_contentions() {
     assert!((seen.period_cycles / 486.0 - 1.0).abs() < 0.05, "{seen:?}");
     // Without channels to wait for, what is left is C_r; the paper's is 137.
     let mut free = settings(Traffic::RequestReply { work: 0.0 }, 100_000);
-    free.message.channel = 0.0;
+    free.message.bytes = 0.0;
     let seen = simulate(&mesh, free);
     assert!(
         (2.0 * seen.processor_wait_cycles / 137.0 - 1.0).abs() < 0.05,
