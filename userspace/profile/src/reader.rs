@@ -140,6 +140,16 @@ impl<'a> Fields<'a> {
             .map_or(self.place, |entry| entry.key_place);
         findings.report(place, self.path.key(key), problem);
     }
+
+    /// Reports why the value of `key` does not do, and what to write instead.
+    pub fn unfit(&self, key: &str, why: &'static str, remedy: &'static str, findings: &mut Findings<'_>) {
+        self.report(key, Problem::Unfit { why, remedy }, findings);
+    }
+
+    /// Reports that `key` needs another key or value, and why.
+    pub fn needs(&self, key: &str, other: &'static str, why: &'static str, findings: &mut Findings<'_>) {
+        self.report(key, Problem::Needs { other, why }, findings);
+    }
 }
 
 impl<'a> At<'a> {

@@ -212,14 +212,7 @@ fn check_sums(fields: &Fields<'_>, profile: &Profile, findings: &mut Findings<'_
         .sum();
     if packets > keys::BUFFER_PACKETS.max {
         let why = "all buffers together may count 262144 packets";
-        fields.report(
-            key,
-            Problem::Unfit {
-                why,
-                remedy: "limit some buffers in bytes instead",
-            },
-            findings,
-        );
+        fields.unfit(key, why, "limit some buffers in bytes instead", findings);
     }
     let listed: usize = profile
         .servers
@@ -228,13 +221,6 @@ fn check_sums(fields: &Fields<'_>, profile: &Profile, findings: &mut Findings<'_
         .sum();
     if listed > perturb_common::abi::MAX_NTH as usize {
         let why = "all `nth` lists together may have 65536 entries";
-        fields.report(
-            key,
-            Problem::Unfit {
-                why,
-                remedy: "shorten them",
-            },
-            findings,
-        );
+        fields.unfit(key, why, "shorten them", findings);
     }
 }

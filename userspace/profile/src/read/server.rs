@@ -199,7 +199,7 @@ fn jitter(at: At<'_>, findings: &mut Findings<'_>) -> Option<Jitter> {
                 "only a normal distribution is given by it",
                 "write `scale` instead",
             );
-            fields.report("stddev", Problem::Unfit { why, remedy }, findings);
+            fields.unfit("stddev", why, remedy, findings);
         }
     }
     let scale = match fields.node("stddev") {
@@ -213,7 +213,7 @@ fn jitter(at: At<'_>, findings: &mut Findings<'_>) -> Option<Jitter> {
             let path = at.prose(keys::MAX_TEXT, f)?;
             if path.is_empty() {
                 let (why, remedy) = ("it names no file", "name a file in iproute2's .dist format");
-                at.report(Problem::Unfit { why, remedy }, f);
+                at.unfit(why, remedy, f);
                 return None;
             }
             Some(path)
@@ -221,14 +221,7 @@ fn jitter(at: At<'_>, findings: &mut Findings<'_>) -> Option<Jitter> {
     } else {
         if fields.node("table").is_some() && kind.is_some() {
             let why = "only that distribution comes from a file";
-            fields.report(
-                "table",
-                Problem::Needs {
-                    other: "distribution: table",
-                    why,
-                },
-                findings,
-            );
+            fields.needs("table", "distribution: table", why, findings);
         }
         None
     };
@@ -293,25 +286,11 @@ fn check_buffer(fields: &Fields<'_>, key: &'static str, server: &Server, finding
     match server.buffer.volume {
         Some(Volume::Bytes(_)) if !has_bandwidth => {
             let why = "bytes that take no time do not queue";
-            fields.report(
-                key,
-                Problem::Needs {
-                    other: "bandwidth",
-                    why,
-                },
-                findings,
-            );
+            fields.needs(key, "bandwidth", why, findings);
         }
         Some(Volume::Delay(_)) if !has_bandwidth && !occupied => {
             let why = "packets that take no time do not queue";
-            fields.report(
-                key,
-                Problem::Needs {
-                    other: "bandwidth",
-                    why,
-                },
-                findings,
-            );
+            fields.needs(key, "bandwidth", why, findings);
         }
         Some(Volume::Delay(delay))
             if server
@@ -319,33 +298,19 @@ fn check_buffer(fields: &Fields<'_>, key: &'static str, server: &Server, finding
                 .is_some_and(|rate| rate.time_of(keys::FRAME.bytes()) > delay) =>
         {
             let why = "it is shorter than one frame of 1514 bytes takes, so no such frame would ever pass";
-            fields.report(
-                key,
-                Problem::Unfit {
-                    why,
-                    remedy: "give it at least the time of one frame",
-                },
-                findings,
-            );
+            fields.unfit(key, why, "give it at least the time of one frame", findings);
         }
         _ => {}
     }
     if server.buffer.packets.is_some() {
         if !has_bandwidth && !occupied {
             let why = "packets that take no time do not queue";
-            fields.report(
-                key,
-                Problem::Needs {
-                    other: "bandwidth",
-                    why,
-                },
-                findings,
-            );
+            fields.needs(key, "bandwidth", why, findings);
         }
         if server.scope != Scope::Shared {
             let why = "packets are counted at servers of scope shared only";
             let remedy = "limit the bytes instead, or change the scope";
-            fields.report(key, Problem::Unfit { why, remedy }, findings);
+            fields.unfit(key, why, remedy, findings);
         }
     }
 }
@@ -360,7 +325,7 @@ fn check_ecn(fields: &Fields<'_>, server: &Server, findings: &mut Findings<'_>) 
         }
         _ => return,
     };
-    fields.report("ecn", Problem::Needs { other, why }, findings);
+    fields.needs("ecn", other, why, findings);
 }
 
 /// Frames meet only where they take time, and stations share one server.
@@ -370,12 +335,12 @@ pub(crate) fn check_collisions(fields: &Fields<'_>, server: &Server, findings: &
     }
     if server.bandwidth.is_none() && server.gap == Duration::ZERO {
         let (other, why) = ("bandwidth", "frames that take no time never meet");
-        fields.report("collisions", Problem::Needs { other, why }, findings);
+        fields.needs("collisions", other, why, findings);
     }
     if server.scope != Scope::Shared {
         let why = "stations collide at servers of scope shared only";
         let remedy = "change the scope, or remove it";
-        fields.report("collisions", Problem::Unfit { why, remedy }, findings);
+        fields.unfit("collisions", why, remedy, findings);
     }
 }
 

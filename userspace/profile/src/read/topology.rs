@@ -43,13 +43,7 @@ pub(crate) fn topology(
     let layout = layout(&fields, kind?, findings)?;
     if hosts > layout.capacity() {
         let why = "there are more `hosts` than it has room for";
-        at.report(
-            Problem::Unfit {
-                why,
-                remedy: "add levels or dimensions, or remove hosts",
-            },
-            findings,
-        );
+        at.unfit(why, "add levels or dimensions, or remove hosts", findings);
     }
     Some(Topology {
         layout,
@@ -68,14 +62,7 @@ fn layout(fields: &Fields<'_>, kind: &str, findings: &mut Findings<'_>) -> Optio
     for key in ["link", "collisions", "levels", "sharing", "dimensions"] {
         if !own.contains(&key) && fields.node(key).is_some() {
             let why = "this kind of topology has no such thing";
-            fields.report(
-                key,
-                Problem::Unfit {
-                    why,
-                    remedy: "remove it, or change `kind`",
-                },
-                findings,
-            );
+            fields.unfit(key, why, "remove it, or change `kind`", findings);
         }
     }
     let edge = |findings: &mut Findings<'_>| {
@@ -137,13 +124,7 @@ fn dimensions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Vec<u16>> {
         .try_fold(1usize, |product, &length| product.checked_mul(length.into()));
     if hosts.is_none_or(|hosts| hosts > MAX_HOSTS) {
         let why = "their product exceeds 1024 hosts";
-        at.report(
-            Problem::Unfit {
-                why,
-                remedy: "make it smaller",
-            },
-            findings,
-        );
+        at.unfit(why, "make it smaller", findings);
         return None;
     }
     Some(dimensions)
@@ -176,13 +157,7 @@ fn window(at: At<'_>, findings: &mut Findings<'_>) -> Option<Window> {
     };
     if min > initial || initial > max {
         let why = "the three sizes do not ascend";
-        at.report(
-            Problem::Unfit {
-                why,
-                remedy: "order them: [min, initial, max]",
-            },
-            findings,
-        );
+        at.unfit(why, "order them: [min, initial, max]", findings);
         return None;
     }
     Some(Window { min, initial, max })
