@@ -94,18 +94,24 @@ impl Match {
 }
 
 /// IP version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    strum::AsRefStr,
+    strum::Display,
+    strum::EnumString,
+    strum::VariantNames,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum Family {
     /// IPv4.
     Ipv4,
     /// IPv6.
     Ipv6,
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::Ipv4 { "ipv4" } else { "ipv6" })
-    }
 }
 
 /// Words that stand for numbers of one kind.

@@ -101,7 +101,19 @@ impl Overhead {
 }
 
 /// What TCP packets cost that carry neither data nor SYN, FIN or RST.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    Serialize,
+    strum::AsRefStr,
+    strum::EnumString,
+    strum::VariantNames,
+)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum Acknowledgments {
     /// The overhead, as any packet does: every packet costs a host processor time.
@@ -112,7 +124,10 @@ pub enum Acknowledgments {
 }
 
 /// How a super-packet (GSO, up to 64 KB that leave as many wire packets) passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, strum::AsRefStr, strum::EnumString, strum::VariantNames,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum Segmentation {
     /// Split where a slow server or a packet-wise fate would tell the difference, else whole.
     #[default]
@@ -190,7 +205,10 @@ pub struct Server {
 }
 
 /// Whose packets queue together at a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, strum::AsRefStr, strum::EnumString, strum::VariantNames,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum Scope {
     /// All that cross it, on every interface the profile is applied to.
     #[default]

@@ -12,10 +12,9 @@ use value::{Map, Value, alternatives, bare, text, write_entry};
 
 use crate::matching::Match;
 use crate::model::{
-    Acknowledgments, Buffer, Class, Distribution, Jitter, Limits, Loss, Overhead, Profile, Scope,
-    Segmentation, Server, ServerId, Treatment, Volume,
+    Buffer, Class, Distribution, Jitter, Limits, Loss, Overhead, Profile, Server, ServerId, Treatment, Volume,
 };
-use crate::topology::{Collisions, Layout, Sharing, Tcp, Topology, Window};
+use crate::topology::{Collisions, Layout, Tcp, Topology, Window};
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,12 +39,7 @@ fn profile(profile: &Profile) -> Map {
     map.optional("description", profile.description.as_ref(), text);
     map.set("seed", Value::Integer(profile.seed));
     map.unless_default("overhead", &profile.overhead, overhead);
-    let segmentation = match profile.segmentation {
-        Segmentation::Auto => "auto",
-        Segmentation::Exact => "exact",
-        Segmentation::Whole => "whole",
-    };
-    map.set("segmentation", bare(segmentation));
+    map.set("segmentation", bare(profile.segmentation.as_ref()));
     map.optional("horizon", profile.horizon.as_ref(), bare);
     map.set("limits", limits(&profile.limits));
     if !profile.servers.is_empty() {
@@ -80,11 +74,8 @@ fn overhead(overhead: &Overhead) -> Value {
     let mut map = Map::default();
     map.set("send", bare(&overhead.send))
         .set("receive", bare(&overhead.receive));
-    map.unless_default("acknowledgments", &overhead.acknowledgments, |acknowledgments| {
-        bare(match acknowledgments {
-            Acknowledgments::Charged => "charged",
-            Acknowledgments::Free => "free",
-        })
+    map.unless_default("acknowledgments", &overhead.acknowledgments, |one| {
+        bare(one.as_ref())
     });
     Value::Map(map)
 }
@@ -98,14 +89,7 @@ fn limits(limits: &Limits) -> Value {
 
 fn server(server: &Server) -> Map {
     let mut map = Map::default();
-    map.unless_default("scope", &server.scope, |scope| {
-        bare(match scope {
-            Scope::Shared => "shared",
-            Scope::Interface => "interface",
-            Scope::Host => "host",
-            Scope::Flow => "flow",
-        })
-    });
+    map.unless_default("scope", &server.scope, |scope| bare(scope.as_ref()));
     map.unless_default("gap", &server.gap, bare);
     map.optional("bandwidth", server.bandwidth.as_ref(), bare);
     map.unless_default("latency", &server.latency, bare);
@@ -272,10 +256,7 @@ fn topology(profile: &Profile, topology: &Topology) -> Value {
         }
         Layout::Tree { levels, sharing } => {
             map.set("kind", kind);
-            map.unless_default("sharing", sharing, |sharing| match sharing {
-                Sharing::Unidirectional => bare("unidirectional"),
-                Sharing::Bidirectional => bare("bidirectional"),
-            });
+            map.unless_default("sharing", sharing, |sharing| bare(sharing.as_ref()));
             map.set(
                 "levels",
                 Value::List(levels.iter().map(|level| Value::Map(server(level))).collect()),

@@ -13,7 +13,7 @@ use crate::keys::{Bounds, Key, Section};
 use crate::matching::{PortRange, Prefix, PrefixError, Words};
 use crate::model::Name;
 use crate::reader::parse_integer;
-pub(crate) use crate::reader::{At, Fields, flag, name};
+pub(crate) use crate::reader::{At, Fields, flag, name, variant};
 use crate::yaml::Kind;
 
 impl<'a> Fields<'a> {

@@ -2,9 +2,10 @@
 //!
 //! Every function returns `None` after it has reported, so the caller reads on and all problems are found at once.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use perturb_quantity::{Quantity, closest};
+use strum::VariantNames;
 
 use crate::diagnostic::Problem;
 use crate::findings::{Findings, KeyPath};
@@ -240,11 +241,21 @@ impl<'a> At<'a> {
         findings: &mut Findings<'_>,
     ) -> Option<T> {
         debug_assert_eq!(words.len(), values.len());
+        let value = |text: &str| {
+            let index = words.iter().position(|word| *word == text)?;
+            values.get(index).cloned()
+        };
+        self.one_of(words, value, findings)
+    }
+
+    fn one_of<T>(
+        self,
+        words: &'static [&'static str],
+        value: impl FnOnce(&str) -> Option<T>,
+        findings: &mut Findings<'_>,
+    ) -> Option<T> {
         let text = self.text("one word", findings)?;
-        let chosen = words
-            .iter()
-            .position(|word| *word == text)
-            .and_then(|index| values.get(index).cloned());
+        let chosen = value(text);
         if chosen.is_none() {
             let suggestion = closest(text, words.iter().copied());
             self.report(
@@ -301,6 +312,11 @@ impl<'a> At<'a> {
 /// `true` or `false`.
 pub fn flag(at: At<'_>, findings: &mut Findings<'_>) -> Option<bool> {
     at.choice(&["true", "false"], &[true, false], findings)
+}
+
+/// A variant of an enumeration, by its name.
+pub(crate) fn variant<T: FromStr + VariantNames>(at: At<'_>, findings: &mut Findings<'_>) -> Option<T> {
+    at.one_of(T::VARIANTS, |text| text.parse().ok(), findings)
 }
 
 /// A name.

@@ -102,7 +102,10 @@ impl Layout {
 pub const MAX_HOSTS: usize = 1024;
 
 /// Whether the two directions of a tree edge share it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, strum::AsRefStr, strum::EnumString, strum::VariantNames,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum Sharing {
     /// Full duplex: a server each way.
     #[default]

@@ -1,17 +1,21 @@
 //! Terminals: the host's own, made raw while the command has one, and the pair the guest gives it.
 
 use std::{
-    fs::File,
     io,
-    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use nix::{
     fcntl::{FcntlArg, FdFlag, fcntl},
-    libc,
-    pty::{Winsize, openpty},
+    pty::openpty,
     sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr},
     unistd::setsid,
+};
+
+use rustix::{
+    process::ioctl_tiocsctty,
+    stdio::stdin,
+    termios::{Winsize, tcgetwinsize, tcsetwinsize},
 };
 
 use crate::wire::WindowSize;
@@ -43,46 +47,28 @@ impl Drop for Raw<'_> {
 
 /// The size of a terminal; `None` if it is not one.
 pub(crate) fn size(terminal: &impl AsFd) -> Option<WindowSize> {
-    let mut size = Winsize {
-        ws_row: 0,
-        ws_col: 0,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    // SAFETY: TIOCGWINSZ writes one winsize, which outlives the call.
-    let done = unsafe { libc::ioctl(terminal.as_fd().as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
-    (done == 0).then_some(WindowSize {
+    let size = tcgetwinsize(terminal).ok()?;
+    Some(WindowSize {
         rows: size.ws_row,
         columns: size.ws_col,
     })
 }
 
 /// Gives the terminal another size, which signals its foreground processes.
-pub(crate) fn resize(terminal: &File, size: WindowSize) -> io::Result<()> {
+pub(crate) fn resize(terminal: &impl AsFd, size: WindowSize) -> io::Result<()> {
     let size = Winsize {
         ws_row: size.rows,
         ws_col: size.columns,
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: TIOCSWINSZ reads one winsize, which outlives the call.
-    let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    Ok(tcsetwinsize(terminal, size)?)
 }
 
 /// A new terminal: our end, and the command's.
-pub(crate) fn open_pair(size: WindowSize) -> nix::Result<(OwnedFd, OwnedFd)> {
-    let size = Winsize {
-        ws_row: size.rows,
-        ws_col: size.columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    let pair = openpty(&size, None)?;
+pub(crate) fn open_pair(size: WindowSize) -> io::Result<(OwnedFd, OwnedFd)> {
+    let pair = openpty(None, None)?;
+    resize(&pair.master, size)?;
     // Else the command would inherit our end, and its end would never be the last.
     for end in [&pair.master, &pair.slave] {
         fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
@@ -93,11 +79,5 @@ pub(crate) fn open_pair(size: WindowSize) -> nix::Result<(OwnedFd, OwnedFd)> {
 /// Makes standard input the controlling terminal of a session of its own; runs between fork and exec.
 pub(crate) fn adopt() -> io::Result<()> {
     setsid()?;
-    // SAFETY: TIOCSCTTY takes an integer.
-    let done = unsafe { libc::ioctl(libc::STDIN_FILENO, libc::TIOCSCTTY, 0) };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    Ok(ioctl_tiocsctty(stdin())?)
 }

@@ -6,8 +6,7 @@
 //! every deadline is an instant and not a duration.
 
 use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
+    collections::BTreeMap,
     io,
     os::fd::{AsFd, AsRawFd, RawFd},
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -32,17 +31,11 @@ struct Shared {
     sleepers: Mutex<Sleepers>,
 }
 
+/// By deadline, and in the order of asking.
 #[derive(Default)]
 struct Sleepers {
-    heap: BinaryHeap<Reverse<Sleeper>>,
-    /// Breaks ties, so that equal deadlines wake in the order of asking.
+    waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
     asked: u64,
-}
-
-struct Sleeper {
-    at: Instant,
-    order: u64,
-    wake: oneshot::Sender<()>,
 }
 
 struct Descriptor(TimerFd);
@@ -73,18 +66,14 @@ impl Timer {
         let (wake, woken) = oneshot::channel();
         {
             let mut sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-            let order = sleepers.asked;
+            let key = (deadline, sleepers.asked);
             sleepers.asked += 1;
-            let earliest = sleepers
-                .heap
-                .peek()
-                .is_none_or(|Reverse(first)| deadline < first.at);
-            sleepers.heap.push(Reverse(Sleeper {
-                at: deadline,
-                order,
-                wake,
-            }));
-            if earliest {
+            sleepers.waiting.insert(key, wake);
+            if sleepers
+                .waiting
+                .first_key_value()
+                .is_some_and(|(first, _)| *first == key)
+            {
                 self.0.arm(deadline);
             }
         }
@@ -112,14 +101,14 @@ impl Shared {
     fn wake_due(&self) {
         let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        while sleepers.heap.peek().is_some_and(|Reverse(first)| first.at <= now) {
-            if let Some(Reverse(due)) = sleepers.heap.pop() {
-                // The sleeper may have been dropped; nobody misses the news then.
-                let _ = due.wake.send(());
+        while let Some(next) = sleepers.waiting.first_entry() {
+            let (at, _) = *next.key();
+            if at > now {
+                self.arm(at);
+                break;
             }
-        }
-        if let Some(Reverse(next)) = sleepers.heap.peek() {
-            self.arm(next.at);
+            // Who waits no more need not be woken.
+            let _ = next.remove().send(());
         }
     }
 }
@@ -140,26 +129,6 @@ async fn wake_sleepers(shared: Weak<Shared>) {
 impl AsRawFd for Descriptor {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
-    }
-}
-
-impl PartialEq for Sleeper {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-
-impl Eq for Sleeper {}
-
-impl PartialOrd for Sleeper {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Sleeper {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
     }
 }
 

@@ -2,9 +2,12 @@
 
 use perturb_common::abi;
 
+use strum::VariantNames as _;
+
 use super::*;
-use crate::matching::{DSCPS, ETHERTYPES, PROTOCOLS};
-use crate::model::Limits;
+use crate::matching::{DSCPS, ETHERTYPES, Family, PROTOCOLS};
+use crate::model::{Acknowledgments, Limits, Segmentation};
+use crate::topology::Sharing;
 
 const PATH: Shape = Shape::List(&Shape::Name, 0, abi::MAX_PATH_SERVERS);
 const PREFIXES: Shape = Shape::OneOrMore(&Shape::Prefix);
@@ -31,7 +34,7 @@ pub(crate) static OVERHEAD_SECTION: Section = Section {
         key("receive", Shape::Duration(OVERHEAD), "0s", "o_r, at ingress."),
         key(
             "acknowledgments",
-            Shape::Choice(ACKNOWLEDGMENTS),
+            Shape::Choice(Acknowledgments::VARIANTS),
             "charged",
             "TCP packets that carry neither data nor SYN, FIN or RST: charged as any packet, or free, as LogP has it, whose o is a message's.",
         ),
@@ -65,7 +68,7 @@ pub(crate) static MATCH: Section = Section {
     title: "match",
     doc: "Conditions on a packet. All keys must hold; entries of a list are alternatives. `{}` matches everything, IP or not.",
     keys: &[
-        key("family", Shape::Choice(&["ipv4", "ipv6"]), "any", "IP version."),
+        key("family", Shape::Choice(Family::VARIANTS), "any", "IP version."),
         key(
             "non_ip",
             Shape::True,
@@ -182,7 +185,6 @@ pub(crate) static COLLISIONS: Section = Section {
 };
 
 pub(crate) const LAYOUTS: &[&str] = &["bus", "star", "tree", "mesh", "torus"];
-pub(crate) const SHARINGS: &[&str] = &["unidirectional", "bidirectional"];
 
 pub(crate) static TOPOLOGY: Section = Section {
     what: "a topology",
@@ -214,7 +216,7 @@ pub(crate) static TOPOLOGY: Section = Section {
         ),
         key(
             "sharing",
-            Shape::Choice(SHARINGS),
+            Shape::Choice(Sharing::VARIANTS),
             "unidirectional",
             "Whether the two directions of a tree edge share one server (bidirectional).",
         ),
@@ -327,7 +329,7 @@ pub(crate) static PROFILE: Section = Section {
         ),
         key(
             "segmentation",
-            Shape::Choice(SEGMENTATIONS),
+            Shape::Choice(Segmentation::VARIANTS),
             "auto",
             "Super-packets: exact splits them into wire packets first, whole never, auto where it matters.",
         ),
@@ -370,9 +372,6 @@ pub(crate) static PROFILE: Section = Section {
         ),
     ],
 };
-
-pub(crate) const ACKNOWLEDGMENTS: &[&str] = &["charged", "free"];
-pub(crate) const SEGMENTATIONS: &[&str] = &["auto", "exact", "whole"];
 
 /// Keys that make the shorthand.
 pub(crate) fn shorthand() -> &'static [Key] {

@@ -1,6 +1,9 @@
 //! The keys of servers, and of links and levels, which are servers too.
 
+use strum::VariantNames as _;
+
 use super::*;
+use crate::model::Scope;
 
 macro_rules! server_keys {
     ($($extra:expr),* $(,)?) => { &[
@@ -20,7 +23,7 @@ macro_rules! server_keys {
 
 const SCOPE: Key = key(
     "scope",
-    Shape::Choice(&["shared", "interface", "host", "flow"]),
+    Shape::Choice(Scope::VARIANTS),
     "shared",
     "Whose packets queue together: all that cross it (shared), those of one interface, of one remote address (host) or of one 5-tuple (flow).",
 );

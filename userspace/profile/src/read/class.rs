@@ -145,9 +145,7 @@ fn conditions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Match> {
             .unwrap_or_default()
     };
     let matching = Match {
-        family: fields.read("family", findings, |at, f| {
-            at.choice(&["ipv4", "ipv6"], &[Family::Ipv4, Family::Ipv6], f)
-        }),
+        family: fields.read("family", findings, read::variant),
         non_ip: fields
             .read("non_ip", findings, |at, f| at.choice(&["true"], &[()], f))
             .is_some(),

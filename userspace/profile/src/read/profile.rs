@@ -6,9 +6,7 @@ use crate::diagnostic::{Diagnostics, Problem};
 use crate::findings::{Findings, KeyPath};
 use crate::keys;
 use crate::matching::Match;
-use crate::model::{
-    Acknowledgments, Class, Limits, Name, Overhead, Profile, Segmentation, Server, ServerId, Treatment,
-};
+use crate::model::{Class, Limits, Name, Overhead, Profile, Server, ServerId, Treatment};
 use crate::read::class::{ServerNames, classes};
 use crate::read::server::{knobs, server};
 use crate::read::topology;
@@ -61,7 +59,7 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
             .unwrap_or(1),
         overhead,
         segmentation: fields
-            .read("segmentation", findings, segmentation)
+            .read("segmentation", findings, read::variant)
             .unwrap_or_default(),
         horizon: fields.read("horizon", findings, |at, f| at.quantity(keys::HORIZON, f)),
         limits: fields.read("limits", findings, limits).unwrap_or_default(),
@@ -90,19 +88,9 @@ fn overhead(at: At<'_>, findings: &mut Findings<'_>) -> Option<Overhead> {
         send: side("send"),
         receive: side("receive"),
         acknowledgments: fields
-            .read("acknowledgments", findings, acknowledgments)
+            .read("acknowledgments", findings, read::variant)
             .unwrap_or_default(),
     })
-}
-
-fn acknowledgments(at: At<'_>, findings: &mut Findings<'_>) -> Option<Acknowledgments> {
-    let values = [Acknowledgments::Charged, Acknowledgments::Free];
-    at.choice(keys::ACKNOWLEDGMENTS, &values, findings)
-}
-
-fn segmentation(at: At<'_>, findings: &mut Findings<'_>) -> Option<Segmentation> {
-    let values = [Segmentation::Auto, Segmentation::Exact, Segmentation::Whole];
-    at.choice(keys::SEGMENTATIONS, &values, findings)
 }
 
 fn limits(at: At<'_>, findings: &mut Findings<'_>) -> Option<Limits> {

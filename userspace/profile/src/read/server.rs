@@ -52,10 +52,8 @@ pub(crate) fn level(at: At<'_>, findings: &mut Findings<'_>) -> Option<Server> {
 
 /// The server that the keys of `fields` describe.
 pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'_>) -> Server {
-    const SCOPES: &[&str] = &["shared", "interface", "host", "flow"];
-    const SCOPE_VALUES: &[Scope] = &[Scope::Shared, Scope::Interface, Scope::Host, Scope::Flow];
     let scope = if scoped {
-        fields.read("scope", findings, |at, f| at.choice(SCOPES, SCOPE_VALUES, f))
+        fields.read("scope", findings, read::variant)
     } else {
         None
     };

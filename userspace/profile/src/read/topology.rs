@@ -1,6 +1,5 @@
 //! Reads hosts, topologies and TCP settings.
 
-use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys::{self, ALTERNATIVES};
 use crate::matching::Prefix;
@@ -80,8 +79,7 @@ fn layout(fields: &Fields<'_>, kind: &str, findings: &mut Findings<'_>) -> Optio
             link: edge(findings)?,
         },
         "tree" => {
-            let values = [Sharing::Unidirectional, Sharing::Bidirectional];
-            let sharing = fields.read("sharing", findings, |at, f| at.choice(keys::SHARINGS, &values, f));
+            let sharing = fields.read("sharing", findings, read::variant::<Sharing>);
             let example = "levels: [{ bandwidth: 100Mbit/s, buffer: 64KiB }]";
             let levels = fields.require("levels", example, findings, |at, f| {
                 at.list((1, keys::LEVELS), f, level)

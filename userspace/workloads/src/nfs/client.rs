@@ -257,7 +257,7 @@ impl Client {
         procedure: Procedure,
         arguments: &impl Pack,
     ) -> Result<Reply<R>, CallError> {
-        self.call(rpc::NFS, procedure.number(), procedure.name(), arguments)
+        self.call(rpc::NFS, procedure.number(), procedure.into(), arguments)
             .await
     }
 

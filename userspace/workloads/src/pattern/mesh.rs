@@ -21,7 +21,7 @@ use std::{
 use super::{PATIENCE, PatternError, socket};
 
 /// What a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub(super) enum Kind {
     /// Asks for a value.
@@ -48,27 +48,6 @@ pub(super) enum Kind {
     Stolen,
     /// Gives the lock back.
     Unlock,
-}
-
-impl Kind {
-    const ALL: [Self; 12] = [
-        Self::Read,
-        Self::Value,
-        Self::Write,
-        Self::Fence,
-        Self::Fenced,
-        Self::Arrive,
-        Self::Release,
-        Self::Lock,
-        Self::Locked,
-        Self::Steal,
-        Self::Stolen,
-        Self::Unlock,
-    ];
-
-    fn of(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
-    }
 }
 
 /// A message that came.
@@ -209,7 +188,7 @@ impl Mesh {
             if stream.read_exact(&mut payload).is_err() {
                 return;
             }
-            let served = match Kind::of(header[0]) {
+            let served = match Kind::from_repr(header[0]) {
                 None => Err(PatternError::Unknown {
                     from,
                     kind: header[0],

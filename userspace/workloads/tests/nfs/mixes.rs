@@ -14,6 +14,7 @@ use perturb_workloads::nfs::{
     record::Arrivals,
     server::Tally,
 };
+use strum::VariantArray as _;
 
 use crate::common::{beside_others, config, plan, run, run_and, serve};
 
@@ -75,9 +76,9 @@ async fn the_server_sees_the_mix_and_the_sizes() {
         };
         let count = |tally: &Tally, procedure| tally.calls.get(&procedure).copied().unwrap_or(0);
         let asked = |procedure| (count(&after, procedure) - count(&before, procedure)) as f64;
-        let total: f64 = Procedure::ALL.into_iter().map(asked).sum();
+        let total: f64 = Procedure::VARIANTS.iter().copied().map(asked).sum();
         assert!(total >= 20_000.0, "{total} RPCs only");
-        for procedure in Procedure::ALL {
+        for &procedure in Procedure::VARIANTS {
             let percent = 100.0 * asked(procedure) / total;
             let wanted = mix.percent(procedure);
             assert!(

@@ -21,6 +21,7 @@ use nfs3_types::{
     mount::{MOUNT_PROGRAM, dirpath, export_node, exports, fhandle3, mountres3, mountres3_ok, mountstat3},
     xdr_codec::{List, Opaque, Pack},
 };
+use strum::VariantArray as _;
 
 use super::{
     Config, Tally,
@@ -49,7 +50,7 @@ pub(super) struct Dispatcher {
 }
 
 struct Counts {
-    calls: [AtomicU64; Procedure::ALL.len()],
+    calls: [AtomicU64; Procedure::VARIANTS.len()],
     failures: AtomicU64,
     repeated: AtomicU64,
     reads: [AtomicU64; SIZES + 1],
@@ -92,7 +93,7 @@ impl Dispatcher {
         let call = rpc::call(message)?;
         let procedure = Some(call.procedure)
             .filter(|_| call.program == rpc::NFS)
-            .and_then(Procedure::from_number);
+            .and_then(Procedure::from_repr);
         let repeatable = transport == Transport::Udp && procedure.is_some_and(Procedure::changes_names);
         if repeatable && let Some(reply) = lock(&self.repeats).get(&(peer, call.xid)) {
             self.counts.repeated.fetch_add(1, Ordering::Relaxed);
@@ -127,8 +128,9 @@ impl Dispatcher {
     pub(super) fn tally(&self) -> Tally {
         let all = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         Tally {
-            calls: Procedure::ALL
-                .into_iter()
+            calls: Procedure::VARIANTS
+                .iter()
+                .copied()
                 .zip(&self.counts.calls)
                 .map(|(procedure, count)| (procedure, count.load(Ordering::Relaxed)))
                 .filter(|(_, count)| *count > 0)
