@@ -1,31 +1,39 @@
 //! `perturb apply`: a profile on interfaces of this namespace.
 
-mod course;
 mod daemon;
 mod enter;
 mod service;
-mod silence;
-mod update;
 
-use std::{path::PathBuf, time::Duration};
-
-use anyhow::{Context as _, bail};
-use perturb_dataplane::{
-    namespace::Namespace,
-    netlink::{Link, Netlink},
-    user::SpinBudget,
+use std::{
+    cell::RefCell,
+    convert::Infallible,
+    future::pending,
+    io::{self, IsTerminal as _},
+    path::PathBuf,
+    time::Duration,
 };
+
+use anyhow::bail;
+use perturb_dataplane::user::SpinBudget;
 use perturb_emulator::{
-    admission::admit,
     conduct::{Conduct, Lease, PacerChoice, Pacing},
-    enter,
+    interfaces::Chosen,
+    keeper::Trouble,
     prepared::Prepared,
-    privileges,
-    registry::{Record, Recorded, Registry},
-    setup::{Target, set_up},
+    registry::{Record, Registry},
+    running::Running,
+    session::{self, End, OnSignal, OnTrouble, Place, Session},
+    signals::Signals,
+    status::Report,
+    update::{self, update},
 };
+use perturb_present::LiveLine;
 
-use self::course::Course;
+use self::enter::Enter;
+use crate::{
+    cli::totals,
+    voice::{self, Voice},
+};
 
 /// The lease, if none is asked for.
 const LEASE: Duration = Duration::from_secs(10);
@@ -61,6 +69,21 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    fn of_update(&self) -> update::Request<'_> {
+        update::Request {
+            prepared: &self.prepared,
+            interfaces: &self.interfaces,
+            pacer: self.pacer,
+            spin: self.spin,
+            lease: self.lease,
+            duration: self.duration,
+            confirm: self.confirm,
+            follow: self.follow,
+            detach: self.detach,
+            verbose: self.verbose,
+        }
+    }
+
     fn conduct(&self) -> Conduct {
         Conduct {
             pacing: Pacing {
@@ -89,13 +112,17 @@ pub(crate) enum Outcome {
 
 /// Applies a profile.
 pub(crate) async fn apply(request: Request) -> anyhow::Result<Outcome> {
-    let registry = enter()?;
-    let links = links(&request.interfaces)?;
-    match applied(&registry, &links)?.as_slice() {
-        [] => start(registry, request, &links).await,
+    let registry = perturb_emulator::enter()?;
+    let chosen = Chosen::by_name(&request.interfaces)?;
+    match chosen.applied(&registry)?.as_slice() {
+        [] if request.detach => {
+            drop(registry);
+            daemon::start(&request).map(Outcome::Detached)
+        }
+        [] => begin(registry, request, &chosen).await.map(Outcome::Ended),
         [record] => {
             service::refuse_to_end(record, &request)?;
-            update::update(&registry, record, &request).map(Outcome::Updated)
+            update(&registry, record, request.of_update()).map(Outcome::Updated)
         }
         several => {
             let ids: Vec<&str> = several.iter().map(|record| record.id.as_str()).collect();
@@ -108,100 +135,72 @@ pub(crate) async fn apply(request: Request) -> anyhow::Result<Outcome> {
     }
 }
 
-/// The emulations of interfaces. An interface that was deleted and made again is another one, whatever its name.
-fn applied(registry: &Registry, links: &[Link]) -> anyhow::Result<Vec<Record>> {
-    let here = Namespace::current()?.inode()?;
-    let mut applied = Vec::new();
-    let Recorded { records, unreadable } = registry.records()?;
-    let ours = |name: &str, index| links.iter().any(|link| link.name == name || link.index == index);
-    if let Some(theirs) = unreadable.into_iter().find(|record| record.may_have(here, ours)) {
-        return Err(theirs.error.into());
-    }
-    for record in records {
-        let interfaces = || {
-            record
-                .interfaces
-                .iter()
-                .filter(|interface| interface.namespace == here)
-        };
-        if interfaces().any(|old| links.iter().any(|link| link.index == old.index && !old.lost)) {
-            applied.push(record);
-            continue;
-        }
-        let again = |name: &str| links.iter().any(|link| link.name == name);
-        if let Some(old) = interfaces().find(|old| again(&old.name)) {
-            bail!(
-                "{name} is not the interface that {id} emulates: that one is gone (it had index {index}); process {pid} \
-                 {does}; `perturb clear --iface {name}` ends what it still does",
-                name = old.name,
-                id = record.id,
-                index = old.index,
-                pid = record.process.pid,
-                does = if record.terms.follow {
-                    "goes on with the new one within a second, so try again then, unless its messages say why it cannot"
-                } else {
-                    "has not noticed it yet"
-                },
-            );
-        }
-    }
-    Ok(applied)
-}
-
-async fn start(registry: Registry, request: Request, links: &[Link]) -> anyhow::Result<Outcome> {
-    if request.detach {
-        drop(registry);
-        return daemon::start(&request).map(Outcome::Detached);
-    }
-    let targets = targets(links)?;
+/// Emulates until something ends it; how many packets were still held.
+async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow::Result<u64> {
+    let targets = chosen.targets()?;
     // Handlers first: a signal during the set-up waits until the guards exist.
-    let course = Course::prepare(request.quiet, request.verbose)?;
-    let first = targets.first().context("no interface named")?;
-    let id = format!("{}-{}", first.namespace.inode()?, first.link.index);
-    privileges::keep_needed().context("giving up capabilities")?;
-    let running = set_up(&registry, &id, &request.prepared, targets, request.conduct())?;
-    drop(registry);
+    let mut signals = Signals::listen()?;
+    let line = LiveLine::new(Voice, !request.quiet && io::stderr().is_terminal());
+    let enter = RefCell::new(Enter::default());
+    let mut witness = |record: &Record| {
+        enter.borrow_mut().look(record);
+        if line.is_on()
+            && let Ok(Some(totals)) = totals(record)
+        {
+            line.show(totals);
+        }
+    };
+    let place = Place::Interfaces(Some(registry), targets);
+    let mut session = Session::open(place, request.conduct(), &mut signals, &mut witness);
+    session.core().put(&request.prepared)?;
     service::ready()?;
     if request.detached {
         service::log_to_journal()?;
     }
-    course.run(running).await.map(Outcome::Ended)
+    voice::begin();
+    let handle = session.handle();
+    let mut names = String::new();
+    if let Some(Running { record, .. }) = session.core().running() {
+        names = record.place();
+        if !request.quiet {
+            log::info!(
+                "emulating on {names} with the {} pacer; Ctrl-C or `perturb clear` ends it",
+                record.pacer
+            );
+        }
+        enter.borrow_mut().listen(record, handle)?;
+    }
+    let end = session
+        .keep(pending::<Infallible>(), OnSignal::End, OnTrouble::End)
+        .await;
+    line.keep();
+    voice::settle();
+    conclude(&names, session.end(end)?)
 }
 
-/// The interfaces of these names.
-fn links(names: &[String]) -> anyhow::Result<Vec<Link>> {
-    let links = Netlink::open()?.links()?;
-    names
-        .iter()
-        .map(|name| match links.iter().find(|link| link.name == *name) {
-            Some(link) => Ok(link.clone()),
-            None => {
-                let known: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-                bail!(
-                    "there is no interface {name} here; there are {}",
-                    known.join(", ")
-                );
-            }
-        })
-        .collect()
+fn conclude(names: &str, outcome: session::Outcome<Infallible>) -> anyhow::Result<u64> {
+    match outcome.end {
+        End::Done(never) => match never {},
+        End::Asked | End::Over => Ok(outcome.held),
+        End::Unconfirmed => bail!("nobody has confirmed it: the emulation on {names} is undone"),
+        End::Trouble(trouble) => {
+            // What cannot be read any more is not counted.
+            let report = outcome.report.ok().flatten();
+            bail!(
+                "{trouble}: the emulation has ended, and traffic on {names} passes untouched; {} packets were lost that its \
+                 profile does not drop{}",
+                outcome.held + report.as_ref().map_or(0, Report::lost),
+                hint(&trouble)
+            )
+        }
+    }
 }
 
-fn targets(chosen: &[Link]) -> anyhow::Result<Vec<Target>> {
-    let mut netlink = Netlink::open()?;
-    let links = netlink.links()?;
-    chosen
-        .iter()
-        .map(|link| {
-            for caveat in admit(&mut netlink, link, &links)? {
-                log::warn!("{}: {caveat}", link.name);
-            }
-            Ok(Target {
-                namespace: Namespace::current()?,
-                link: link.clone(),
-                host: None,
-                rank: 0,
-                indices: [0; 4],
-            })
-        })
-        .collect()
+fn hint(trouble: &Trouble) -> &'static str {
+    match trouble {
+        Trouble::Fault(fault) if fault.is_loss_of_interface() => {
+            "; with --follow perturb waits for an interface of that name"
+        }
+        _ => "",
+    }
 }

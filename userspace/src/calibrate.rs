@@ -22,10 +22,10 @@ pub mod sweep;
 use std::path::PathBuf;
 
 use clap::Args;
-use perturb_emulator::conduct::Pacing;
+use perturb_emulator::{conduct::Pacing, signals::INTERRUPTED};
 
 use knob::Sabotage;
-use perturb_profile::Knob;
+use perturb_profile::{Knob, Tcp};
 use report::Outcome;
 
 /// Done.
@@ -65,13 +65,17 @@ pub struct Options {
 /// Calibrates; returns the exit code.
 pub fn run(options: &Options, pacing: Pacing, coarse: bool) -> anyhow::Result<u8> {
     let quiet = options.quiet;
-    let mut say = |what: &str| {
+    let mut say = move |what: &str| {
         if !quiet {
             eprintln!("calibrate: {what}");
         }
     };
     if let Some(profile) = &options.profile {
-        let classes = classes::run(profile, pacing, coarse, &mut say)?;
+        let plan = classes::Plan::load(profile, coarse)?;
+        let tcp = plan.tcp().clone();
+        let Some(classes) = hosts::measure(&tcp, pacing, move |hosts| plan.run(hosts, &mut say))? else {
+            return Ok(INTERRUPTED);
+        };
         if options.json {
             println!("{}", serde_json::to_string_pretty(&classes)?);
         } else {
@@ -90,7 +94,10 @@ pub fn run(options: &Options, pacing: Pacing, coarse: bool) -> anyhow::Result<u8
         seed: options.seed,
         sabotage: options.sabotage,
     };
-    let (calibration, raw) = sweep::run(&request, &mut say)?;
+    let work = move |hosts| sweep::run(&request, hosts, &mut say);
+    let Some((calibration, raw)) = hosts::measure(&Tcp::default(), pacing, work)? else {
+        return Ok(INTERRUPTED);
+    };
     if let Some(out) = &options.out {
         files::write(out, &calibration, &raw)?;
     }

@@ -24,10 +24,13 @@ use std::{
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use perturb_emulator::{
+    conduct::Conduct,
     lab::{self, Lab, MAX_HOSTS},
     prepared::Prepared,
-    signals::{INTERRUPTED, Interrupts},
-    status::{self, Checked, Fault, Report},
+    registry::Record,
+    session::{End, OnSignal, OnTrouble, Place, Session},
+    signals::{INTERRUPTED, Signals},
+    status::{self, Checked, Fault},
 };
 use perturb_profile::Profile;
 use perturb_workloads::collective::Algorithm;
@@ -152,9 +155,12 @@ async fn measure(
     prepared: &Prepared,
     written: Profile,
 ) -> anyhow::Result<Option<(Vec<Series>, Vec<Fault>)>> {
-    let mut interrupts = Interrupts::listen()?;
+    let mut signals = Signals::listen()?;
+    let mut nobody = |_: &Record| ();
     let lab = Lab::new(args.hosts, &prepared.profile.tcp)?;
-    let mut running = lab::run::emulate(&lab, prepared, args.pacing.into(), false)?;
+    let conduct = Conduct::of_hosts(args.pacing.into(), false);
+    let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
+    session.core().put(prepared)?;
     let plan = experiment::Plan {
         algorithm: args.algorithm.algorithm(),
         name: args.algorithm.name(),
@@ -165,17 +171,23 @@ async fn measure(
         jitter: args.jitter,
         profile: written,
     };
-    let mut measured = experiment::start(&lab, plan, running.record.clone())?;
-    let outcome = tokio::select! {
-        outcome = &mut measured => Some(outcome.context("the experiment's thread has ended")?),
-        () = interrupts.received() => None,
-        trouble = running.keeper.trouble() => return Err(trouble.into()),
-    };
-    let report = Report::settled(&mut running)?.context("the emulation has ended before the rounds")?;
-    let faults = report.faults();
+    let record = session.core().running().map(|running| running.record.clone());
+    let measured = experiment::start(&lab, plan, record.context("nothing is emulated")?)?;
+    let end = session.keep(measured, OnSignal::End, OnTrouble::End).await;
+    let outcome = session.end(end)?;
+    let faults = outcome.faults();
     status::warn(&faults);
-    running.abandon()?;
-    Ok(outcome.transpose()?.map(|series| (series, faults)))
+    match outcome.end {
+        End::Done(series) => {
+            let series = series.context("the experiment's thread has ended")??;
+            outcome
+                .report?
+                .context("the emulation has ended before the rounds")?;
+            Ok(Some((series, faults)))
+        }
+        End::Trouble(trouble) => Err(trouble.into()),
+        End::Asked | End::Over | End::Unconfirmed => Ok(None),
+    }
 }
 
 /// Prints and writes what was asked for.

@@ -24,7 +24,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use perturb_common::lead;
 use perturb_dataplane::user::SpinBudget;
 use perturb_emulator::{
-    conduct::{PacerChoice, Pacing},
+    conduct::{Conduct, PacerChoice, Pacing},
     lab::{self, Lab},
     prepared::Prepared,
     running::Running,
@@ -57,7 +57,7 @@ impl Network {
             choice: PacerChoice::Auto,
             spin: SpinBudget(Duration::ZERO),
         };
-        let emulated = lab::run::emulate(&lab, &prepared, pacing, false).map_err(|error| {
+        let emulated = lab::emulate(&lab, &prepared, Conduct::of_hosts(pacing, false)).map_err(|error| {
             let said = format!("{error:#}");
             complete(&said).err().unwrap_or_else(|| anyhow!(said))
         });
@@ -246,7 +246,7 @@ fn exchanged() -> Result<Option<String>> {
         });
         thread::sleep(Duration::from_millis(1000));
         let before = median(&rtts);
-        let loaded = running.as_mut().unwrap().emulation.loader().load(&next.tables);
+        let loaded = running.as_mut().unwrap().put(&next);
         thread::sleep(Duration::from_millis(100));
         median(&rtts);
         thread::sleep(Duration::from_millis(1000));

@@ -5,7 +5,6 @@ use std::{io::Write as _, sync::Arc};
 use perturb_common::{
     abi::{Attachment, LEAD_WAKE_UP},
     tables::Tables,
-    units::Ticks,
 };
 
 use crate::{
@@ -194,8 +193,6 @@ pub struct Emulation {
     programs: Programs,
     pacer: Option<Arc<UserPacer>>,
     ledgers: SharedLedgers,
-    fq: Option<FqOptions>,
-    horizon: Ticks,
 }
 
 /// What keeps the time of an emulation.
@@ -250,11 +247,6 @@ impl Emulation {
             programs,
             pacer,
             ledgers: SharedLedgers::default(),
-            fq: match *timekeeper {
-                Timekeeper::Fq(options) => Some(options),
-                Timekeeper::User { .. } => None,
-            },
-            horizon: tables.horizon,
         })
     }
 
@@ -387,49 +379,10 @@ impl Emulation {
         Ok(())
     }
 
-    /// Puts another profile in force, without touching what is held.
-    pub fn update(&mut self, tables: &Tables, timekeeper: &Timekeeper) -> Result<()> {
-        // Packets that the old tables stamped and those that the new ones stamp must both be admitted.
-        if let (Timekeeper::Fq(new), Some(old)) = (*timekeeper, self.fq) {
-            self.set_fq(old.widest(new))?;
-        }
-        self.loader.load(tables)?;
-        self.horizon = tables.horizon;
-        if let Timekeeper::Fq(new) = *timekeeper {
-            self.set_fq(new)?;
-        }
-        self.adopt(timekeeper);
-        Ok(())
-    }
-
-    fn set_fq(&self, options: FqOptions) -> Result<()> {
-        for interface in &self.interfaces {
-            let Some(hold) = &interface.hold else { continue };
-            let near = hold.entrance();
-            let set = || -> Result<()> {
-                let mut netlink = Netlink::open()?;
-                if let Some(link) = netlink.link_at(near)? {
-                    hold::set_fq(&mut netlink, near, link.queues, options)?;
-                }
-                Ok(())
-            };
-            interface
-                .namespace
-                .enter(set)
-                .map_err(EmulationError::Namespace)??;
-        }
-        Ok(())
-    }
-
-    /// Takes notice of what the hold devices of interfaces to come get, and of the user pacer's limit.
+    /// Takes notice of what the user pacer may hold from now on.
     pub fn adopt(&mut self, timekeeper: &Timekeeper) {
-        match *timekeeper {
-            Timekeeper::Fq(options) => self.fq = Some(options),
-            Timekeeper::User { limit, .. } => {
-                if let Some(pacer) = &self.pacer {
-                    pacer.set_limit(limit);
-                }
-            }
+        if let (Timekeeper::User { limit, .. }, Some(pacer)) = (*timekeeper, &self.pacer) {
+            pacer.set_limit(limit);
         }
     }
 
@@ -462,11 +415,5 @@ impl Emulation {
     pub fn close(mut self) -> Result<()> {
         let closed = self.interfaces.iter_mut().map(Interface::close);
         closed.fold(Ok(()), Result::and)
-    }
-
-    /// The longest that a packet may be held.
-    #[must_use]
-    pub fn horizon(&self) -> Ticks {
-        self.horizon
     }
 }

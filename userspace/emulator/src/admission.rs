@@ -11,7 +11,7 @@ const DEVICES: [&str; 4] = ["pthold", "ptout", "ptsplit", "ptcut"];
 
 /// Refuses an interface of the current namespace, one of `links`, that held packets cannot go back to; what of its traffic is
 /// not emulated otherwise.
-pub fn admit(netlink: &mut Netlink, link: &Link, links: &[Link]) -> anyhow::Result<Vec<Caveat>> {
+pub(crate) fn admit(netlink: &mut Netlink, link: &Link, links: &[Link]) -> anyhow::Result<Vec<Caveat>> {
     ensure!(
         link.ethernet,
         "{} has no Ethernet header; perturb emulates Ethernet-like interfaces (and lo) only: emulate the interface that it \

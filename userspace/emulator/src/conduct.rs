@@ -36,12 +36,12 @@ pub struct Conduct {
 }
 
 impl Conduct {
-    /// As long as this process goes on.
+    /// Of private hosts: as long as this process goes on. Nobody else's traffic is at stake, so the lease is generous.
     #[must_use]
-    pub fn plain(pacing: Pacing, lease: Lease, verbose: bool) -> Self {
+    pub fn of_hosts(pacing: Pacing, verbose: bool) -> Self {
         Self {
             pacing,
-            lease,
+            lease: Lease::For(Duration::from_secs(60)),
             verbose,
             follow: false,
             duration: None,

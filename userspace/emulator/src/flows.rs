@@ -171,7 +171,7 @@ impl Names {
     fn of(record: &Record) -> Self {
         Self {
             emulation: record.id.clone(),
-            classes: record.classes.clone(),
+            classes: record.in_force.classes.clone(),
         }
     }
 

@@ -18,10 +18,10 @@ use nix::{
     },
 };
 use perturb_clock::now;
-use perturb_dataplane::{vitals::Vitals, watch::Fault};
+use perturb_dataplane::watch::Fault;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::conduct::Lease;
+use crate::{conduct::Lease, seam::Vital};
 
 /// Time for notices to gather: one change often brings several.
 const GATHER: Duration = Duration::from_millis(5);
@@ -56,7 +56,7 @@ pub struct Keeper {
 
 impl Keeper {
     /// Starts it. If `outlive`, the loss of an interface does not end what is emulated elsewhere.
-    pub fn start(vitals: Vitals, lease: Lease, outlive: bool) -> anyhow::Result<Self> {
+    pub(crate) fn start(vital: Box<dyn Vital>, lease: Lease, outlive: bool) -> anyhow::Result<Self> {
         let orders = Arc::new(Mutex::new(Orders {
             lease,
             outlive,
@@ -67,7 +67,7 @@ impl Keeper {
             .context("making an eventfd")?;
         let (say, troubles) = unbounded_channel();
         let kept = Kept {
-            vitals,
+            vital,
             orders: Arc::clone(&orders),
             wake: Arc::clone(&wake),
             say,
@@ -105,16 +105,6 @@ impl Keeper {
     pub async fn trouble(&mut self) -> Trouble {
         self.troubles.recv().await.unwrap_or_else(ended)
     }
-
-    /// The next trouble, if there is one.
-    pub fn trouble_now(&mut self) -> Option<Trouble> {
-        use tokio::sync::mpsc::error::TryRecvError;
-        match self.troubles.try_recv() {
-            Ok(trouble) => Some(trouble),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(ended()),
-        }
-    }
 }
 
 fn ended() -> Trouble {
@@ -133,7 +123,7 @@ impl Drop for Keeper {
 }
 
 struct Kept {
-    vitals: Vitals,
+    vital: Box<dyn Vital>,
     orders: Arc<Mutex<Orders>>,
     wake: Arc<EventFd>,
     say: UnboundedSender<Trouble>,
@@ -166,14 +156,14 @@ impl Kept {
 
     fn round(&mut self, orders: Orders, emulates: bool) -> anyhow::Result<Option<Fault>> {
         if emulates {
-            self.vitals.set_lease(orders.lease.until(now()))?;
+            self.vital.set_lease(orders.lease.until(now()))?;
         }
-        self.vitals.publish()?;
+        self.vital.publish()?;
         if self.over {
             return Ok(None);
         }
-        self.vitals.listen()?;
-        Ok(self.vitals.look()?)
+        self.vital.listen()?;
+        self.vital.look()
     }
 
     /// Packets must not wait for whoever is told: they pass untouched at once.
@@ -184,7 +174,7 @@ impl Kept {
         self.over = true;
         if !emulates {
             // If this fails, the lease runs out by itself.
-            let _ = self.vitals.set_lease(0);
+            let _ = self.vital.set_lease(0);
         }
         // Nobody listens any more if the emulation is being taken down.
         let _ = self.say.send(trouble);
@@ -195,11 +185,8 @@ impl Kept {
         let heard = {
             let mut ready = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
             if !self.over {
-                ready.extend(
-                    self.vitals
-                        .notices()
-                        .map(|notices| PollFd::new(notices.as_fd(), PollFlags::POLLIN)),
-                );
+                let notices = self.vital.notices().into_iter();
+                ready.extend(notices.map(|notices| PollFd::new(notices, PollFlags::POLLIN)));
             }
             let begin = Instant::now();
             // EINTR and the like: the next round comes earlier.

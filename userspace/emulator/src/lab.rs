@@ -10,6 +10,7 @@
 //! they end, by whatever cause, the kernel removes it. Neighbor tables are filled in beforehand, so
 //! no ARP disturbs a measurement, and IPv6 reports its multicast groups at once instead of some seconds later.
 
+mod emulated;
 pub mod inside;
 pub mod measured;
 pub mod mpi;
@@ -22,6 +23,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+pub use emulated::emulate;
 use perturb_dataplane::{
     namespace::Namespace,
     netlink::{Netlink, NetlinkError, VethPair},

@@ -15,23 +15,32 @@
 //!
 //! What is absent: nothing here prints, reads a command line or decides an exit code. Messages go to [`log`].
 
-pub mod admission;
+mod admission;
 pub mod clear;
 pub mod conduct;
 pub mod confirm;
+#[cfg(test)]
+mod fake;
 pub mod flows;
+pub mod interfaces;
 pub mod keeper;
+mod kernel;
 pub mod lab;
-pub mod logs;
+mod logs;
 pub mod prepared;
 pub mod privileges;
 mod recover;
 pub mod registry;
 pub mod running;
+mod seam;
+pub mod session;
 pub mod setup;
 pub mod signals;
+mod silence;
 pub mod status;
+mod tables;
 pub mod told;
+pub mod update;
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use perturb_dataplane::programs::Programs;
 use tokio::{io::unix::AsyncFd, task::JoinHandle};
 
 /// Passes the programs' messages on until the handle is dropped.
-pub fn follow_logs(programs: &mut Programs) -> anyhow::Result<LogFollower> {
+pub(crate) fn follow_logs(programs: &mut Programs) -> anyhow::Result<LogFollower> {
     let logger = programs
         .log_reader(&KERNEL)
         .context("reading the programs' messages")?;
@@ -27,7 +27,7 @@ pub fn follow_logs(programs: &mut Programs) -> anyhow::Result<LogFollower> {
 }
 
 /// Reads the programs' messages as long as it lives.
-pub struct LogFollower(JoinHandle<()>);
+pub(crate) struct LogFollower(JoinHandle<()>);
 
 impl Drop for LogFollower {
     fn drop(&mut self) {

@@ -4,8 +4,12 @@ use std::{net::IpAddr, path::Path, time::Duration};
 
 use nix::sys::sysinfo::sysinfo;
 use perturb_common::tables::Tables;
-use perturb_dataplane::{emulation::Timekeeper, netlink::FqOptions, programs::Pacer, user::SpinBudget};
+use perturb_dataplane::{
+    emulation::Timekeeper, loader::Slots, netlink::FqOptions, programs::Pacer, user::SpinBudget,
+};
 use perturb_profile::{Loaded, Profile, Size};
+
+use crate::registry::InForce;
 
 /// Room above the horizon for what fq itself adds.
 const HORIZON_MARGIN: Duration = Duration::from_secs(1);
@@ -144,6 +148,18 @@ impl Prepared {
         FqOptions {
             buckets_log: 16,
             horizon_us: u32::try_from(horizon.as_micros()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// What is recorded of it when it is in force.
+    pub(crate) fn in_force(&self, fq: Option<FqOptions>, slots: Slots) -> InForce {
+        InForce {
+            profile: self.profile.to_string(),
+            classes: self.tables.class_names.clone(),
+            servers: self.tables.server_names.clone(),
+            slots,
+            fq,
+            held: self.tables.held,
         }
     }
 

@@ -29,12 +29,13 @@ use std::{
 };
 
 pub use lock::Lock;
-use perturb_dataplane::{loader::Slots, loopback::Setting, maps::MapIds, netlink::FqOptions};
+use perturb_dataplane::{loopback::Setting, maps::MapIds};
 pub use process::{Handle, Presence, Process};
 pub use recorded::{Recorded, Unreadable, records};
 use serde::{Deserialize, Serialize};
 
 use self::terms::Terms;
+pub use crate::tables::InForce;
 
 /// Where emulations are recorded: gone after a reboot, as they are.
 pub const RECORDS: &str = "/run/perturb";
@@ -187,35 +188,31 @@ pub struct Record {
     pub ready: bool,
     /// The interfaces.
     pub interfaces: Vec<InterfaceRecord>,
-    /// The normalized profile.
-    pub profile: String,
-    /// Names of the classes, in order.
-    pub classes: Vec<String>,
-    /// Names of the servers, in order.
-    pub servers: Vec<String>,
-    /// Where the servers' state and counters are.
-    pub slots: Slots,
+    /// What its profile determines.
+    #[serde(flatten)]
+    pub in_force: InForce,
     /// The maps.
     pub maps: MapIds,
     /// When it began, seconds since 1970.
     pub since: u64,
     /// How many times the profile was changed since.
     pub updates: u32,
-    /// Options of sch_fq, if it keeps the time.
-    #[serde(default)]
-    pub fq: Option<FqOptions>,
     /// How long before a departure the user pacer polls, ns.
     #[serde(default)]
     pub spin: u64,
-    /// Memory that held packets may take, bytes.
-    #[serde(default)]
-    pub held: u64,
     /// Whether no terminal and no session waits for its process.
     #[serde(default)]
     pub detached: bool,
     /// What its controller goes by.
     #[serde(default)]
     pub terms: Terms,
+    /// Where it is recorded: [`RECORDS`].
+    #[serde(skip, default = "of_this_machine")]
+    pub(crate) root: PathBuf,
+}
+
+fn of_this_machine() -> PathBuf {
+    RECORDS.into()
 }
 
 impl Record {
@@ -232,7 +229,7 @@ impl Record {
     /// Its directory of records.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
-        Path::new(RECORDS).join(&self.id)
+        self.root.join(&self.id)
     }
 
     /// The name of the emulation of this process's private hosts.
@@ -256,7 +253,7 @@ impl Record {
     /// Writes it, whole or not at all.
     pub fn write(&self) -> Result<()> {
         let directory = self.directory();
-        lock::private_directory(Path::new(RECORDS))?;
+        lock::private_directory(&self.root)?;
         lock::private_directory(&directory)?;
         let path = directory.join(RECORD_FILE);
         let fresh = directory.join("record.json.new");
@@ -275,7 +272,7 @@ impl Record {
     /// Writes it for the first time, and claims it for this process.
     pub fn begin(&self) -> Result<Claim> {
         let directory = self.directory();
-        lock::private_directory(Path::new(RECORDS))?;
+        lock::private_directory(&self.root)?;
         lock::private_directory(&directory)?;
         let path = directory.join(OWNER);
         let Some(owner) = lock::take(&path)? else {
@@ -283,6 +280,7 @@ impl Record {
             return Err(RegistryError::Busy { path, holders });
         };
         let claim = Claim {
+            root: self.root.clone(),
             directory: Some(directory),
             _owner: owner,
         };
@@ -292,7 +290,7 @@ impl Record {
 
     /// Removes it; with the last one, what all emulations of this machine share is put back.
     pub fn remove(&self) -> Result<()> {
-        remove(&self.directory())
+        remove(&self.root, &self.directory())
     }
 
     /// Claims its log of requests, which has one reader at a time; `None` if another process reads it.
@@ -315,8 +313,12 @@ impl Record {
     }
 
     /// The record as it is now on disk.
-    pub fn read(id: &str) -> Result<Option<Self>> {
-        Self::read_at(&Path::new(RECORDS).join(id))
+    pub fn again(&self) -> Result<Option<Self>> {
+        let read = Self::read_at(&self.directory())?;
+        Ok(read.map(|read| Self {
+            root: self.root.clone(),
+            ..read
+        }))
     }
 
     /// The record of a directory, if it has one.
@@ -357,6 +359,7 @@ impl Record {
 /// The record of an emulation that this process keeps up, and the lock that says so. Dropping it removes the record.
 #[derive(Debug)]
 pub struct Claim {
+    root: PathBuf,
     directory: Option<PathBuf>,
     _owner: Lock,
 }
@@ -366,23 +369,23 @@ impl Claim {
     pub fn end(mut self) -> Result<()> {
         self.directory
             .take()
-            .map_or(Ok(()), |directory| remove(&directory))
+            .map_or(Ok(()), |directory| remove(&self.root, &directory))
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         if let Some(directory) = self.directory.take()
-            && let Err(error) = remove(&directory)
+            && let Err(error) = remove(&self.root, &directory)
         {
             log::error!("{error}; the next command that needs root tries again");
         }
     }
 }
 
-fn remove(directory: &Path) -> Result<()> {
+fn remove(root: &Path, directory: &Path) -> Result<()> {
     remove_directory(directory)?;
-    raised::restore()
+    raised::restore(root)
 }
 
 /// Removes the directory of a record, which its owner may be removing, too, or making again.
@@ -410,18 +413,28 @@ pub fn remove_directory(path: &Path) -> Result<()> {
 /// The registry, locked against other commands.
 #[derive(Debug)]
 pub struct Registry {
+    root: PathBuf,
     _lock: Lock,
 }
 
 impl Registry {
     /// Waits for other commands to finish, at most `patience`.
     pub fn open(patience: Duration) -> Result<Self> {
-        let directory = Path::new(RECORDS);
-        lock::private_directory(directory)?;
-        let path = directory.join("changes");
+        Self::at(Path::new(RECORDS), patience)
+    }
+
+    /// The registry of a directory.
+    pub(crate) fn at(root: &Path, patience: Duration) -> Result<Self> {
+        lock::private_directory(root)?;
         Ok(Self {
-            _lock: lock::wait(&path, patience)?,
+            root: root.into(),
+            _lock: lock::wait(&root.join("changes"), patience)?,
         })
+    }
+
+    /// Its directory.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// All records.

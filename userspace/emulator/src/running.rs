@@ -1,49 +1,52 @@
 //! An emulation that this process owns: it is changed, loses interfaces and gains them again, and ends.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
-use anyhow::Context as _;
 use perturb_dataplane::{
-    attach::Clsact,
-    emulation::{Emulation, Interface, Timekeeper},
-    namespace::Namespace,
-    netlink::{Link, Netlink, NetlinkError},
-    programs::Pacer,
+    emulation::Timekeeper,
+    netlink::Link,
+    programs::{ProcessorTime, Program},
     user::SpinBudget,
     watch::Fault,
 };
 
 use crate::{
-    admission::admit,
     conduct::Lease,
     keeper::Keeper,
     prepared::Prepared,
     registry::{Claim, InterfaceRecord, Record, Registry, RegistryError},
+    seam::{Candidate, Emulated, Machine, Plane},
     setup::{Target, device_names},
+    status::Report,
+    tables::{Change, exchange},
 };
 
 /// Wait for held packets when an emulation ends.
 const DRAIN: Duration = Duration::from_secs(2);
+/// How long packets may take from one device to the next.
+const SETTLING: Duration = Duration::from_millis(500);
 
 /// An emulation that this process owns. Dropping it takes it down: the parts are dropped in this order.
 pub struct Running {
     /// What renews its lease, and finds out what others have changed.
-    pub keeper: Keeper,
+    pub(crate) keeper: Keeper,
     /// Programs, tables and devices.
-    pub emulation: Emulation,
+    pub(crate) plane: Box<dyn Plane>,
     /// Its record, as this process last saw it.
     pub record: Record,
-    pub(crate) timekeeper: Timekeeper,
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) time: Timekeeper,
     pub(crate) lost: Vec<Lost>,
     pub(crate) claim: Claim,
 }
 
 /// An interface that is gone, and waited for.
 pub(crate) struct Lost {
-    namespace: Namespace,
-    name: String,
-    index: u32,
-    rank: u32,
+    gone: Emulated,
     /// Whether the record says so.
     is_noted: bool,
     /// An interface of that name that cannot be emulated.
@@ -51,57 +54,75 @@ pub(crate) struct Lost {
 }
 
 impl Running {
-    /// Tells the pacer's figures to `perturb status`.
-    pub fn publish(&mut self) -> anyhow::Result<()> {
-        Ok(self.emulation.publish()?)
+    /// Puts another profile in force. It takes no lock of the registry: `clear`, which may wait for this process to end,
+    /// holds that.
+    pub fn put(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
+        let mut record = self.record.clone();
+        exchange(&mut *self.plane, &mut record, Change::To(prepared))?;
+        record.write()?;
+        self.adopt(record);
+        Ok(())
     }
 
-    /// Fails if somebody else has changed what the emulation needs.
-    pub fn check(&mut self) -> anyhow::Result<()> {
-        match self.keeper.trouble_now() {
-            Some(trouble) => Err(trouble.into()),
-            None => Ok(()),
-        }
-    }
-
-    /// Changes the profile, which no other command does meanwhile.
-    pub fn update(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
-        self.timekeeper = match self.timekeeper {
-            Timekeeper::Fq(_) => Timekeeper::Fq(prepared.fq_options()),
-            Timekeeper::User { spin, .. } => prepared.timekeeper(Pacer::User, spin),
-        };
-        Ok(self.emulation.update(&prepared.tables, &self.timekeeper)?)
+    /// Undoes what nobody has confirmed, if that is due now: puts the profile before in force again. `true` if there was none:
+    /// then everything is to be undone.
+    pub(crate) fn undo(&mut self, is_due: impl FnOnce(&Record) -> bool) -> anyhow::Result<bool> {
+        let mut is_all = false;
+        // Under the registry's lock: it may be confirmed at this moment.
+        self.amend(|record, plane| {
+            if !is_due(record) {
+                return Ok(());
+            }
+            match record.terms.confirm.take().and_then(|confirm| confirm.before) {
+                None => is_all = true,
+                Some(before) => {
+                    exchange(plane, record, Change::Back(before.in_force))?;
+                    record.terms.lease = before.lease;
+                    record.terms.ends = before.ends;
+                    record.terms.follow = before.follow;
+                    log::info!("nobody has confirmed the change: the profile before is in force again");
+                }
+            }
+            Ok(())
+        })?;
+        Ok(is_all)
     }
 
     /// Takes notice of what other commands have written into the record.
-    pub fn refresh(&mut self) -> anyhow::Result<()> {
-        let Some(record) = Record::read(&self.record.id)? else {
-            return Ok(());
-        };
+    pub(crate) fn refresh(&mut self) -> anyhow::Result<()> {
+        if let Some(record) = self.record.again()? {
+            self.adopt(record);
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, record: Record) {
         if record.terms != self.record.terms {
             self.keeper.set_lease(lease(&record));
             self.keeper.set_outlive(record.terms.follow);
         }
-        self.timekeeper = match record.fq {
+        self.time = match record.in_force.fq {
             Some(options) => Timekeeper::Fq(options),
             None => Timekeeper::User {
                 spin: SpinBudget(Duration::from_nanos(record.spin)),
-                limit: record.held,
+                limit: record.in_force.held,
             },
         };
-        self.emulation.adopt(&self.timekeeper);
+        self.plane.adopt(&self.time);
         self.record = record;
-        Ok(())
     }
 
     /// Changes the record, as it is now on disk; `false` if another command is changing it now.
-    pub fn amend(&mut self, change: impl FnOnce(&mut Record)) -> anyhow::Result<bool> {
-        let Some(_registry) = try_registry()? else {
+    pub(crate) fn amend(
+        &mut self,
+        change: impl FnOnce(&mut Record, &mut dyn Plane) -> anyhow::Result<()>,
+    ) -> anyhow::Result<bool> {
+        let Some(_registry) = try_registry(&self.record)? else {
             return Ok(false);
         };
         self.refresh()?;
         let mut record = self.record.clone();
-        change(&mut record);
+        change(&mut record, &mut *self.plane)?;
         if record != self.record {
             record.write()?;
             self.refresh()?;
@@ -110,29 +131,24 @@ impl Running {
     }
 
     /// Lets go of an interface that is gone, and waits for another one of its name.
-    pub fn lose(&mut self, fault: &Fault) -> anyhow::Result<()> {
-        let gone = |interface: &&Interface| interface.link().name == fault.interface;
-        if let Some(interface) = self.emulation.interfaces().iter().find(gone) {
-            let index = interface.link().index;
-            self.let_go(index)?;
+    pub(crate) fn lose(&mut self, fault: &Fault) -> anyhow::Result<()> {
+        let mut interfaces = self.plane.interfaces()?.into_iter();
+        if let Some(gone) = interfaces.find(|interface| interface.name == fault.interface) {
+            self.let_go(gone.index)?;
         }
         self.watch_again()?;
         self.note_losses()
     }
 
     fn let_go(&mut self, index: u32) -> anyhow::Result<()> {
-        let gone = |interface: &&Interface| interface.link().index == index;
-        if let Some(interface) = self.emulation.interfaces().iter().find(gone) {
+        if let Some(gone) = self.plane.remove(index)? {
             self.lost.push(Lost {
-                namespace: interface.namespace().try_clone()?,
-                name: interface.link().name.clone(),
-                index,
-                rank: interface.rank(),
+                gone,
                 is_noted: false,
                 refused: None,
             });
         }
-        Ok(self.emulation.remove(index)?)
+        Ok(())
     }
 
     /// Writes into the record what is lost: whoever reads it compares indices. Another command that changes the registry may
@@ -142,15 +158,16 @@ impl Running {
             .lost
             .iter()
             .filter(|lost| !lost.is_noted)
-            .map(|lost| lost.index)
+            .map(|lost| lost.gone.index)
             .collect();
         if lost.is_empty() {
             return Ok(());
         }
-        let noted = self.amend(|record| {
+        let noted = self.amend(|record, _| {
             for interface in &mut record.interfaces {
                 interface.lost |= lost.contains(&interface.index);
             }
+            Ok(())
         })?;
         for lost in &mut self.lost {
             lost.is_noted |= noted;
@@ -159,7 +176,7 @@ impl Running {
     }
 
     /// Emulates on the interfaces that have come back.
-    pub fn regain(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn regain(&mut self) -> anyhow::Result<()> {
         self.note_losses()?;
         for lost in std::mem::take(&mut self.lost) {
             self.regain_one(lost)?;
@@ -174,30 +191,26 @@ impl Running {
             self.lost.push(lost);
             return Ok(());
         }
-        let Some(link) = lost.successor()? else {
+        let Some(link) = lost.successor(&*self.machine)? else {
             self.lost.push(lost);
             return Ok(());
         };
-        let Some(_registry) = try_registry()? else {
+        let Some(_registry) = try_registry(&self.record)? else {
             self.lost.push(lost);
             return Ok(());
         };
         self.refresh()?;
         let (name, index) = (link.name.clone(), link.index);
         if let Err(error) = self.emulate_again(&lost, link) {
-            if lost.is_there(index)? {
+            if self.machine.has(&lost.gone.namespace, &name, index)? {
                 return Err(error);
             }
             self.lost.push(lost);
             return Ok(());
         }
         self.watch_again()?;
-        if self
-            .emulation
-            .interfaces()
-            .iter()
-            .any(|interface| interface.link().index == index)
-        {
+        let emulated = self.plane.interfaces()?;
+        if emulated.iter().any(|interface| interface.index == index) {
             if let Some(interface) = self
                 .record
                 .interfaces
@@ -214,139 +227,131 @@ impl Running {
 
     fn emulate_again(&mut self, lost: &Lost, link: Link) -> anyhow::Result<()> {
         let target = Target {
-            namespace: lost.namespace.try_clone()?,
+            namespace: lost.gone.namespace.try_clone()?,
             link,
             host: None,
-            rank: lost.rank,
+            rank: lost.gone.rank,
             indices: [0; 4],
         };
-        let index = target.link.index;
-        let names = device_names(&self.record.id, index, target.indices);
-        let makes_clsact = || Clsact::is_missing(&mut Netlink::open()?, index);
-        let made_clsact = lost.namespace.enter(makes_clsact)??;
-        let is_it = |interface: &&mut InterfaceRecord| interface.lost && interface.name == lost.name;
+        let names = device_names(&self.record.id, target.link.index, target.indices);
+        let described = self.machine.describe(&target, &names)?;
+        let is_it = |interface: &&mut InterfaceRecord| interface.lost && interface.name == described.name;
         if let Some(interface) = self.record.interfaces.iter_mut().find(is_it) {
-            interface.index = index;
-            interface.devices = names.iter().map(Into::into).collect();
-            interface.made_clsact = made_clsact;
+            interface.index = described.index;
+            interface.devices = described.devices;
+            interface.made_clsact = described.made_clsact;
         }
         // Before the first device is made: whoever clears after a kill must know it.
         self.record.write()?;
-        Ok(self.emulation.add(
-            &self.timekeeper,
-            target.namespace,
-            target.link,
-            target.rank,
-            &names,
-        )?)
+        self.plane.add(&self.time, target, &names).map(drop)
     }
 
     /// Watches what is emulated now; lets go of what goes meanwhile.
     fn watch_again(&mut self) -> anyhow::Result<()> {
         loop {
-            let error = match self.emulation.vitals() {
-                Ok(vitals) => {
-                    self.keeper = Keeper::start(vitals, lease(&self.record), self.record.terms.follow)?;
+            let error = match self.plane.vital() {
+                Ok(vital) => {
+                    self.keeper = Keeper::start(vital, lease(&self.record), self.record.terms.follow)?;
                     return Ok(());
                 }
                 Err(error) => error,
             };
             let mut gone = None;
-            for interface in self.emulation.interfaces() {
-                let Link { name, index, .. } = interface.link();
-                if !is_there(interface.namespace(), name, *index)? {
-                    gone = Some(*index);
+            for interface in self.plane.interfaces()? {
+                let Emulated {
+                    namespace,
+                    name,
+                    index,
+                    ..
+                } = interface;
+                if !self.machine.has(&namespace, &name, index)? {
+                    gone = Some(index);
                 }
             }
             match gone {
                 Some(index) if self.record.terms.follow => self.let_go(index)?,
-                _ => return Err(error.into()),
+                _ => return Err(error),
             }
         }
     }
 
-    /// Takes the emulation down: captures first, then waits for what is held (at most 2 s), then
-    /// removes devices and record. Says how many packets were lost with the devices.
-    pub fn take_down(mut self) -> anyhow::Result<u64> {
-        self.emulation.detach()?;
-        let start = std::time::Instant::now();
-        let lost = loop {
-            let held = self.emulation.held()?;
-            if held == 0 || start.elapsed() > DRAIN {
-                break held;
+    /// What it has done, once no packet is between its devices; after half a second at the latest. Whoever measures is to look
+    /// at its [`Report::faults`].
+    pub fn settled(&mut self) -> anyhow::Result<Option<Report>> {
+        let start = Instant::now();
+        loop {
+            let Some(mut report) = self.plane.report(&self.record)? else {
+                return Ok(None);
+            };
+            if report.balance.unaccounted == 0 || start.elapsed() > SETTLING {
+                report.faults = Some(report.faults());
+                return Ok(Some(report));
             }
-            std::thread::sleep(Duration::from_millis(2));
-        };
-        self.abandon()?;
-        Ok(lost)
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What its program at a place has cost the processors so far, where the kernel counts it.
+    pub fn processor_time(&mut self, program: Program) -> Option<ProcessorTime> {
+        self.plane.programs()?.processor_time(program).ok()
+    }
+
+    /// Stops capturing, and waits for what is held, at most 2 s. How many packets are still held then: they are lost.
+    pub(crate) fn drain(&mut self) -> anyhow::Result<u64> {
+        self.plane.detach()?;
+        let start = Instant::now();
+        loop {
+            let held = self.plane.held()?;
+            if held == 0 || start.elapsed() > DRAIN {
+                return Ok(held);
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Takes the emulation down without waiting for what is held.
     pub fn abandon(self) -> anyhow::Result<()> {
         let Self {
-            emulation,
-            keeper,
-            claim,
-            ..
+            plane, keeper, claim, ..
         } = self;
         drop(keeper);
-        let closed = emulation.close();
+        let closed = plane.close();
         claim.end()?;
-        closed.context("taking the emulation down")
+        closed
     }
 }
 
 impl Lost {
     /// An interface of its name that can be emulated.
-    fn successor(&mut self) -> anyhow::Result<Option<Link>> {
-        let find = || {
-            let mut netlink = Netlink::open()?;
-            let links = netlink.links()?;
-            let Some(link) = links.iter().find(|link| link.name == self.name) else {
-                return Ok(None);
-            };
-            if self.refused == Some(link.index) {
-                return Ok(None);
-            }
-            Ok::<_, NetlinkError>(Some((link.clone(), admit(&mut netlink, link, &links))))
-        };
-        let Some((link, admitted)) = self.namespace.enter(find)?? else {
+    fn successor(&mut self, machine: &dyn Machine) -> anyhow::Result<Option<Link>> {
+        let Emulated { namespace, name, .. } = &self.gone;
+        let Some(Candidate { link, admitted }) = machine.candidate(namespace, name)? else {
             return Ok(None);
         };
+        if self.refused == Some(link.index) {
+            return Ok(None);
+        }
         match admitted {
             Ok(caveats) => {
                 for caveat in caveats {
-                    log::warn!("{}: {caveat}", link.name);
+                    log::warn!("{name}: {caveat}");
                 }
                 Ok(Some(link))
             }
             // What it cannot be asked any more is no reason.
-            Err(_) if !self.is_there(link.index)? => Ok(None),
+            Err(_) if !machine.has(namespace, name, link.index)? => Ok(None),
             Err(error) => {
                 self.refused = Some(link.index);
-                log::info!(
-                    "there is an interface {} again, but {error:#}; waiting for another one",
-                    link.name
-                );
+                log::info!("there is an interface {name} again, but {error:#}; waiting for another one");
                 Ok(None)
             }
         }
     }
-
-    fn is_there(&self, index: u32) -> anyhow::Result<bool> {
-        is_there(&self.namespace, &self.name, index)
-    }
-}
-
-/// Whether a namespace still has an interface, under its name.
-fn is_there(namespace: &Namespace, name: &str, index: u32) -> anyhow::Result<bool> {
-    let link = namespace.enter(|| Netlink::open()?.link_at(index))??;
-    Ok(link.is_some_and(|link| link.name == name))
 }
 
 /// The registry, unless another command changes it now.
-fn try_registry() -> anyhow::Result<Option<Registry>> {
-    match Registry::open(Duration::from_millis(200)) {
+fn try_registry(record: &Record) -> anyhow::Result<Option<Registry>> {
+    match Registry::at(&record.root, Duration::from_millis(200)) {
         Ok(registry) => Ok(Some(registry)),
         Err(RegistryError::Busy { .. }) => Ok(None),
         Err(error) => Err(error.into()),

@@ -1,26 +1,21 @@
 //! Sets an emulation up on a set of interfaces: the record first, then devices and programs.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use anyhow::Context as _;
 use perturb_clock::now;
 use perturb_dataplane::{
-    attach::Clsact,
-    emulation::{Emulation, Timekeeper},
-    hold::DeviceNames,
-    loader::Slots,
-    loopback, machine,
-    maps::MapIds,
-    namespace::Namespace,
-    netlink::{Link, Netlink},
+    emulation::Timekeeper, hold::DeviceNames, loader::Slots, maps::MapIds, namespace::Namespace,
+    netlink::Link,
 };
 
 use crate::{
     conduct::{Conduct, pacer_name},
     keeper::Keeper,
     prepared::Prepared,
-    registry::{self, InterfaceRecord, Process, Record, Registry, terms::Terms},
+    registry::{self, Process, Record, Registry, terms::Terms},
     running::Running,
+    seam::{Begun, Machine, Plane},
 };
 
 /// An interface to be put under emulation.
@@ -38,8 +33,9 @@ pub struct Target {
 }
 
 /// Sets an emulation up; it begins interface by interface, under the lease.
-pub fn set_up(
-    _registry: &Registry,
+pub(crate) fn set_up(
+    machine: &Arc<dyn Machine>,
+    registry: &Registry,
     id: &str,
     prepared: &Prepared,
     targets: Vec<Target>,
@@ -50,25 +46,13 @@ pub fn set_up(
         .iter()
         .map(|target| device_names(id, target.link.index, target.indices))
         .collect();
-    let interfaces = targets.iter().zip(&names).map(|(target, names)| {
-        let index = target.link.index;
-        let makes_clsact = || Clsact::is_missing(&mut Netlink::open()?, index);
-        Ok(InterfaceRecord {
-            name: target.link.name.clone(),
-            index,
-            host: target.host.clone(),
-            namespace: target.namespace.inode()?,
-            devices: names.iter().map(Into::into).collect(),
-            made_clsact: target.namespace.enter(makes_clsact)??,
-            settings: if target.link.loopback {
-                target.namespace.enter(loopback::needed)??
-            } else {
-                Vec::new()
-            },
-            lost: false,
-        })
-    });
-    let timekeeper = prepared.timekeeper(pacer, conduct.pacing.spin);
+    let interfaces = targets.iter().zip(&names);
+    let interfaces = interfaces.map(|(target, names)| machine.describe(target, names));
+    let time = prepared.timekeeper(pacer, conduct.pacing.spin);
+    let fq = match time {
+        Timekeeper::Fq(options) => Some(options),
+        Timekeeper::User { .. } => None,
+    };
     let mut record = Record {
         format: registry::FORMAT,
         id: id.into(),
@@ -76,32 +60,27 @@ pub fn set_up(
         pacer: pacer_name(pacer).into(),
         ready: false,
         interfaces: interfaces.collect::<anyhow::Result<_>>()?,
-        profile: prepared.profile.to_string(),
-        classes: prepared.tables.class_names.clone(),
-        servers: prepared.tables.server_names.clone(),
-        slots: Slots::default(),
+        in_force: prepared.in_force(fq, Slots::default()),
         maps: MapIds::default(),
         since: SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |time| time.as_secs()),
         updates: 0,
-        fq: match timekeeper {
-            Timekeeper::Fq(options) => Some(options),
-            Timekeeper::User { .. } => None,
-        },
         spin: conduct.pacing.spin.0.as_nanos().try_into().unwrap_or(u64::MAX),
-        held: prepared.tables.held,
         detached: conduct.detached,
         terms: Terms::default(),
+        root: registry.root().into(),
     };
     let claim = record.begin()?;
-    registry::raised::raise(&machine::BACKLOG)?;
-    let (emulation, keeper) = attach(&mut record, prepared, targets, &names, &timekeeper, conduct)?;
+    machine.raise()?;
+    let begun = machine.begin(&time, conduct.verbose, prepared)?;
+    let (plane, keeper) = attach(&mut record, begun, targets, &names, &time, conduct)?;
     Ok(Running {
         keeper,
-        emulation,
+        plane,
         record,
-        timekeeper,
+        machine: Arc::clone(machine),
+        time,
         lost: Vec::new(),
         claim,
     })
@@ -109,29 +88,30 @@ pub fn set_up(
 
 fn attach(
     record: &mut Record,
-    prepared: &Prepared,
+    begun: Begun,
     targets: Vec<Target>,
     names: &[DeviceNames],
-    timekeeper: &Timekeeper,
+    time: &Timekeeper,
     conduct: Conduct,
-) -> anyhow::Result<(Emulation, Keeper)> {
-    let mut emulation = Emulation::new(timekeeper, conduct.verbose, &prepared.tables)?;
-    record.maps = emulation.map_ids()?;
-    record.slots = emulation.loader().slots().clone();
+) -> anyhow::Result<(Box<dyn Plane>, Keeper)> {
+    let Begun {
+        mut plane,
+        maps,
+        slots,
+    } = begun;
+    record.maps = maps;
+    record.in_force.slots = slots;
     // Whoever clears after a kill knows the filters by their maps.
     record.write()?;
-    emulation.loader().set_lease(conduct.lease.until(now()))?;
-    for (target, names) in targets.into_iter().zip(names) {
-        emulation.add(timekeeper, target.namespace, target.link, target.rank, names)?;
+    plane.set_lease(conduct.lease.until(now()))?;
+    for ((target, names), recorded) in targets.into_iter().zip(names).zip(&mut record.interfaces) {
+        recorded.made_clsact = plane.add(time, target, names)?;
     }
-    for (recorded, interface) in record.interfaces.iter_mut().zip(emulation.interfaces()) {
-        recorded.made_clsact = interface.made_clsact();
-    }
-    let keeper = Keeper::start(emulation.vitals()?, conduct.lease, conduct.follow)?;
+    let keeper = Keeper::start(plane.vital()?, conduct.lease, conduct.follow)?;
     record.ready = true;
     record.terms = conduct.terms();
     record.write()?;
-    Ok((emulation, keeper))
+    Ok((plane, keeper))
 }
 
 /// Names that say what they are and cannot clash between interfaces of a namespace.

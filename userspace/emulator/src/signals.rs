@@ -10,33 +10,53 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Exit code of a process that was interrupted.
 pub const INTERRUPTED: u8 = 130;
 
-/// The signals that ask a process to end.
+/// The signals that ask a process, or the command that it runs, to end. They wait until somebody asks for the [`next`].
+///
+/// [`next`]: Self::next
 #[derive(Debug)]
-pub struct Interrupts {
+pub struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     hangup: Hangup,
+    quit: Option<tokio::signal::unix::Signal>,
 }
 
-impl Interrupts {
-    /// From now on they are noticed here.
+impl Signals {
+    /// From now on they are noticed here: those that end this process.
     pub fn listen() -> anyhow::Result<Self> {
         let listen = || {
             Ok::<_, io::Error>(Self {
                 interrupt: signal(SignalKind::interrupt())?,
                 terminate: signal(SignalKind::terminate())?,
                 hangup: Hangup::listen()?,
+                quit: None,
             })
         };
         listen().context("listening for signals")
     }
 
+    /// From now on they are noticed here: those that a command gets, SIGQUIT among them.
+    pub fn listen_for_command() -> anyhow::Result<Self> {
+        let quit = signal(SignalKind::quit()).context("listening for signals")?;
+        Ok(Self {
+            quit: Some(quit),
+            ..Self::listen()?
+        })
+    }
+
     /// Waits for one of them.
-    pub async fn received(&mut self) {
+    pub async fn next(&mut self) -> Signal {
+        let quit = async {
+            match &mut self.quit {
+                Some(quit) => quit.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            () = self.hangup.recv() => {}
+            _ = self.interrupt.recv() => Signal::SIGINT,
+            _ = self.terminate.recv() => Signal::SIGTERM,
+            () = self.hangup.recv() => Signal::SIGHUP,
+            _ = quit => Signal::SIGQUIT,
         }
     }
 }
@@ -47,12 +67,12 @@ pub fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<(
         .enable_all()
         .build()
         .context("starting the runtime")?;
-    let mut interrupts = {
+    let mut signals = {
         let _inside = runtime.enter();
-        Interrupts::listen()?
+        Signals::listen()?
     };
     let wait = move || {
-        runtime.block_on(interrupts.received());
+        runtime.block_on(signals.next());
         end();
         process::exit(i32::from(INTERRUPTED))
     };
@@ -65,11 +85,11 @@ pub fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<(
 
 /// The end of the terminal; it never comes to a process that was started with SIGHUP ignored.
 #[derive(Debug)]
-pub struct Hangup(Option<tokio::signal::unix::Signal>);
+struct Hangup(Option<tokio::signal::unix::Signal>);
 
 impl Hangup {
     /// From now on it is noticed here.
-    pub fn listen() -> io::Result<Self> {
+    fn listen() -> io::Result<Self> {
         let ignored = is_ignored(Signal::SIGHUP)?;
         Ok(Self(
             (!ignored).then(|| signal(SignalKind::hangup())).transpose()?,
@@ -77,7 +97,7 @@ impl Hangup {
     }
 
     /// Waits for it.
-    pub async fn recv(&mut self) {
+    async fn recv(&mut self) {
         match &mut self.0 {
             Some(signal) => {
                 signal.recv().await;

@@ -57,7 +57,7 @@ pub struct Report {
     pub unintended: Unintended,
     /// Where all packets are.
     pub balance: Balance,
-    /// Why what was measured is not to be trusted, once traffic rests: see [`Report::settled`].
+    /// Why what was measured is not to be trusted, once traffic rests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<Vec<Fault>>,
     /// Everything else that was counted.

@@ -6,6 +6,7 @@
 use std::{
     io::IsTerminal as _,
     os::fd::{AsFd as _, BorrowedFd},
+    sync::{Arc, Weak},
     thread,
     time::Duration,
 };
@@ -18,98 +19,50 @@ use nix::{
     unistd::{getpgrp, read, tcgetpgrp},
 };
 use perturb_emulator::{
-    registry::{
-        Record,
-        terms::{Due, Terms},
-    },
-    running::Running,
+    registry::{Record, terms::Due},
+    session::Handle,
 };
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// How often it is looked whether anyone still waits for Enter, and whether this process is in the foreground.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Whether Enter was pressed.
-pub(super) struct Enter {
-    heard: UnboundedReceiver<()>,
-    /// It was, and that could not be noted in the record yet.
-    pressed: bool,
-}
+/// Whoever waits for Enter. Dropping it ends the wait.
+#[derive(Default)]
+pub(super) struct Enter(Option<Arc<()>>);
 
 impl Enter {
     /// Listens, if something is to be confirmed and somebody sits at a terminal.
-    pub(super) fn listen(record: &Record) -> anyhow::Result<Self> {
-        let (say, heard) = unbounded_channel();
-        let enter = Self {
-            heard,
-            pressed: false,
-        };
+    pub(super) fn listen(&mut self, record: &Record, session: Handle) -> anyhow::Result<()> {
         let Some((left, Due::Confirm)) = record.terms.due() else {
-            return Ok(enter);
+            return Ok(());
         };
         if !std::io::stdin().is_terminal() || record.detached {
-            return Ok(enter);
+            return Ok(());
         }
         log::info!(
             "press Enter within {:.0} s, or give `perturb confirm`, to keep it",
             left.as_secs_f64()
         );
+        let listener = Arc::new(());
+        let is_wanted = Arc::downgrade(&listener);
         thread::Builder::new()
             .name("perturb-enter".into())
-            .spawn(move || wait(&say))
+            .spawn(move || wait(&is_wanted, &session))
             .context("starting the thread that waits for Enter")?;
-        Ok(enter)
-    }
-
-    /// Waits until it is pressed.
-    pub(super) async fn pressed(&mut self) {
-        match self.heard.recv().await {
-            Some(()) => self.pressed = true,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Whether it was pressed, and nothing came of it yet.
-    pub(super) fn was_pressed(&mut self) -> bool {
-        self.pressed |= self.heard.try_recv().is_ok();
-        self.pressed
-    }
-
-    /// Keeps what waits to be confirmed. If another command changes the registry at this moment, it is to be tried again.
-    pub(super) fn confirm(&mut self, running: &mut Running) -> anyhow::Result<()> {
-        let mut waited = false;
-        self.pressed = !running.amend(|record| {
-            waited = is_for_enter(&record.terms);
-            if waited {
-                record.terms.confirm = None;
-            }
-        })?;
-        if waited {
-            log::info!("confirmed");
-        }
-        self.look(&running.record);
+        self.0 = Some(listener);
         Ok(())
     }
 
     /// Stops listening once nothing waits for Enter any more: whatever is typed from then on is for others.
     pub(super) fn look(&mut self, record: &Record) {
-        if !is_for_enter(&record.terms) {
-            self.heard.close();
+        if !record.terms.waits_here() {
+            self.0 = None;
         }
     }
 }
 
-/// Whether Enter keeps what waits to be confirmed. A change of an emulation that runs already was given elsewhere: whoever
-/// presses Enter here may know nothing of it.
-fn is_for_enter(terms: &Terms) -> bool {
-    terms
-        .confirm
-        .as_ref()
-        .is_some_and(|confirm| confirm.before.is_none())
-}
-
-/// Says each line of the terminal, until nobody listens any more.
-fn wait(say: &UnboundedSender<()>) {
+/// Confirms at each line of the terminal, until nobody listens any more.
+fn wait(is_wanted: &Weak<()>, session: &Handle) {
     let mut tty_in = SigSet::empty();
     tty_in.add(Signal::SIGTTIN);
     // A terminal whose foreground changes between look and read answers EIO then (`__tty_check_change`).
@@ -117,13 +70,9 @@ fn wait(say: &UnboundedSender<()>) {
         return;
     }
     let stdin = std::io::stdin();
-    while !say.is_closed() {
+    while is_wanted.strong_count() > 0 {
         match line(stdin.as_fd()) {
-            Ok(Heard::Line) => {
-                if say.send(()).is_err() {
-                    return;
-                }
-            }
+            Ok(Heard::Line) => session.confirm(),
             Ok(Heard::Nothing) | Err(Errno::EINTR) => {}
             Ok(Heard::Others) | Err(Errno::EIO) => thread::sleep(LOOK),
             Ok(Heard::End) | Err(_) => return,

@@ -16,7 +16,11 @@
 use std::{fmt, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use perturb_emulator::{conduct::Pacing, lab, prepared::Prepared, status::Fault};
+use perturb_emulator::{
+    lab,
+    prepared::{Prepared, ProfileError},
+    status::Fault,
+};
 use perturb_present::Table;
 use perturb_profile::{
     Class, Match, Name, PortRange, Profile, Protocol, Server, ServerId, Treatment, Volume,
@@ -86,50 +90,78 @@ pub struct Classes {
     pub faults: Vec<Fault>,
 }
 
-/// Measures the classes of a profile.
-pub fn run(path: &Path, pacing: Pacing, coarse: bool, say: &mut dyn FnMut(&str)) -> anyhow::Result<Classes> {
-    let addresses = lab::all_addresses(2);
-    let original = Prepared::load_for(path, &addresses)?.profile;
-    let (profile, parts) = by_port(&original)?;
-    let mut untouched: Vec<String> = original
-        .classes
-        .iter()
-        .map(|class| class.name.to_string())
-        .collect();
-    untouched.retain(|name| parts.iter().all(|part| part.class != *name));
-    ensure!(
-        !parts.is_empty(),
-        "{}: no class crosses a server or has an overhead, so there is nothing to calibrate",
-        path.display()
-    );
-    let files = perturb_profile::jitter_files(&profile, path.parent().unwrap_or(Path::new("")))
-        .map_err(perturb_emulator::prepared::ProfileError::from)?;
-    let prepared = Prepared::with_files(profile, files)?.coarse_if(coarse);
-    let mut hosts = Hosts::new(&original.tcp)?;
-    let clock_ns = clock::cost();
-    let idle = super::knob::Added::default()
-        .profile(1)
-        .context("the control's profile")?;
-    hosts.set(&Prepared::of(idle, &addresses)?, pacing)?;
-    say("control");
-    let control = lone(&hosts, hosts.to, PAYLOADS[0], 1.0, Duration::ZERO, clock_ns)?;
-    hosts.set(&prepared, pacing)?;
-    let mut classes = Vec::new();
-    for part in &parts {
-        say(&format!("class {} {}", part.class, part.direction));
-        hosts.check()?;
-        let to = hosts.listen(part.port)?;
-        classes.extend(part.measure(&hosts, to, &original, &control, clock_ns)?);
+/// A profile whose classes are to be measured.
+pub struct Plan {
+    original: Profile,
+    prepared: Prepared,
+    parts: Vec<Part>,
+    untouched: Vec<String>,
+}
+
+impl Plan {
+    /// Reads a profile.
+    pub fn load(path: &Path, coarse: bool) -> anyhow::Result<Self> {
+        let original = Prepared::load_for(path, &lab::all_addresses(2))?.profile;
+        let (profile, parts) = by_port(&original)?;
+        let mut untouched: Vec<String> = original
+            .classes
+            .iter()
+            .map(|class| class.name.to_string())
+            .collect();
+        untouched.retain(|name| parts.iter().all(|part| part.class != *name));
+        ensure!(
+            !parts.is_empty(),
+            "{}: no class crosses a server or has an overhead, so there is nothing to calibrate",
+            path.display()
+        );
+        let files = perturb_profile::jitter_files(&profile, path.parent().unwrap_or(Path::new("")))
+            .map_err(ProfileError::from)?;
+        Ok(Self {
+            original,
+            prepared: Prepared::with_files(profile, files)?.coarse_if(coarse),
+            parts,
+            untouched,
+        })
     }
-    let faults = hosts.faults()?;
-    hosts.clear()?;
-    let passes = faults.is_empty() && classes.iter().all(|line| line.verdict == Verdict::Right);
-    Ok(Classes {
-        verdict: if passes { Outcome::Pass } else { Outcome::Fail },
-        classes,
-        untouched,
-        faults,
-    })
+
+    /// The hosts' settings.
+    #[must_use]
+    pub fn tcp(&self) -> &perturb_profile::Tcp {
+        &self.original.tcp
+    }
+
+    /// Measures the classes between the hosts.
+    pub fn run(self, mut hosts: Hosts, say: &mut dyn FnMut(&str)) -> anyhow::Result<Classes> {
+        let Self {
+            original,
+            prepared,
+            parts,
+            untouched,
+        } = self;
+        let clock_ns = clock::cost();
+        let idle = super::knob::Added::default()
+            .profile(1)
+            .context("the control's profile")?;
+        hosts.set(Prepared::of(idle, &lab::all_addresses(2))?)?;
+        say("control");
+        let control = lone(&hosts, hosts.to, PAYLOADS[0], 1.0, Duration::ZERO, clock_ns)?;
+        hosts.set(prepared)?;
+        let mut classes = Vec::new();
+        for part in &parts {
+            say(&format!("class {} {}", part.class, part.direction));
+            let to = hosts.listen(part.port)?;
+            classes.extend(part.measure(&hosts, to, &original, &control, clock_ns)?);
+        }
+        let faults = hosts.faults()?;
+        hosts.clear()?;
+        let passes = faults.is_empty() && classes.iter().all(|line| line.verdict == Verdict::Right);
+        Ok(Classes {
+            verdict: if passes { Outcome::Pass } else { Outcome::Fail },
+            classes,
+            untouched,
+            faults,
+        })
+    }
 }
 
 /// A class in one direction.

@@ -1,11 +1,14 @@
 //! Two private hosts with a measuring socket each, joined by a wire without emulation, or under emulation with a
 //! profile that is changed live.
+//!
+//! A thread of its own measures; the command's first thread keeps the emulation up, and does what the measuring one asks.
 
 use std::{
-    io, mem,
+    io,
     net::{SocketAddr, TcpListener, UdpSocket},
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -15,39 +18,26 @@ use perturb_dataplane::{
     programs::{Pacer, ProcessorTime, Program, count_processor_time},
 };
 use perturb_emulator::{
-    conduct::{Pacing, pacer_name},
-    lab::{self, INTERFACE, Lab, run::emulate},
+    conduct::{Conduct, Pacing},
+    lab::{self, INTERFACE, Lab},
     prepared::Prepared,
+    registry::Record,
     running::Running,
-    signals::when_interrupted,
-    status::{Fault, Report},
+    session::{Core, End, Handle, OnSignal, OnTrouble, Place, Session},
+    signals::Signals,
+    status::Fault,
 };
+use perturb_profile::Tcp;
+use tokio::sync::oneshot;
 
 use crate::probe::{
     endpoint::{Endpoint, Receipt},
     stream::{self, Transfer},
 };
 
-/// The emulation, which a signal may end while it is measured.
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Option<Running>>>);
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends it. As long as the guard is kept, nobody makes it again.
-    fn end(&self) -> (MutexGuard<'_, Option<Running>>, anyhow::Result<()>) {
-        let mut running = self.lock();
-        let ended = running.take().map_or(Ok(()), Running::abandon);
-        (running, ended)
-    }
-}
-
-/// The hosts; a signal ends their emulation, and this process.
+/// The hosts, for the thread that measures.
 pub struct Hosts {
-    running: Shared,
+    session: Handle,
     /// The measuring socket of h1.
     pub here: Endpoint,
     /// That of h2.
@@ -55,24 +45,47 @@ pub struct Hosts {
     /// Where that is.
     pub to: SocketAddr,
     listening: Option<(SocketAddr, Endpoint)>,
-    lab: Lab,
+    lab: Arc<Lab>,
+    pacer: Pacer,
+    is_emulated: bool,
     _counting: Option<OwnedFd>,
 }
 
+/// Makes the hosts, without emulation, and has a thread do the work between them. What came of it; nothing if a signal has
+/// ended it.
+pub fn measure<T: Send + 'static>(
+    tcp: &Tcp,
+    pacing: Pacing,
+    work: impl FnOnce(Hosts) -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<Option<T>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let mut nobody = |_: &Record| ();
+        let lab = Arc::new(Lab::new(2, tcp)?);
+        let conduct = Conduct::of_hosts(pacing, false);
+        let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
+        let hosts = Hosts::new(Arc::clone(&lab), pacing.choice.decide()?, session.handle())?;
+        let (tell, told) = oneshot::channel();
+        thread::Builder::new()
+            .name("measuring".into())
+            // Nobody waits any more if the command was interrupted.
+            .spawn(move || drop(tell.send(work(hosts))))
+            .context("starting the thread that measures")?;
+        let end = session.keep(told, OnSignal::End, OnTrouble::End).await;
+        match session.end(end)?.end {
+            End::Done(result) => result.context("the thread that measures has panicked")?.map(Some),
+            End::Trouble(trouble) => Err(trouble.into()),
+            End::Asked | End::Over | End::Unconfirmed => Ok(None),
+        }
+    })
+}
+
 impl Hosts {
-    /// Makes them, without emulation.
-    pub fn new(tcp: &perturb_profile::Tcp) -> anyhow::Result<Self> {
-        let running = Shared::default();
-        let interrupted = running.clone();
-        when_interrupted(move || {
-            let (running, ended) = interrupted.end();
-            if let Err(error) = ended {
-                eprintln!("perturb: {error:#}; the next command that needs root tries again");
-            }
-            // The process ends now: whoever waits for the emulation must neither make it again nor end with another code.
-            mem::forget(running);
-        })?;
-        let lab = Lab::new(2, tcp)?;
+    fn new(lab: Arc<Lab>, pacer: Pacer, session: Handle) -> anyhow::Result<Self> {
         let [first, second] = lab.hosts.as_slice() else {
             bail!("a lab of two hosts has {}", lab.hosts.len())
         };
@@ -84,12 +97,14 @@ impl Hosts {
         let (here, there) = (endpoint(first)?, endpoint(second)?);
         let to = there.address()?;
         Ok(Self {
-            running,
+            session,
             here,
             there,
             to,
             listening: None,
             lab,
+            pacer,
+            is_emulated: false,
             // Where the kernel cannot count, processor time is missing from the result.
             _counting: count_processor_time().ok(),
         })
@@ -119,54 +134,40 @@ impl Hosts {
     }
 
     /// Puts a profile in force: begins the emulation, or changes it live.
-    pub fn set(&mut self, prepared: &Prepared, pacing: Pacing) -> anyhow::Result<()> {
-        let mut shared = self.running.lock();
-        match &mut *shared {
-            Some(running) => running.update(prepared)?,
-            None => *shared = Some(emulate(&self.lab, prepared, pacing, false)?),
-        }
-        drop(shared);
-        self.check()
+    pub fn set(&mut self, prepared: Prepared) -> anyhow::Result<()> {
+        self.is_emulated = true;
+        self.session.ask(move |core| core.put(&prepared))?
     }
 
     /// Whether a thread keeps the time, which wants a processor.
     #[must_use]
     pub fn pacer_wants_processor(&self) -> bool {
-        let by_thread = |running: &Running| running.record.pacer == pacer_name(Pacer::User);
-        self.running.lock().as_ref().is_some_and(by_thread)
-    }
-
-    /// Fails if the emulation is not in force any more.
-    pub fn check(&mut self) -> anyhow::Result<()> {
-        match &mut *self.running.lock() {
-            Some(running) => running.check(),
-            None => Ok(()),
-        }
+        self.is_emulated && self.pacer == Pacer::User
     }
 
     /// Ends the emulation.
     pub fn clear(&mut self) -> anyhow::Result<()> {
-        self.running.end().1
+        self.is_emulated = false;
+        let clear: fn(&mut Core<'_>) -> anyhow::Result<()> = |core| core.clear();
+        self.session.ask(clear)?
     }
 
     /// What the program at the interfaces' ingress, which burns the receiver's overhead, has cost so far. `None` where
     /// the kernel's own clock (`sched_clock`) counts ticks, as user-mode Linux's does: times are whole milliseconds then.
     pub fn ingress_time(&mut self) -> Option<ProcessorTime> {
         const FINEST_TICK_NS: u32 = 1_000_000;
-        let mut shared = self.running.lock();
-        let programs = shared.as_mut()?.emulation.programs();
-        let time = programs.processor_time(Program::Ingress).ok()?;
+        let ask = |core: &mut Core<'_>| core.running()?.processor_time(Program::Ingress);
+        let time = self.session.ask(ask).ok()??;
         (time.total.subsec_nanos() % FINEST_TICK_NS != 0).then_some(time)
     }
 
     /// What the emulation did that no profile asked for, once its traffic rests.
     pub fn faults(&mut self) -> anyhow::Result<Vec<Fault>> {
-        let mut shared = self.running.lock();
-        let Some(running) = &mut *shared else {
+        let settle = |core: &mut Core<'_>| core.running().map(Running::settled);
+        let Some(settled) = self.session.ask(settle)? else {
             return Ok(Vec::new());
         };
-        let report = Report::settled(running)?.context("the emulation is gone")?;
-        Ok(report.faults())
+        Ok(settled?.context("the emulation is gone")?.faults())
     }
 
     /// What TCP makes of it: round trips, and a transfer of `bytes`.
@@ -204,14 +205,5 @@ impl Hosts {
             }
         }
         Ok(on)
-    }
-}
-
-impl Drop for Hosts {
-    /// Its devices are in the lab's namespaces: they go first.
-    fn drop(&mut self) {
-        if let Err(error) = self.running.end().1 {
-            eprintln!("perturb: {error:#}; the next command that needs root tries again");
-        }
     }
 }

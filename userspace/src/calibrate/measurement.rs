@@ -137,7 +137,6 @@ impl Samples {
         effort: &Effort,
         clock_ns: u64,
     ) -> anyhow::Result<()> {
-        hosts.check()?;
         self.lone(hosts, added, effort, clock_ns)?;
         for payload in SINGLES {
             let seen = self.bursts(hosts, added, effort, (1, payload))?;

@@ -14,7 +14,7 @@ use perturb_emulator::{
     conduct::{Pacing, pacer_name},
     prepared::Prepared,
 };
-use perturb_profile::{Knob, Tcp};
+use perturb_profile::Knob;
 
 use super::{
     hosts::Hosts,
@@ -83,18 +83,17 @@ impl Request {
 /// Raw samples, by the name of what was set.
 pub type Raw = Vec<(String, Samples)>;
 
-/// Measures all settings.
-pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Calibration, Raw)> {
+/// Measures all settings between the hosts.
+pub fn run(
+    request: &Request,
+    mut hosts: Hosts,
+    say: &mut dyn FnMut(&str),
+) -> anyhow::Result<(Calibration, Raw)> {
     let start = Instant::now();
     let (effort, limit) = request.effort();
-    let pacing = Pacing {
-        choice: perturb_emulator::conduct::PacerChoice::Only(request.pacing.choice.decide()?),
-        ..request.pacing
-    };
-    let pacer = pacer_name(pacing.choice.decide()?);
+    let pacer = pacer_name(request.pacing.choice.decide()?);
     let clock_ns = clock::cost();
     let busy_share = clock::stolen_share(WATCH);
-    let mut hosts = Hosts::new(&Tcp::default())?;
     let baseline = Added::default();
 
     say("emulation off");
@@ -108,7 +107,7 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
         Ok(Prepared::of(profile, &perturb_emulator::lab::all_addresses(2))?)
     };
     let mut control = Samples::default();
-    hosts.set(&prepared(baseline)?, pacing)?;
+    hosts.set(prepared(baseline)?)?;
     say("control");
     control.measure(&mut hosts, &baseline, &effort, clock_ns)?;
 
@@ -127,7 +126,7 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
             settings.len()
         ));
         let added = Added::by(setting);
-        hosts.set(&prepared(added)?, pacing)?;
+        hosts.set(prepared(added)?)?;
         let mut seen = Samples::default();
         loop {
             seen.measure(&mut hosts, &added, &effort, clock_ns)?;
@@ -141,12 +140,12 @@ pub fn run(request: &Request, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Cali
             .get(index + 1)
             .is_none_or(|next| next.knob != setting.knob);
         if last_of_knob {
-            hosts.set(&prepared(baseline)?, pacing)?;
+            hosts.set(prepared(baseline)?)?;
             control.measure(&mut hosts, &baseline, &effort, clock_ns)?;
         }
     }
     say("signature");
-    hosts.set(&prepared(signature::NETWORK)?, pacing)?;
+    hosts.set(prepared(signature::NETWORK)?)?;
     let signature = signature::measure(&hosts, &effort)?;
     let faults = hosts.faults()?;
     let offloads = hosts.offloads()?;

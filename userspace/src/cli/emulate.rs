@@ -9,9 +9,11 @@ use perturb_emulator::{
     prepared::Prepared,
     privileges::Owner,
     registry::{self, terms::Due},
+    session::End,
+    status,
 };
 
-use super::{Apply, Clear, Confirm, DONE, Run, sandbox::in_sandbox, ssh};
+use super::{Apply, Clear, Confirm, DONE, FAILED, Run, sandbox::in_sandbox, ssh};
 use crate::{
     apply::{self, Outcome},
     voice,
@@ -165,6 +167,15 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         command,
     };
     voice::begin();
-    let status = runtime()?.block_on(lab::run::run(request))?;
-    Ok(perturb_sandbox::exit_code(status))
+    let outcome = runtime()?.block_on(lab::run::run(request))?;
+    status::warn(&outcome.faults());
+    match (outcome.trouble, outcome.end) {
+        (Some(trouble), _) | (None, End::Trouble(trouble)) => Err(trouble.into()),
+        (None, End::Done(status)) => {
+            // Without its maps there is nothing to be said; whoever ended it has said that.
+            outcome.report?;
+            Ok(perturb_sandbox::exit_code(status?))
+        }
+        (None, End::Asked | End::Over | End::Unconfirmed) => Ok(FAILED),
+    }
 }

@@ -22,7 +22,7 @@ use perturb_emulator::{
         measured::{End, Measured, Request, measure},
     },
     prepared::{Prepared, ProfileError},
-    signals::Interrupts,
+    signals::Signals,
     status::Report,
 };
 use perturb_sandbox::exit_code;
@@ -67,7 +67,7 @@ pub struct Sweep<'a> {
 impl Sweep<'_> {
     /// Makes the runs that are missing.
     pub async fn run(&mut self, quiet: bool) -> anyhow::Result<Ended> {
-        let mut interrupts = Interrupts::listen()?;
+        let mut signals = Signals::listen()?;
         let cells = plan::cells(self.experiment);
         let cells = match self.task {
             Some(task) => task.of(cells),
@@ -88,7 +88,7 @@ impl Sweep<'_> {
             for run in todo {
                 let mut attempt = self.store.attempts(&run.id).count() as u32;
                 loop {
-                    let Some(record) = self.make(&run, attempt, &mut interrupts).await? else {
+                    let Some(record) = self.make(&run, attempt, &mut signals).await? else {
                         progress.finish();
                         return Ok(Ended::Interrupted);
                     };
@@ -130,12 +130,7 @@ impl Sweep<'_> {
     }
 
     /// One attempt at a run; `None` if a signal ended it.
-    async fn make(
-        &self,
-        run: &Run,
-        attempt: u32,
-        interrupts: &mut Interrupts,
-    ) -> anyhow::Result<Option<Record>> {
+    async fn make(&self, run: &Run, attempt: u32, signals: &mut Signals) -> anyhow::Result<Option<Record>> {
         let experiment = self.experiment;
         let workload = &experiment.workloads[run.cell.workload];
         let profile = format!(
@@ -193,7 +188,7 @@ impl Sweep<'_> {
             directory: std::path::absolute(&experiment.directory)
                 .context("finding the experiment's directory")?,
         };
-        let measured = measure(request, interrupts)
+        let measured = measure(request, signals)
             .await
             .with_context(|| format!("running {}", run.id))?;
         scratch.remove()?;

@@ -287,7 +287,7 @@ const SAME: i64 = 1_000_000_000;
 
 /// Sends a signal on the way from `perturb run` to its command, which the next process knows by its code (SI_QUEUE).
 /// Async-signal-safe.
-pub(super) fn pass_on(pid: libc::pid_t, signal: libc::c_int) {
+pub(crate) fn pass_on(pid: libc::pid_t, signal: libc::c_int) {
     let errno = Errno::last_raw();
     let value = libc::sigval {
         sival_ptr: std::ptr::null_mut(),

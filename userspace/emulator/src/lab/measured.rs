@@ -15,7 +15,14 @@ use nix::{
 };
 
 use super::{Lab, run};
-use crate::{conduct::Pacing, prepared::Prepared, signals::Interrupts, status::Report};
+use crate::{
+    conduct::{Conduct, Pacing},
+    prepared::Prepared,
+    registry::Record,
+    session::{self, OnSignal, OnTrouble, Place, Session},
+    signals::Signals,
+    status::Report,
+};
 
 /// Names this executable to the command.
 pub const EXECUTABLE_VARIABLE: &str = "PERTURB";
@@ -73,9 +80,12 @@ pub struct Measured {
 }
 
 /// Makes the hosts, runs the command, and removes them.
-pub async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::Result<Measured> {
+pub async fn measure(request: Request, signals: &mut Signals) -> anyhow::Result<Measured> {
     let lab = Lab::new(request.hosts, &request.prepared.profile.tcp)?;
-    let mut running = run::emulate(&lab, &request.prepared, request.pacing, false)?;
+    let mut nobody = |_: &Record| ();
+    let conduct = Conduct::of_hosts(request.pacing, false);
+    let mut session = Session::open(Place::Hosts(&lab), conduct, signals, &mut nobody);
+    session.core().put(&request.prepared)?;
     let mut affinity = CpuSet::new();
     for processor in &request.pin {
         affinity
@@ -98,20 +108,22 @@ pub async fn measure(request: Request, interrupts: &mut Interrupts) -> anyhow::R
             unsafe { stage.pre_exec(pin) };
         }
     })?;
-    let limit = tokio::time::sleep(request.limit);
-    tokio::pin!(limit);
-    let end = tokio::select! {
-        status = child.wait() => End::Exited(status?),
-        () = &mut limit => End::TimedOut,
-        () = interrupts.received() => End::Interrupted,
-        trouble = running.keeper.trouble() => return Err(trouble.into()),
-    };
+    let work = tokio::time::timeout(request.limit, child.wait());
+    let end = session.keep(work, OnSignal::End, OnTrouble::End).await;
     let wall = started.elapsed();
-    if !matches!(end, End::Exited(_)) {
-        // With the stage its PID namespace ends, and everything in it.
-        child.kill().await.context("ending the command")?;
-    }
-    let report = Report::settled(&mut running)?.context("the emulation has ended before its command")?;
-    running.abandon()?;
+    let is_over = matches!(end, Ok(session::End::Done(Ok(_))));
+    // With the stage its PID namespace ends, and everything in it.
+    let killed = if is_over { Ok(()) } else { child.kill().await };
+    let outcome = session.end(end)?;
+    killed.context("ending the command")?;
+    let end = match outcome.end {
+        session::End::Done(Ok(status)) => End::Exited(status?),
+        session::End::Done(Err(_)) => End::TimedOut,
+        session::End::Trouble(trouble) => return Err(trouble.into()),
+        session::End::Asked | session::End::Over | session::End::Unconfirmed => End::Interrupted,
+    };
+    let report = outcome
+        .report?
+        .context("the emulation has ended before its command")?;
     Ok(Measured { end, wall, report })
 }

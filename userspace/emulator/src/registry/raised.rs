@@ -21,15 +21,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Raises a setting. A machine that does not allow it is told what follows.
 pub fn raise(setting: &Setting) -> Result<()> {
-    Shared::of_this_machine(setting).raise()
+    Shared::at(Path::new(RECORDS), setting).raise()
 }
 
 /// Puts all settings back if no record is left, unless somebody else has changed them meanwhile. What cannot be put back
 /// stays noted for the next command, and keeps none of the others from being put back.
-pub(super) fn restore() -> Result<()> {
+pub(super) fn restore(records: &Path) -> Result<()> {
     // Each is tried before the first failure is told.
     machine::ALL
-        .map(|setting| Shared::of_this_machine(setting).restore())
+        .map(|setting| Shared::at(records, setting).restore())
         .into_iter()
         .collect()
 }
@@ -58,9 +58,9 @@ struct Shared<'a, N> {
 }
 
 impl<'a> Shared<'a, Setting> {
-    fn of_this_machine(setting: &'a Setting) -> Self {
+    fn at(records: &Path, setting: &'a Setting) -> Self {
         Self {
-            records: RECORDS.into(),
+            records: records.into(),
             setting,
             number: setting,
         }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use perturb_clock::now;
-use perturb_dataplane::{loader::Slots, netlink::FqOptions};
 use serde::{Deserialize, Serialize};
+
+use super::InForce;
 
 /// What can be changed while an emulation runs, apart from its profile. Instants are of CLOCK_MONOTONIC, ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,18 +32,9 @@ pub struct Confirm {
 /// What was in force before. The profile's tables are still in the other half of the maps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
-    /// The normalized profile.
-    pub profile: String,
-    /// Names of the classes.
-    pub classes: Vec<String>,
-    /// Names of the servers.
-    pub servers: Vec<String>,
-    /// Where the servers' state and counters are.
-    pub slots: Slots,
-    /// Options of sch_fq, if it keeps the time.
-    pub fq: Option<FqOptions>,
-    /// Bytes that the user pacer may hold.
-    pub held: u64,
+    /// What the profile determined.
+    #[serde(flatten)]
+    pub in_force: InForce,
     /// [`Terms::lease`].
     pub lease: Option<u64>,
     /// [`Terms::ends`].
@@ -61,6 +53,13 @@ pub enum Due {
 }
 
 impl Terms {
+    /// Whether what began the emulation waits to be confirmed, and no change that was given elsewhere.
+    #[must_use]
+    pub fn waits_here(&self) -> bool {
+        let confirm = self.confirm.as_ref();
+        confirm.is_some_and(|confirm| confirm.before.is_none())
+    }
+
     /// What is due first, and how long that is from now.
     #[must_use]
     pub fn due(&self) -> Option<(Duration, Due)> {

@@ -11,10 +11,7 @@ use perturb_common::{
 use perturb_dataplane::{counters::Counters, maps::Maps, namespace::Namespace, programs::Pacer};
 
 use super::{ClassReport, Flow, Lateness, Report, ServerReport, counts::Counts};
-use crate::{conduct::pacer_name, registry::Record, running::Running};
-
-/// How long packets may take from one device to the next.
-const SETTLING: Duration = Duration::from_millis(500);
+use crate::{conduct::pacer_name, registry::Record};
 
 impl Report {
     /// Reads the counters of an emulation that is in force.
@@ -34,12 +31,13 @@ impl Report {
         let maps = Maps::by_id(&record.maps)?;
         let lease = maps.control.get(&CONTROL_LEASE, 0).context("reading the lease")?;
         let slots: Vec<u32> = record
+            .in_force
             .servers
             .iter()
-            .map(|name| record.slots.of(name).unwrap_or_default())
+            .map(|name| record.in_force.slots.of(name).unwrap_or_default())
             .collect();
-        let counters =
-            Counters::read(&maps, record.classes.len() as u32, &slots).context("reading counters")?;
+        let counters = Counters::read(&maps, record.in_force.classes.len() as u32, &slots)
+            .context("reading counters")?;
         let mut figures = [0; PACER_STATS_LEN as usize];
         for (figure, place) in figures.iter_mut().zip(0..) {
             let read = maps.pacer_stats.get(&place, 0);
@@ -49,8 +47,8 @@ impl Report {
             events: counters.events,
             figures,
         };
-        let classes = record.classes.iter().zip(&counters.classes);
-        let servers = record.servers.iter().zip(&slots).zip(&counters.servers);
+        let classes = record.in_force.classes.iter().zip(&counters.classes);
+        let servers = record.in_force.servers.iter().zip(&slots).zip(&counters.servers);
         let age = SystemTime::UNIX_EPOCH
             .checked_add(Duration::from_secs(record.since))
             .and_then(|since| since.elapsed().ok());
@@ -107,23 +105,6 @@ impl Report {
             held: (record.pacer == pacer_name(Pacer::User)).then(|| counts.held()),
             lateness: lateness(&counters.lateness, counters.lead.at(MonoNanos(now()))),
         })
-    }
-
-    /// What an emulation of this process has done, once no packet is between its devices; after half a second at the latest.
-    /// Whoever measures is to look at its [`Report::faults`].
-    pub fn settled(running: &mut Running) -> anyhow::Result<Option<Self>> {
-        let start = std::time::Instant::now();
-        loop {
-            running.publish()?;
-            let Some(mut report) = Self::of(&running.record)? else {
-                return Ok(None);
-            };
-            if report.balance.unaccounted == 0 || start.elapsed() > SETTLING {
-                report.faults = Some(report.faults());
-                return Ok(Some(report));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use perturb_emulator::{
 /// When the record or a map cannot be read.
 pub(crate) fn totals(record: &Record) -> anyhow::Result<Option<String>> {
     // Another command may have changed the profile since.
-    let read = Record::read(&record.id)?;
+    let read = record.again()?;
     let Some(report) = Report::of(read.as_ref().unwrap_or(record))? else {
         return Ok(None);
     };

@@ -12,51 +12,59 @@
 //! --quiet                there is no live line anyhow
 //! ```
 
+use std::time::Duration;
+
 use anyhow::{bail, ensure};
-use perturb_dataplane::{
-    hold,
-    loader::Loader,
-    maps::Maps,
-    netlink::{FqOptions, Netlink},
-};
-use perturb_emulator::{
+use perturb_dataplane::user::SpinBudget;
+
+use crate::{
     conduct::{PacerChoice, pacer_name},
+    kernel::Others,
+    prepared::Prepared,
     registry::{
         Record, Registry,
         terms::{Before, Confirm, after},
     },
+    tables::{Change, exchange},
 };
 
-use super::Request;
+/// What was asked for. `None` and `false`: nothing was said about it.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The profile.
+    pub prepared: &'a Prepared,
+    /// Interfaces of this namespace.
+    pub interfaces: &'a [String],
+    /// Which pacer.
+    pub pacer: PacerChoice,
+    /// How long the user pacer polls.
+    pub spin: Option<SpinBudget>,
+    /// How long the programs go on without their controller.
+    pub lease: Option<Duration>,
+    /// End after this time.
+    pub duration: Option<Duration>,
+    /// Undo it unless it is confirmed within this time.
+    pub confirm: Option<Duration>,
+    /// Wait for an interface that goes, and go on when it comes back.
+    pub follow: bool,
+    /// Leave the emulation to a process of its own.
+    pub detach: bool,
+    /// Show the programs' own messages.
+    pub verbose: bool,
+}
 
-/// Changes the profile of a running emulation.
-pub(super) fn update(_registry: &Registry, record: &Record, request: &Request) -> anyhow::Result<Record> {
+/// Changes the profile of a running emulation; its record as it is then.
+pub fn update(_registry: &Registry, record: &Record, request: Request<'_>) -> anyhow::Result<Record> {
     refuse(record, request)?;
-    let tables = &request.prepared.tables;
-    let mut loader = Loader::resume(Maps::by_id(&record.maps)?, record.slots.clone())?;
-    let fq = record.fq.map(|old| (old, request.prepared.fq_options()));
-    if let Some((old, new)) = fq {
-        // Packets that the old tables stamped and those that the new ones stamp must both be admitted.
-        set_fq(record, old.widest(new))?;
-    }
-    loader.load(tables)?;
-    if let Some((_, new)) = fq {
-        set_fq(record, new)?;
-    }
     let mut record = record.clone();
-    let before = Before {
-        profile: std::mem::replace(&mut record.profile, request.prepared.profile.to_string()),
-        classes: std::mem::replace(&mut record.classes, tables.class_names.clone()),
-        servers: std::mem::replace(&mut record.servers, tables.server_names.clone()),
-        slots: std::mem::replace(&mut record.slots, loader.slots().clone()),
-        fq: std::mem::replace(&mut record.fq, fq.map(|(_, new)| new)),
-        held: std::mem::replace(&mut record.held, request.prepared.tables.held),
-        lease: record.terms.lease,
-        ends: record.terms.ends,
-        follow: record.terms.follow,
-    };
-    record.updates += 1;
+    let in_force = exchange(&mut Others, &mut record, Change::To(request.prepared))?;
     let terms = &mut record.terms;
+    let before = Before {
+        in_force,
+        lease: terms.lease,
+        ends: terms.ends,
+        follow: terms.follow,
+    };
     if let Some(lease) = request.lease {
         terms.lease = Some(lease.as_nanos().try_into().unwrap_or(u64::MAX));
     }
@@ -73,7 +81,7 @@ pub(super) fn update(_registry: &Registry, record: &Record, request: &Request) -
 }
 
 /// Refuses what cannot be changed while an emulation runs.
-fn refuse(record: &Record, request: &Request) -> anyhow::Result<()> {
+fn refuse(record: &Record, request: Request<'_>) -> anyhow::Result<()> {
     let applied: Vec<&str> = record
         .interfaces
         .iter()
@@ -126,18 +134,5 @@ fn refuse(record: &Record, request: &Request) -> anyhow::Result<()> {
          profile, or clear it first",
         record.process.pid
     );
-    Ok(())
-}
-
-/// Sets the options of the hold devices' sch_fq.
-pub(super) fn set_fq(record: &Record, options: FqOptions) -> anyhow::Result<()> {
-    let mut netlink = Netlink::open()?;
-    for interface in &record.interfaces {
-        if let Some(device) = interface.devices.first()
-            && let Some(link) = netlink.link(device)?
-        {
-            hold::set_fq(&mut netlink, link.index, link.queues, options)?;
-        }
-    }
     Ok(())
 }

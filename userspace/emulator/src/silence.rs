@@ -3,15 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use perturb_dataplane::netlink::Netlink;
-use perturb_emulator::{registry::Record, running::Running, status::Report};
+use crate::running::Running;
 
 /// How long to look, and how many packets the interface must have carried meanwhile.
 const PATIENCE: Duration = Duration::from_secs(3);
 const TRAFFIC: u64 = 50;
 
 /// Looks until a packet has been seen, or the warning has been given.
-pub(super) struct Silence {
+pub(crate) struct Silence {
     began: Instant,
     /// What an interface had carried before.
     carried: Vec<(u32, u64)>,
@@ -20,37 +19,31 @@ pub(super) struct Silence {
 
 impl Silence {
     /// From now on.
-    pub(super) fn begin(running: &Running) -> anyhow::Result<Self> {
+    pub(crate) fn begin(running: &Running) -> anyhow::Result<Self> {
         Ok(Self {
             began: Instant::now(),
-            carried: carried(running)?,
+            carried: running.machine.carried()?,
             over: false,
         })
     }
 
     /// Looks again.
-    pub(super) fn look(&mut self, running: &Running) -> anyhow::Result<()> {
+    pub(crate) fn look(&mut self, running: &mut Running) -> anyhow::Result<()> {
         if self.over || self.began.elapsed() < PATIENCE {
             return Ok(());
         }
-        let Some(record) = Record::read(&running.record.id)? else {
-            return Ok(());
-        };
-        let Some(report) = Report::of(&record)? else {
+        let Some(report) = running.plane.report(&running.record)? else {
             return Ok(());
         };
         if report.seen() != 0 {
             self.over = true;
             return Ok(());
         }
-        for (index, packets) in carried(running)? {
+        for (index, packets) in running.machine.carried()? {
             let before = self.carried.iter().find(|(other, _)| *other == index);
             let since = packets.saturating_sub(before.map_or(packets, |(_, packets)| *packets));
-            let name = record
-                .interfaces
-                .iter()
-                .find(|interface| interface.index == index);
-            if let Some(interface) = name
+            let mut interfaces = running.record.interfaces.iter();
+            if let Some(interface) = interfaces.find(|interface| interface.index == index)
                 && since >= TRAFFIC
             {
                 self.over = true;
@@ -66,20 +59,4 @@ impl Silence {
         }
         Ok(())
     }
-}
-
-/// Index and packets, both ways, of the interfaces that are emulated.
-fn carried(running: &Running) -> anyhow::Result<Vec<(u32, u64)>> {
-    let ours = |index| {
-        running
-            .record
-            .interfaces
-            .iter()
-            .any(|interface| interface.index == index)
-    };
-    let links = Netlink::open()?.links()?.into_iter();
-    Ok(links
-        .filter(|link| ours(link.index))
-        .map(|link| (link.index, link.packets))
-        .collect())
 }
