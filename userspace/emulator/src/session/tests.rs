@@ -22,6 +22,7 @@ use crate::{
         Record, Registry,
         terms::{Before, Confirm, after},
     },
+    running::Running,
     setup::Target,
     signals::Signals,
 };
@@ -302,7 +303,7 @@ async fn errands_of_another_thread_are_done_and_recorded() -> Tested {
         let errands = move || {
             let second = prepared("second")?;
             handle.ask(move |core| core.put(&second))??;
-            handle.ask(|core| core.running().map(|running| running.settled()))
+            handle.ask(|core| core.running().map(Running::settled))
         };
         tokio::task::spawn_blocking(errands).await
     };
