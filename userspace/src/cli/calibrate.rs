@@ -28,7 +28,7 @@ Examples:
 
 Exit codes:
   0 measured   2 usage
-  1 the peer does not answer, too little arrives, or an emulation on this machine lost packets unasked";
+  1 the peer does not answer, too little arrives, or an emulation on this machine lost packets that its profile does not drop";
 
 #[derive(Args, Debug)]
 #[command(mut_arg("coarse", |coarse| coarse.requires("profile")))]

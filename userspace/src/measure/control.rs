@@ -141,7 +141,7 @@ fn answer(request: &Request, endpoint: &Endpoint) -> io::Result<Answer> {
                 || train.segments as usize * train.payload > 65_000 =>
         {
             Answer::Refused(format!(
-                "a train of {} datagrams is not for me",
+                "a train of {} datagrams is more than this side sends; use the same perturb on both sides",
                 train.datagrams()
             ))
         }

@@ -46,7 +46,7 @@ impl Bystander {
         if before.is_none() {
             log::info!(
                 "note: this user may not read {}, so nobody checks whether an emulation on this machine loses \
-                 packets unasked meanwhile; root may",
+                 packets that its profile does not drop; root may look",
                 registry::RECORDS
             );
         }

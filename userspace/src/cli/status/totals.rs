@@ -33,7 +33,9 @@ pub(crate) fn totals(record: &Record) -> anyhow::Result<Option<String>> {
     }
     let unasked = report.unintended.dropped();
     if unasked > 0 {
-        line += &format!(", UNINTENDED: {unasked} dropped unasked; `perturb status` says where");
+        line += &format!(
+            ", UNINTENDED: {unasked} dropped that the profile does not drop; `perturb status` says where"
+        );
     }
     Ok(Some(line))
 }

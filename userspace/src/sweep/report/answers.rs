@@ -96,16 +96,13 @@ pub(super) fn answers(
     let mut answers = Vec::new();
     if let Some(first) = ranking.places.first() {
         answers.push(format!(
-            "Which improvement pays most? The {} ({}): one µs more for each packet costs {:.2} % of run time.",
+            "The {} matters most ({}): one µs more for each packet costs {:.2} % of run time.",
             named(first.knob),
             ranking.text,
             first.percent_per_us
         ));
     } else if !knobs.is_empty() {
-        answers.push(
-            "Which improvement pays most? None of those that were turned: the program does not notice them."
-                .into(),
-        );
+        answers.push("The program notices none of the knobs that were turned.".into());
     }
     for place in &ranking.places {
         if let Some(report) = knobs.get(place.knob.key()) {
@@ -123,15 +120,15 @@ pub(super) fn answers(
                 ""
             };
             answers.push(format!(
-                "How slow may the {} become? With at most 5 % of slowdown up to {}{least}.",
+                "The {} may worsen to {}{least}, with at most 5 % of slowdown.",
                 named(knob),
                 knob.written(value)
             ));
         }
         if report.speeds_up() {
             answers.push(format!(
-                "Does a worse {} always hurt? Not here: the program becomes faster. Where the network is slow, TCP has time \
-                 to gather small writes into fewer packets; look at the packets of those runs.",
+                "A worse {} makes the program faster. Where the network is slow, TCP has time to gather small writes into \
+                 fewer packets; look at the packets of those runs.",
                 named(knob)
             ));
         }
@@ -139,12 +136,12 @@ pub(super) fn answers(
             let (from, to) = (knob.written(region.from_us), knob.written(region.to_us));
             match region.kind {
                 "hyper_sensitive" => answers.push(format!(
-                    "Where does it get out of hand? Beyond a {} of {from} each further step costs more than before: \
-                     the program waits for itself (serialization, contention for locks).",
+                    "Beyond a {} of {from} each further step costs more than before: the program waits for itself \
+                     (serialization, contention for locks).",
                     named(knob)
                 )),
                 "failing" => answers.push(format!(
-                    "Where does it stop working? With a {} from {from} to {to} no run had a result.",
+                    "No run had a result with a {} from {from} to {to}.",
                     named(knob)
                 )),
                 _ => {}
@@ -161,16 +158,13 @@ fn improvement(knob: Knob, report: &KnobReport, baseline: f64) -> String {
         && knee > baseline
     {
         return format!(
-            "Does a better {name} pay? Not on this network: up to {} nothing changes; beyond, {}.",
+            "A better {name} saves nothing on this network: up to {} nothing changes; beyond, {}.",
             knob.written(knee),
             price(knob, slope)
         );
     }
     if baseline == 0.0 {
-        return format!(
-            "Does a better {name} pay? The network here has none; {}.",
-            price(knob, slope)
-        );
+        return format!("The network here has no {name}; {}.", price(knob, slope));
     }
     let gain = 100.0 * slope * baseline / 2.0;
     let half = match knob {
@@ -178,7 +172,7 @@ fn improvement(knob: Knob, report: &KnobReport, baseline: f64) -> String {
         _ => format!("halving it to {}", knob.written(baseline / 2.0)),
     };
     format!(
-        "Does a better {name} pay? On this network {half} saves about {gain:.1} % of run time; {}.",
+        "A better {name}: {half} saves about {gain:.1} % of run time; {}.",
         price(knob, slope)
     )
 }

@@ -249,7 +249,7 @@ fn baseline_facts(workload: &WorkloadReport) -> Vec<(&'static str, String)> {
         facts.push(("for the models", communication.feeds()));
     }
     if let Some(failure) = &base.trace_failure {
-        facts.push(("the traced run says nothing", failure.clone()));
+        facts.push(("the traced run failed", failure.clone()));
     }
     if let Some(drift) = base.drift {
         let significant = if drift.significant {

@@ -405,7 +405,7 @@ mod tests {
         let page = std::fs::read_to_string(directory.path().join("index.html")).unwrap();
         // Four curves and the matrix.
         assert_eq!(page.matches("<svg ").count(), 5);
-        assert!(page.contains("Measured against predicted") && page.contains("Does a better gap g pay?"));
+        assert!(page.contains("Measured against predicted") && page.contains("A better gap g saves nothing"));
         assert!(!page.contains("NaN") && !page.contains("<script"));
         let table = std::fs::read_to_string(directory.path().join("curves.csv")).unwrap();
         assert!(table.lines().all(|line| line.split(',').count() == 12));

@@ -65,7 +65,7 @@ impl fmt::Display for WorkloadReport {
             )?;
         }
         if let Some(failure) = &base.trace_failure {
-            writeln!(f, "  the traced run says nothing: {failure}")?;
+            writeln!(f, "  the traced run failed: {failure}")?;
         }
         if let Some(drift) = base.drift.filter(|drift| drift.significant) {
             writeln!(

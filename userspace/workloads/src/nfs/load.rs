@@ -133,7 +133,7 @@ pub enum LoadError {
     #[error(transparent)]
     DataSet(#[from] DataSetError),
     /// No runtime, timer or thread.
-    #[error("the system has no {what} for us: {reason}")]
+    #[error("starting a {what}: {reason}")]
     System {
         /// What is missing.
         what: &'static str,
