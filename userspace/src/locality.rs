@@ -170,13 +170,16 @@ pub fn run(args: &LocalityArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let partitioning = Partitioning::by(method, &document).map_err(|error| InputError::model(path, error))?;
     let costs = network.map(|network| Costs::of(&network, &document, &partitioning));
-    let natural =
-        Partitioning::by(Method::Natural, &document).map_err(|error| InputError::model(path, error))?;
+    let natural = match method {
+        Method::Natural => partitioning.clone(),
+        _ => Partitioning::by(Method::Natural, &document).map_err(|error| InputError::model(path, error))?,
+    };
+    let decision = Decision::of(&natural.partitions, document.sequence.paths() as u64);
     let answer = Answer::of(
         &document,
         method,
         &partitioning,
-        Decision::of(&natural.partitions, document.sequence.paths() as u64),
+        decision,
         captured,
         costs,
         args.working_sets,

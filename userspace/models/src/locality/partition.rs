@@ -10,11 +10,11 @@ use super::{Locality, Partition, Sums, detect, optimal};
 /// How the sequence is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// One partition.
+    /// One partition: P_S (3.1).
     Single,
-    /// Greedy: a partition ends before the request that would give it more than M paths.
+    /// Greedy: a partition ends before the request that would give it more than M paths: P_Mm (3.1).
     Paths(u64),
-    /// One partition per outermost loop, and one per stretch between loops. The loops are those of
+    /// P_N (4): one partition per outermost loop, and one per stretch between loops. The loops are those of
     /// the notation; a sequence without any has them detected.
     Natural,
     /// Every w consecutive natural partitions as one, the last perhaps of fewer: P_Gw (4.3).

@@ -78,6 +78,31 @@ fn long_messages() {
 }
 
 #[test]
+fn contention_is_that_of_the_rate_that_it_leaves() {
+    // (9), (10) as printed, with the rate of the answer.
+    let waits = |rate: f64, bytes: f64| {
+        let (n, k) = (2.0, 2.0);
+        (n + 1.0) * (k - 1.0) * bytes * bytes * rate / 2.0 / (1.0 - rate * bytes * k / 2.0)
+    };
+    let long = predict(&load("remap-long.yaml"));
+    let printed = 25.0 + 9999.0 * 0.5 + 8.0 + waits(long.rate, 10_000.0);
+    assert!(
+        (long.logpc_cycles / printed - 1.0).abs() < 1e-9,
+        "{long:?} {printed}"
+    );
+    assert!((1.0 / long.rate - 10_000.0 - waits(long.rate, 10_000.0)).abs() < 1e-5);
+    let reply = predict(&load("table4-synchronous.yaml"));
+    let printed = 2.0 * (15.0 + 21.0 + waits(reply.rate, 44.0) + 122.0) + 137.0;
+    assert!(
+        (reply.logpc_cycles / printed - 1.0).abs() < 1e-9,
+        "{reply:?} {printed}"
+    );
+    let one_way = predict(&load("table4-asynchronous.yaml"));
+    assert_eq!(one_way.rate, 1.0 / 137.0);
+    assert!((one_way.network_contention_cycles.unwrap() - waits(1.0 / 137.0, 44.0)).abs() < 1e-9);
+}
+
+#[test]
 fn work_and_count_of_long_messages() {
     let text = data("logpc/long-messages.yaml") + "  work: 10000cycles\n  messages: 3\n";
     let input: Input = serde_saphyr::from_str(&text).unwrap();

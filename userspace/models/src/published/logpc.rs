@@ -273,10 +273,14 @@ fn of_row(row: &Row<'_>) -> Vec<Comparison> {
     let Some(found) = parameters(row).map(|parameters| predict(&parameters)) else {
         return Vec::new();
     };
+    // C_n and C_r are part of the synchronous cycle alone.
+    let synchronous = found.resource_contention_cycles.is_some();
+    let given = synchronous.then_some("given: C_r");
+    let fitted = synchronous.then_some(FITTED);
     let columns = [
         ("logp_cycles", Some(found.logp_cycles), None),
-        ("lopc_cycles", Some(found.lopc_cycles), None),
-        ("logpc_cycles", Some(found.logpc_cycles), Some(FITTED)),
+        ("lopc_cycles", Some(found.lopc_cycles), given),
+        ("logpc_cycles", Some(found.logpc_cycles), fitted),
         (
             "network_contention_cycles",
             found.network_contention_cycles,
