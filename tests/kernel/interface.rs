@@ -7,12 +7,13 @@ use crate::support::{
     Rig,
     headers::Reader,
     packet::{TCP, UDP, V4, V6, ethernet, tcp, udp},
+    pair,
     sink::Sink,
 };
 use perturb_common::abi::{Attachment, Direction, Event};
 use perturb_dataplane::{
     attach::{Attached, Clsact, Side},
-    netlink::{Netlink, VethPair},
+    netlink::Netlink,
     programs::{Pacer, Program},
 };
 
@@ -28,24 +29,7 @@ impl Wire {
     fn new(profile: &str, pacer: Pacer) -> Option<Self> {
         let mut rig = Rig::new(profile, pacer)?;
         let mut netlink = Netlink::open().unwrap();
-        netlink
-            .add_veth(&VethPair {
-                near: "here",
-                far: "there",
-                far_namespace: None,
-                indices: (0, 0),
-                mtu: 65_535,
-                queues: 0,
-                near_gso_max_segs: None,
-                alias: None,
-            })
-            .unwrap();
-        for name in ["here", "there"] {
-            netlink.set_quiet(name).unwrap();
-            netlink.set_up(name).unwrap();
-        }
-        let index = |netlink: &mut Netlink, name| netlink.link(name).unwrap().unwrap().index;
-        let (here, there) = (index(&mut netlink, "here"), index(&mut netlink, "there"));
+        let [here, there] = pair(&mut netlink, ["here", "there"]);
         rig.attach(
             here,
             Attachment {

@@ -106,6 +106,16 @@ pub(crate) fn run(program: &SchedClassifier, data: &[u8], context: Context) -> R
     })
 }
 
+/// A veth pair that is up; the indices of its ends.
+pub(crate) fn pair(netlink: &mut Netlink, names: [&str; 2]) -> [u32; 2] {
+    netlink.add_veth(&VethPair::new(names[0], names[1])).unwrap();
+    for name in names {
+        netlink.set_quiet(name).unwrap();
+        netlink.set_up(name).unwrap();
+    }
+    names.map(|name| netlink.link(name).unwrap().unwrap().index)
+}
+
 /// Programs, tables and devices of one test.
 pub(crate) struct Rig {
     pub(crate) programs: Programs,
@@ -171,24 +181,8 @@ impl Rig {
         // Each test has a thread of its own, and the namespace ends with it.
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         let mut netlink = Netlink::open().unwrap();
-        netlink
-            .add_veth(&VethPair {
-                near: "hold",
-                far: "sink",
-                far_namespace: None,
-                indices: (0, 0),
-                mtu: 65_535,
-                queues: 0,
-                near_gso_max_segs: None,
-                alias: None,
-            })
-            .unwrap();
-        for name in ["hold", "sink"] {
-            netlink.set_quiet(name).unwrap();
-            netlink.set_up(name).unwrap();
-        }
-        let hold = netlink.link("hold").unwrap().unwrap().index;
-        let sink = sink::Sink::new(netlink.link("sink").unwrap().unwrap().index).unwrap();
+        let [hold, sink] = pair(&mut netlink, ["hold", "sink"]);
+        let sink = sink::Sink::new(sink).unwrap();
         let mut programs = programs;
         for program in [Program::Idle, Program::Egress, Program::Ingress] {
             programs

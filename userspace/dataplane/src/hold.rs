@@ -20,8 +20,6 @@ use crate::{
     user::{Tap, TapError, UserPacer, UserPacerError},
 };
 
-/// Largest MTU of a veth: super-packets pass whole whatever the interface's own MTU.
-const HOLD_MTU: u32 = 65_535;
 /// Queues of an fq hold device: one for each processor, but no more.
 const MAX_QUEUES: u32 = 64;
 
@@ -231,14 +229,11 @@ pub fn fq(
         netlink,
         &steering,
         &VethPair {
-            near,
-            far,
-            far_namespace: None,
             indices: (names.indices[0], names.indices[1]),
-            mtu: HOLD_MTU,
             queues,
-            near_gso_max_segs: None,
             alias: Some(&names.alias),
+            // Super-packets pass whole whatever the interface's own MTU.
+            ..VethPair::new(near, far)
         },
     )?;
     set_fq(netlink, pair.near, queues, options)?;
@@ -271,14 +266,11 @@ pub fn splitter(
         netlink,
         &Steering::here()?,
         &VethPair {
-            near,
-            far,
-            far_namespace: None,
             indices: (names.indices[2], names.indices[3]),
-            mtu: HOLD_MTU,
             queues: 1,
             near_gso_max_segs: Some(1),
             alias: Some(&names.alias),
+            ..VethPair::new(near, far)
         },
     )?;
     for offload in [
@@ -304,14 +296,8 @@ pub fn has_fq() -> std::io::Result<bool> {
         let probe = || -> Result<bool, NetlinkError> {
             let mut netlink = Netlink::open()?;
             netlink.add_veth(&VethPair {
-                near: "probe",
-                far: "peer",
-                far_namespace: None,
-                indices: (0, 0),
-                mtu: 1500,
                 queues: 1,
-                near_gso_max_segs: None,
-                alias: None,
+                ..VethPair::new("probe", "peer")
             })?;
             let Some(link) = netlink.link("probe")? else {
                 return Ok(false);

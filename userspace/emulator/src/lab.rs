@@ -198,14 +198,10 @@ fn wire(first: &Host, second: &Host) -> Result<(), LabError> {
         &first.namespace,
         |netlink| {
             netlink.add_veth(&VethPair {
-                near: INTERFACE,
-                far: INTERFACE,
                 far_namespace: Some(std::os::fd::AsFd::as_fd(&second.namespace)),
                 indices: (first.index(), second.index()),
                 mtu: MTU,
-                queues: 0,
-                near_gso_max_segs: None,
-                alias: None,
+                ..VethPair::new(INTERFACE, INTERFACE)
             })
         },
     )
@@ -224,14 +220,10 @@ fn join(hosts: &[Host], switch: &Namespace) -> Result<(), LabError> {
             for host in hosts {
                 let port = format!("port{}", host.number);
                 netlink.add_veth(&VethPair {
-                    near: &port,
-                    far: INTERFACE,
                     far_namespace: Some(std::os::fd::AsFd::as_fd(&host.namespace)),
                     indices: (PORTS + host.number, host.index()),
                     mtu: MTU,
-                    queues: 0,
-                    near_gso_max_segs: None,
-                    alias: None,
+                    ..VethPair::new(&port, INTERFACE)
                 })?;
                 netlink.set_quiet(&port)?;
                 netlink.set_controller(&port, bridge)?;

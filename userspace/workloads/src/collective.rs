@@ -133,7 +133,7 @@ impl Listening {
         };
         let mut peers: Vec<Option<Peer>> = addresses.iter().map(|_| None).collect();
         for (peer, &address) in addresses.iter().enumerate().take(rank) {
-            let stream = patiently(SocketAddr::new(address, PORT)).map_err(connection(peer))?;
+            let stream = patiently(SocketAddr::new(address, PORT), PATIENCE).map_err(connection(peer))?;
             peers[peer] = Some(Peer::new(stream).map_err(connection(peer))?);
         }
         let deadline = Instant::now() + PATIENCE;
@@ -160,12 +160,12 @@ impl Listening {
     }
 }
 
-/// Connects to a rank that may not listen yet.
-fn patiently(address: SocketAddr) -> io::Result<TcpStream> {
+/// Connects to a process that may not listen yet.
+pub(crate) fn patiently(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     let begun = Instant::now();
     loop {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && begun.elapsed() < PATIENCE => {
+        match TcpStream::connect_timeout(&address, patience) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && begun.elapsed() < patience => {
                 std::thread::sleep(SETTLING);
             }
             connected => return connected,

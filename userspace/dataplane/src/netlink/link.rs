@@ -119,6 +119,23 @@ pub struct VethPair<'a> {
     pub alias: Option<&'a str>,
 }
 
+impl<'a> VethPair<'a> {
+    /// Both ends in this namespace, with the largest MTU, and all else as the kernel has it.
+    #[must_use]
+    pub const fn new(near: &'a str, far: &'a str) -> Self {
+        Self {
+            near,
+            far,
+            far_namespace: None,
+            indices: (0, 0),
+            mtu: 65_535,
+            queues: 0,
+            near_gso_max_segs: None,
+            alias: None,
+        }
+    }
+}
+
 impl Netlink {
     /// The interface of a name.
     pub fn link(&mut self, name: &str) -> Result<Option<Link>> {

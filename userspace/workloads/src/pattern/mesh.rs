@@ -7,7 +7,7 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -15,10 +15,10 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
-    time::{Duration, Instant},
 };
 
 use super::{PATIENCE, PatternError, socket};
+use crate::collective::patiently;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
@@ -97,7 +97,8 @@ impl Mesh {
         let listener = socket("listening for the others", TcpListener::bind(own))?;
         let mut streams: Vec<Option<Mutex<TcpStream>>> = addresses.iter().map(|_| None).collect();
         for (peer, address) in addresses.iter().enumerate().take(rank) {
-            let mut stream = patiently(SocketAddr::new(*address, port))?;
+            let stream = patiently(SocketAddr::new(*address, port), PATIENCE);
+            let mut stream = socket("connecting with another process", stream)?;
             socket("greeting", stream.write_all(&(rank as u32).to_le_bytes()))?;
             streams[peer] = Some(Mutex::new(stream));
         }
@@ -275,24 +276,6 @@ impl Inbox {
                     return Err(PatternError::Silence);
                 }
             }
-        }
-    }
-}
-
-/// Connects to a process that may not have begun yet.
-fn patiently(address: SocketAddr) -> Result<TcpStream, PatternError> {
-    let begun = Instant::now();
-    loop {
-        match TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
-            Ok(stream) => return Ok(stream),
-            Err(source) if begun.elapsed() > PATIENCE => {
-                return Err(PatternError::Socket {
-                    action: "connecting with another process",
-                    source,
-                });
-            }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
-            Err(_) => thread::sleep(Duration::from_millis(2)),
         }
     }
 }
