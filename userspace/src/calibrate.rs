@@ -51,7 +51,7 @@ pub struct Options {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
-    /// Seed of the profiles.
+    /// Seed of the order in which a knob's settings are measured, and of the profiles.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Make the emulator wrong on purpose: KNOB=FACTOR.

@@ -28,6 +28,11 @@ use perturb_emulator::{
 use self::time::within;
 use crate::{locality, measure, nfs, pattern, predict, rto, say::Unwritable, sweep, trace, voice};
 
+/// Options that contradict each other, where clap's attributes cannot say so.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Contradiction(pub(crate) &'static str);
+
 /// Done.
 const DONE: u8 = 0;
 /// Failed; the message says what, where and what to do.
@@ -201,9 +206,10 @@ struct Status {
     /// packet as one line, which `perturb locality` reads.
     #[arg(long)]
     flows: bool,
-    /// Look again and again until Ctrl-C, e.g. every 500ms: what each server did since the last look.
-    #[arg(long, value_name = "TIME", value_parser = within(time::PERIOD), num_args = 0..=1, default_missing_value = "1s")]
-    watch: Option<Duration>,
+    /// Look again and again until Ctrl-C, e.g. every 500ms; without a time every second. Prints what each server did since
+    /// the last look.
+    #[arg(long, value_name = "TIME", value_parser = within(time::PERIOD), num_args = 0..=1)]
+    watch: Option<Option<Duration>>,
 }
 
 #[derive(Args, Debug)]
@@ -365,6 +371,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
 
 fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<ProfileError>()
+        || error.is::<Contradiction>()
         || error.is::<nfs::InvalidInput>()
         || predict::is_invalid_input(error)
         || locality::is_invalid_input(error)

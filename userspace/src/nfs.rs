@@ -100,8 +100,24 @@ pub enum InvalidInput {
     #[error(transparent)]
     Mix(#[from] perturb_workloads::nfs::mix::MixError),
     /// A knob cannot be varied.
-    #[error("--vary {0}: write KNOB=LEVEL,LEVEL,… with KNOB one of latency, overhead, gap, bandwidth")]
-    Vary(String),
+    #[error(
+        "--vary {text}: {reason}; write KNOB=LEVEL,LEVEL,… with KNOB one of latency, overhead, gap, bandwidth"
+    )]
+    Vary {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        reason: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The model knows nothing of it.
+    #[error("--model predicts an added latency or overhead; leave --model out to vary {0}")]
+    NotModeled(perturb_profile::Knob),
+    /// TCP sends again by itself.
+    #[error("--retransmit-after is for --transport udp; over TCP the kernel decides when to send again")]
+    TcpRetransmits,
+    /// Open arrivals wait for nobody.
+    #[error("--processes is for --arrivals closed; open arrivals come at the rate, whoever waits")]
+    OpenProcesses,
     /// A model needs service times.
     #[error(
         "--model without a file takes its service times from the embedded server: give --cpu-service, or a file"

@@ -36,7 +36,7 @@ use perturb_profile::Profile;
 use perturb_workloads::collective::Algorithm;
 
 use crate::cli::{
-    PacingArgs, quantity,
+    Contradiction, PacingArgs, quantity,
     time::{self, within},
 };
 use results::Series;
@@ -50,6 +50,9 @@ Examples:
 A round counts as delayed (near k RTO) if the kernel counted time-outs in it and it took a whole multiple
 of the smallest time-out longer than it would have without, from a quarter less to a half more: a time-out
 is the smallest one and a round trip, and slow start follows it.";
+
+/// PlogPT's J, unless it is given.
+const JITTER: Duration = Duration::from_micros(100);
 
 /// Arguments of `perturb rto`.
 #[derive(Args, Debug)]
@@ -75,9 +78,9 @@ pub struct RtoArgs {
     /// Silence between rounds.
     #[arg(long, value_name = "TIME", value_parser = within(time::WORK), default_value = "20ms")]
     pub pause: Duration,
-    /// How far apart nominally simultaneous events are taken to be in the prediction: PlogPT's J.
-    #[arg(long, value_name = "TIME", value_parser = within(time::WORK), default_value = "100us")]
-    pub jitter: Duration,
+    /// How far apart nominally simultaneous events are taken to be in the prediction: PlogPT's J [default: 100us].
+    #[arg(long, value_name = "TIME", value_parser = within(time::WORK))]
+    pub jitter: Option<Duration>,
     /// Print one JSON object, or an array if there are several sizes.
     #[arg(long)]
     pub json: bool,
@@ -129,6 +132,13 @@ impl AlgorithmName {
 pub fn run(args: &RtoArgs) -> anyhow::Result<u8> {
     // Errors in the profile come first, and need neither root nor kernel.
     let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
+    let written = Prepared::read(&args.profile)?;
+    if args.jitter.is_some() && !prediction::is_tree(&written) {
+        return Err(Contradiction(
+            "--jitter is a parameter of PlogPT, which predicts trees and stars; this profile's network is neither",
+        )
+        .into());
+    }
     if args.sandbox {
         let files = [&args.csv, &args.svg].into_iter().flatten();
         let directories = files.map(|file| {
@@ -138,7 +148,6 @@ pub fn run(args: &RtoArgs) -> anyhow::Result<u8> {
         return crate::cli::in_sandbox(directories.collect::<anyhow::Result<Vec<_>>>()?, false);
     }
     let prepared = prepared.coarse_if(args.pacing.coarse);
-    let written = Prepared::read(&args.profile)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -168,7 +177,7 @@ async fn measure(
         rounds: args.rounds,
         warmup: args.warmup,
         pause: args.pause,
-        jitter: args.jitter,
+        jitter: args.jitter.unwrap_or(JITTER),
         profile: written,
     };
     let record = session.core().running().map(|running| running.record.clone());

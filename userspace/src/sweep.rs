@@ -23,7 +23,7 @@ mod traced;
 
 use std::{
     env, fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -67,7 +67,7 @@ pub struct SweepArgs {
     /// Go on with the sweep in the directory.
     #[arg(long)]
     resume: bool,
-    /// Print the runs and the time that they will take, and measure nothing.
+    /// Print the runs that would be made and the time that they will take, and measure nothing.
     #[arg(long)]
     dry_run: bool,
     /// With --dry-run: print one JSON object.
@@ -101,7 +101,12 @@ pub fn is_invalid_input(error: &anyhow::Error) -> bool {
         || error.is::<report::InputError>()
         || matches!(
             error.downcast_ref(),
-            Some(StoreError::Taken(_) | StoreError::Nothing(_) | StoreError::Different(_))
+            Some(
+                StoreError::Taken(_)
+                    | StoreError::Nothing(_)
+                    | StoreError::Different(_)
+                    | StoreError::Edited(_)
+            )
         )
 }
 
@@ -136,9 +141,10 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
         );
         return Ok(DONE);
     }
+    let directory = split::directory(&out, task);
     let missing = needs::check(&experiment);
     if args.dry_run {
-        dry_run(&experiment, task, args.json)?;
+        dry_run(&experiment, task, &directory, args)?;
         if let Err(missing) = missing {
             eprintln!("perturb: warning: {missing}");
         }
@@ -149,7 +155,6 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
         store::make_directory(&out)?;
         return crate::cli::in_sandbox([&*out], false);
     }
-    let directory = split::directory(&out, task);
     store::make_directory(&directory)?;
     let store = Store::open(
         &directory,
@@ -224,8 +229,17 @@ fn seconds(experiment: &Experiment, runs: &[plan::Run]) -> f64 {
         .sum()
 }
 
-fn dry_run(experiment: &Experiment, task: Option<Task>, as_json: bool) -> anyhow::Result<()> {
-    let runs = runs(experiment, task);
+fn dry_run(
+    experiment: &Experiment,
+    task: Option<Task>,
+    directory: &Path,
+    args: &SweepArgs,
+) -> anyhow::Result<()> {
+    let mut runs = runs(experiment, task);
+    if args.resume {
+        let made = store::resumed(directory, &stored_text(experiment), task)?;
+        runs.retain(|run| !store::is_done(&made, &run.id, experiment.retries));
+    }
     let expected = seconds(experiment, &runs);
     let longest: f64 = runs
         .iter()
@@ -243,7 +257,7 @@ fn dry_run(experiment: &Experiment, task: Option<Task>, as_json: bool) -> anyhow
     } else {
         Vec::new()
     };
-    if as_json {
+    if args.json {
         let listed: Vec<_> = runs
             .iter()
             .map(|run| {
@@ -260,6 +274,7 @@ fn dry_run(experiment: &Experiment, task: Option<Task>, as_json: bool) -> anyhow
             "experiment": experiment.name,
             "design": experiment.design.key(),
             "seed": experiment.seed,
+            "out": directory,
             "runs": listed,
             "expected_s": expected,
             "at_most_s": longest,
@@ -268,7 +283,7 @@ fn dry_run(experiment: &Experiment, task: Option<Task>, as_json: bool) -> anyhow
         println!("{}", serde_json::to_string_pretty(&plan)?);
         return Ok(());
     }
-    for (number, run) in (1..).zip(&runs) {
+    for (number, run) in (1..).zip(runs.iter().filter(|_| !args.quiet)) {
         println!(
             "{number:>5}  block {:<3} {:<20} {}",
             run.block,
@@ -280,12 +295,13 @@ fn dry_run(experiment: &Experiment, task: Option<Task>, as_json: bool) -> anyhow
         println!("{line}");
     }
     println!(
-        "{} runs, {} design, seed {}: about {}, at most {}",
+        "{} runs, {} design, seed {}: about {}, at most {}; their directory is {}",
         runs.len(),
         experiment.design.key(),
         experiment.seed,
         span(expected),
-        span(longest)
+        span(longest),
+        directory.display()
     );
     if let Some(stop) = experiment.stop {
         println!(

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use perturb_clock::now;
 use perturb_dataplane::{
     emulation::Timekeeper, hold::DeviceNames, loader::Slots, maps::MapIds, namespace::Namespace,
-    netlink::Link,
+    netlink::Link, programs::Pacer, user::SpinBudget,
 };
 
 use crate::{
@@ -42,6 +42,9 @@ pub(crate) fn set_up(
     conduct: Conduct,
 ) -> anyhow::Result<Running> {
     let pacer = conduct.pacing.choice.decide()?;
+    if pacer == Pacer::Fq && conduct.pacing.spin != SpinBudget::default() {
+        log::info!("--spin is for the user pacer; with fq the kernel keeps the time");
+    }
     let names: Vec<DeviceNames> = targets
         .iter()
         .map(|target| device_names(id, target.link.index, target.indices))

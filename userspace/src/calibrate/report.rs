@@ -139,9 +139,14 @@ impl Calibration {
         let undecided = |setting: &&Measured| setting.judgement.verdict == Verdict::Undecided;
         let open = self.settings.iter().filter(undecided).count();
         if open > 0 {
+            let what = if open == 1 {
+                "1 setting is undecided: its interval is".to_owned()
+            } else {
+                format!("{open} settings are undecided: their intervals are")
+            };
             warnings.push(format!(
-                "{open} settings are undecided: their intervals are wider than the tolerance, so this machine is too \
-                 busy now; end other programs (they took {:.0} % of a processor) and calibrate again",
+                "{what} wider than the tolerance, so this machine is too busy now; end other programs (they took {:.0} % \
+                 of a processor) and calibrate again",
                 100.0 * self.provenance.busy_share
             ));
         }

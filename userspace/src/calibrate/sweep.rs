@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The control is the emulation attached with nothing added: packets take the same way, are held for no time. It is
-//! measured again after each knob, so that a machine that changes meanwhile does not pass for a knob that is wrong.
+//! measured again after each knob, so that a machine that changes meanwhile does not pass for a knob that is wrong. The
+//! settings of a knob are measured in an order drawn at random: a machine that slows down is no slope.
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use perturb_emulator::{
     prepared::Prepared,
 };
 use perturb_profile::Knob;
+use perturb_stats::SplitMix64;
 
 use super::{
     hosts::Hosts,
@@ -64,7 +66,7 @@ pub struct Request {
     pub quick: bool,
     /// Who keeps the time.
     pub pacing: Pacing,
-    /// Of the profiles.
+    /// Of the order of the settings, and of the profiles.
     pub seed: u64,
     /// Wrong on purpose.
     pub sabotage: Option<Sabotage>,
@@ -116,6 +118,11 @@ pub fn run(
     if request.quick {
         settings.retain(|setting| setting.knob != Knob::Bandwidth || setting.desired >= SLOW_BYTE_NS);
     }
+    let by_value = settings.clone();
+    let mut random = SplitMix64::new(request.seed);
+    for knob in settings.chunk_by_mut(|one, other| one.knob == other.knob) {
+        random.shuffle(knob);
+    }
     for (index, &setting) in settings.iter().enumerate() {
         say(&format!(
             "{} {} {} ({} of {})",
@@ -144,6 +151,7 @@ pub fn run(
             control.measure(&mut hosts, &baseline, &effort, clock_ns)?;
         }
     }
+    samples.sort_by_key(|(setting, _)| by_value.iter().position(|other| other == setting));
     say("signature");
     hosts.set(prepared(signature::NETWORK)?)?;
     let signature = signature::measure(&hosts, &effort)?;

@@ -1,6 +1,6 @@
 //! Commands that emulate.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use perturb_dataplane::user::SpinBudget;
@@ -13,7 +13,7 @@ use perturb_emulator::{
     status,
 };
 
-use super::{Apply, Clear, Confirm, DONE, FAILED, Run, sandbox::in_sandbox, ssh};
+use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, PacerName, Run, sandbox::in_sandbox, ssh};
 use crate::{
     apply::{self, Outcome},
     voice,
@@ -29,6 +29,13 @@ pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
+    if let (Some(duration), Some(confirm)) = (args.duration, args.confirm)
+        && duration <= confirm
+    {
+        return Err(
+            Contradiction("--confirm must be shorter than --for: the emulation ends then anyway").into(),
+        );
+    }
     let prepared = Prepared::load(&args.profile)?.coarse_if(args.pacing.coarse);
     // Whoever stays behind was warned of by whoever started it.
     if !args.detached {
@@ -36,7 +43,11 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     }
     if args.dry_run {
         print!("{}", prepared.profile);
-        eprintln!("would be applied to {}", args.interfaces.join(", "));
+        eprintln!(
+            "would be applied to {}{}",
+            args.interfaces.join(", "),
+            terms(&args)
+        );
         return Ok(DONE);
     }
     let request = apply::Request {
@@ -73,6 +84,30 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         }
     }
     Ok(DONE)
+}
+
+/// What the options say of an emulation, in words.
+fn terms(args: &Apply) -> String {
+    let time = |what: &str, time: Option<Duration>| time.map(|time| format!(", {what} {time:?}"));
+    let word = |is_given: bool, what: &str| is_given.then(|| format!(", {what}"));
+    let pacer = match args.pacing.pacer {
+        PacerName::Auto => None,
+        PacerName::Fq => Some(", with the fq pacer".to_owned()),
+        PacerName::User => Some(", with the user pacer".to_owned()),
+    };
+    [
+        time("for", args.duration),
+        time("undone unless confirmed within", args.confirm),
+        time("with a lease of", args.lease),
+        pacer,
+        time("polling for", args.pacing.spin),
+        word(args.pacing.coarse, "coarse"),
+        word(args.follow, "following the interface's name"),
+        word(args.detach, "detached"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn warn(prepared: &Prepared, interfaces: &[String]) {

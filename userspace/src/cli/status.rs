@@ -15,18 +15,27 @@ use perturb_present::clear_screen;
 
 pub(crate) use self::totals::totals;
 use self::{activity::Activity, table::Sheet};
-use super::{DONE, Status, emulate::runtime};
+use super::{Contradiction, DONE, Status, emulate::runtime};
+
+/// Between two looks of `--watch`, if no time is given.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &Status) -> anyhow::Result<u8> {
     if args.flows {
         match args.watch {
-            Some(period) => runtime()?.block_on(flows::watch(period, args.json))?,
+            Some(Some(_)) if args.json => {
+                return Err(Contradiction(
+                    "`status --flows --json --watch` prints each packet as it comes: give --watch no time",
+                )
+                .into());
+            }
+            Some(period) => runtime()?.block_on(flows::watch(period.unwrap_or(LOOK), args.json))?,
             None => flows::list(args.json, &mut std::io::stdout().lock())?,
         }
         return Ok(DONE);
     }
     if let Some(period) = args.watch {
-        watch(args, period)?;
+        watch(args, period.unwrap_or(LOOK))?;
         return Ok(DONE);
     }
     let reports = reports(&mut Told::default())?;

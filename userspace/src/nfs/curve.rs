@@ -98,7 +98,7 @@ pub(super) struct Curve {
     #[arg(long)]
     resume: bool,
     /// Overlay the queueing model: of a file as for `predict nfs`, or of the embedded server.
-    #[arg(long, num_args = 0..=1, value_name = "FILE")]
+    #[arg(long, num_args = 0..=1, value_name = "FILE", conflicts_with = "over")]
     model: Option<Option<PathBuf>>,
     /// Draw a published table beside it: CSV with throughput_op_s, response_ms and one varied setting.
     #[arg(long, value_name = "FILE")]
@@ -225,6 +225,11 @@ impl Curve {
         if self.server.is_some() && networks.iter().any(|network| network.profile.is_some()) {
             return Err(InvalidInput::ServerElsewhere);
         }
+        if let (Some(_), Some((knob @ (Knob::Gap | Knob::Bandwidth), _))) =
+            (&self.model, networks.first().and_then(|network| network.added))
+        {
+            return Err(InvalidInput::NotModeled(knob));
+        }
         let mut names = BTreeSet::new();
         match networks
             .iter()
@@ -266,9 +271,21 @@ impl Curve {
             path: embedded.export.clone(),
         };
         let export = self.server.clone().unwrap_or_else(here);
+        let profile = match &network.profile {
+            None => None,
+            Some(Profile::Made(profile)) => Some(profile.to_string()),
+            Some(Profile::File(path)) => {
+                let unreadable = |reason| InvalidInput::Unreadable {
+                    path: path.clone(),
+                    reason,
+                };
+                Some(fs::read_to_string(path).map_err(unreadable)?)
+            }
+        };
         Ok(Series {
             name: network.name.clone(),
             network: network.added,
+            profile,
             plan: self
                 .load
                 .plan(export, self.ports.ports(), OperationsPerSecond(1.0), scale)?,
@@ -336,32 +353,37 @@ fn over(path: &Path) -> Result<Network, InvalidInput> {
 
 /// One network for each level of a knob.
 fn vary(text: &str) -> Result<Vec<Network>, InvalidInput> {
-    let invalid = || InvalidInput::Vary(text.to_owned());
-    let (knob, levels) = text.split_once('=').ok_or_else(invalid)?;
+    let invalid = |reason| InvalidInput::Vary {
+        text: text.to_owned(),
+        reason,
+    };
+    let (knob, levels) = text
+        .split_once('=')
+        .ok_or_else(|| invalid("there is no `=`".into()))?;
     levels
         .split(',')
-        .map(|level| network(knob.trim(), level.trim()).ok_or_else(invalid))
+        .map(|level| network(knob.trim(), level.trim()).map_err(invalid))
         .collect()
 }
 
-fn network(knob: &str, level: &str) -> Option<Network> {
-    let knob: Knob = knob.parse().ok()?;
+fn network(knob: &str, level: &str) -> Result<Network, Box<dyn std::error::Error + Send + Sync>> {
+    let knob: Knob = knob.parse()?;
     let level = if level == "0" && knob != Knob::Bandwidth {
         "0us"
     } else {
         level
     };
-    let value = knob.parse(level).ok()?;
+    let value = knob.parse(level)?;
     let name = format!("{knob}-{}", level.replace('/', ""));
     let plain = perturb_profile::Profile {
         name: Name::new(&name),
         seed: 1,
         ..perturb_profile::Profile::default()
     };
-    Some(Network {
+    Ok(Network {
         name,
         added: Some((knob, value)),
-        profile: Some(Profile::Made(Box::new(plain.with(knob, value).ok()?))),
+        profile: Some(Profile::Made(Box::new(plain.with(knob, value)?))),
     })
 }
 
@@ -392,8 +414,16 @@ mod tests {
                 );
             }
         }
-        for wrong in ["latency", "speed=1us", "latency=5", "latency=", "bandwidth=0"] {
-            assert!(vary(wrong).is_err(), "{wrong}");
+        for (wrong, reason) in [
+            ("latency", "there is no `=`"),
+            ("speed=1us", "`speed` is not a knob"),
+            ("latency=5", "unit"),
+            ("latency=", ""),
+            ("latency=20s", "out of range"),
+            ("bandwidth=0", ""),
+        ] {
+            let refused = vary(wrong).err().unwrap().to_string();
+            assert!(refused.contains(reason), "{wrong}: {refused}");
         }
     }
 }

@@ -16,7 +16,7 @@ use perturb_profile::Knob;
 use perturb_workloads::nfs::{
     Stop,
     client::{Export, Ports},
-    curve::{self, CurveFile, Settings},
+    curve::{self, CurveFile},
     load::{self, LoadError, Plan},
     record::{CutShort, Record},
     server::{Config, Server},
@@ -44,6 +44,8 @@ pub(super) struct Series {
     /// What is added to the network.
     #[serde(serialize_with = "added", skip_deserializing)]
     pub(super) network: Added,
+    /// The network's profile, as it is written.
+    pub(super) profile: Option<String>,
     /// The load; rate and server are set for each level.
     pub(super) plan: Plan,
     /// Which rates.
@@ -144,13 +146,16 @@ impl Series {
         fs::write(&path, serde_json::to_string(&all)?).with_context(|| format!("writing {}", path.display()))
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
-            mix: self.plan.mix.name().to_owned(),
-            arrivals: format!("{:?}", self.plan.arrivals),
-            transport: format!("{:?}", self.plan.options.transport),
-            scale: self.plan.scale,
+    /// What all levels share: a level that was measured with other settings belongs to another curve.
+    fn settings(&self) -> anyhow::Result<serde_json::Value> {
+        let mut load = serde_json::to_value(&self.plan).context("writing the load's settings")?;
+        if let Some(load) = load.as_object_mut() {
+            // The first differs between levels, the others change nothing that is measured.
+            for free in ["rate", "histogram", "directory", "reuse"] {
+                load.remove(free);
+            }
         }
+        Ok(serde_json::json!({ "load": load, "server": self.server, "profile": self.profile }))
     }
 }
 
@@ -176,7 +181,7 @@ fn together(earlier: Option<Vec<Fault>>, found: Option<Vec<Fault>>) -> Option<Ve
 
 fn measure_levels(series: &Series, host: Option<&Path>, stop: &Stop) -> anyhow::Result<u8> {
     let mut file = CurveFile::open(&series.file(), series.resume)?;
-    file.check(&series.settings())?;
+    file.settle(&series.settings()?)?;
     let mut plan = series.plan.clone();
     let _running = start(series, &mut plan, host)?;
     let rates = match &series.levels {

@@ -33,7 +33,7 @@ pub(super) struct LoadOptions {
     /// Time of the run.
     #[arg(long, default_value = "60s", value_parser = within(time::SPAN), value_name = "TIME")]
     duration: Duration,
-    /// Processes of a closed load [default: one for 20 op/s, 4 to 256].
+    /// Processes of closed arrivals [default: one for 20 op/s, 4 to 256].
     #[arg(long, value_name = "N")]
     processes: Option<usize>,
     /// Connections [default: one for each process, at most 32].
@@ -48,9 +48,9 @@ pub(super) struct LoadOptions {
     /// When a call is given up; when nothing is answered for so long, the run ends.
     #[arg(long, default_value = "20s", value_parser = within(time::WORK), value_name = "TIME")]
     timeout: Duration,
-    /// UDP: when a call is sent again, then after twice that, and so on.
-    #[arg(long, default_value = "1.1s", value_parser = within(time::WORK), value_name = "TIME")]
-    retransmit_after: Duration,
+    /// UDP: when a call is sent again, then after twice that, and so on [default: 1.1s].
+    #[arg(long, value_parser = within(time::WORK), value_name = "TIME")]
+    retransmit_after: Option<Duration>,
     /// Call from ports below 1024, as servers that export `secure` ask (needs root).
     #[arg(long)]
     reserved_ports: bool,
@@ -159,6 +159,13 @@ impl LoadOptions {
         rate: OperationsPerSecond,
         scale: f64,
     ) -> Result<Plan, InvalidInput> {
+        if self.retransmit_after.is_some() && self.transport == TransportName::Tcp {
+            return Err(InvalidInput::TcpRetransmits);
+        }
+        if self.processes.is_some() && self.arrivals == ArrivalsName::Open {
+            return Err(InvalidInput::OpenProcesses);
+        }
+        let usual = Options::default();
         Ok(Plan {
             export,
             ports,
@@ -168,9 +175,9 @@ impl LoadOptions {
                     TransportName::Udp => Transport::Udp,
                 },
                 timeout: self.timeout,
-                retransmit_after: self.retransmit_after,
+                retransmit_after: self.retransmit_after.unwrap_or(usual.retransmit_after),
                 reserved_ports: self.reserved_ports,
-                ..Options::default()
+                ..usual
             },
             mix: read_mix(&self.mix)?,
             rate: rate.0,

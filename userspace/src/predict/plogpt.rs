@@ -28,7 +28,7 @@ pub struct PlogptArgs {
     #[arg(long)]
     pub json: bool,
     /// Leave out the times of the single operations.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["messages", "nodes"])]
     pub summary: bool,
     /// Predict the collective for these message sizes instead, e.g. 1KiB,32KiB,1MiB.
     #[arg(long, value_delimiter = ',', value_name = "SIZES")]

@@ -6,7 +6,7 @@ use perturb_models::plogpt::{
     Beside, CollectiveKind, Competitors, Network, PlogptError, PlogptInput, ProgramInput, Traffic,
     from_profile, plogp, predict as plogpt_predict,
 };
-use perturb_profile::Profile;
+use perturb_profile::{Layout, Profile};
 use perturb_quantity::{ByteSize, Micros};
 use perturb_workloads::collective::Algorithm;
 use serde::Serialize;
@@ -113,6 +113,12 @@ pub(super) fn predict(
         timeouts: plogpt.retransmission_timeouts,
         rto,
     })
+}
+
+/// Whether PlogPT can predict it.
+pub(super) fn is_tree(profile: &Profile) -> bool {
+    let layout = profile.topology.as_ref().map(|topology| &topology.layout);
+    matches!(layout, Some(Layout::Tree { .. } | Layout::Star { .. }))
 }
 
 #[cfg(test)]

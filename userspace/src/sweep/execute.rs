@@ -140,9 +140,7 @@ impl Sweep<'_> {
         );
         let path = self.directory.join(&profile);
         let network = network::profile(&experiment.base, &run.cell.setting, workload.hosts)?;
-        if !path.exists() {
-            super::store::write(&path, network.to_string().as_bytes())?;
-        }
+        super::store::write_network(&path, &network.to_string())?;
         let files = perturb_profile::jitter_files(&network, path.parent().unwrap_or(Path::new("")))
             .map_err(ProfileError::from)?;
         let prepared = Prepared::with_files(network, files)?;

@@ -144,11 +144,8 @@ pub fn block(experiment: &Experiment, cells: &[Cell], block: u32) -> Vec<Run> {
     for _ in 0..block {
         random.bits();
     }
-    let mut random = random.split();
     let mut order: Vec<&Cell> = cells.iter().collect();
-    for last in (1..order.len()).rev() {
-        order.swap(last, random.below(last as u64 + 1) as usize);
-    }
+    random.split().shuffle(&mut order);
     let mut runs = Vec::new();
     let mut since_baseline = vec![None; experiment.workloads.len()];
     let mut baselines = vec![0; experiment.workloads.len()];

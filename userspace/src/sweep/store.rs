@@ -54,6 +54,12 @@ pub enum StoreError {
          name another directory with --out", .0.display()
     )]
     Different(PathBuf),
+    /// Somebody has changed a network.
+    #[error(
+        "{} is not the network that the experiment asks for; remove it, and `--resume` writes it again, or change the \
+         experiment and name another directory with --out", .0.display()
+    )]
+    Edited(PathBuf),
     /// Another process works on it.
     #[error("{}: another process works on this sweep", .0.display())]
     Busy(PathBuf),
@@ -227,10 +233,8 @@ impl Store {
     /// Opens `directory`, new or to be gone on with.
     pub fn open(directory: &Path, experiment: &str, provenance: &Provenance, resume: bool) -> Result<Self> {
         let runs = directory.join(RUNS);
-        match (resume, runs.exists()) {
-            (false, true) => return Err(StoreError::Taken(directory.into())),
-            (true, false) => return Err(StoreError::Nothing(directory.into())),
-            _ => {}
+        if !resume && runs.exists() {
+            return Err(StoreError::Taken(directory.into()));
         }
         for part in ["profiles", "output"] {
             let part = directory.join(part);
@@ -238,12 +242,7 @@ impl Store {
         }
         let mut provenance = provenance.clone();
         if resume {
-            let before = self::provenance(directory)?;
-            let path = directory.join(EXPERIMENT);
-            let same = file("reading", &path, fs::read_to_string(&path))? == experiment;
-            if !same || before.task != provenance.task {
-                return Err(StoreError::Different(directory.into()));
-            }
+            let before = begun(directory, experiment, provenance.task)?;
             provenance.started = before.started;
             provenance.resumed = before.resumed + 1;
         }
@@ -278,8 +277,7 @@ impl Store {
     /// Whether a run has a result, or was tried often enough.
     #[must_use]
     pub fn is_done(&self, id: &str, retries: u32) -> bool {
-        self.attempts(id)
-            .any(|record| record.status != Status::Invalid || record.attempt >= retries)
+        is_done(&self.records, id, retries)
     }
 
     /// The attempts at a run.
@@ -306,6 +304,43 @@ impl Store {
         file("writing", &path, written)?;
         self.records.push(record);
         Ok(())
+    }
+}
+
+/// Whether a run has a result among these, or was tried often enough.
+pub(super) fn is_done(records: &[Record], id: &str, retries: u32) -> bool {
+    let mut attempts = records.iter().filter(|record| record.id == id);
+    attempts.any(|record| record.status != Status::Invalid || record.attempt >= retries)
+}
+
+/// How the sweep of this experiment that a directory holds was begun.
+fn begun(directory: &Path, experiment: &str, task: Option<Task>) -> Result<Provenance> {
+    if !has_runs(directory) {
+        return Err(StoreError::Nothing(directory.into()));
+    }
+    let before = provenance(directory)?;
+    let path = directory.join(EXPERIMENT);
+    let same = file("reading", &path, fs::read_to_string(&path))? == experiment;
+    if same && before.task == task {
+        Ok(before)
+    } else {
+        Err(StoreError::Different(directory.into()))
+    }
+}
+
+/// The runs of the sweep of this experiment that would be gone on with.
+pub(super) fn resumed(directory: &Path, experiment: &str, task: Option<Task>) -> Result<Vec<Record>> {
+    begun(directory, experiment, task)?;
+    records(directory)
+}
+
+/// Writes the network of a setting, which may be there already.
+pub(super) fn write_network(path: &Path, network: &str) -> Result<()> {
+    match fs::read_to_string(path) {
+        Ok(text) if text == network => Ok(()),
+        Ok(_) => Err(StoreError::Edited(path.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => write(path, network.as_bytes()),
+        Err(source) => file("reading", path, Err(source)),
     }
 }
 
@@ -441,6 +476,19 @@ mod tests {
             task: None,
             experiment: super::super::plan::tests::experiment("simple").summary(),
         }
+    }
+
+    #[test]
+    fn a_network_that_was_edited_is_not_measured() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("network.yaml");
+        write_network(&path, "latency: 1ms").unwrap();
+        write_network(&path, "latency: 1ms").unwrap();
+        fs::write(&path, "latency: 2ms").unwrap();
+        assert!(matches!(
+            write_network(&path, "latency: 1ms"),
+            Err(StoreError::Edited(_))
+        ));
     }
 
     #[test]

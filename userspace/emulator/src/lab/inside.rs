@@ -83,6 +83,9 @@ pub fn agent(host: &str, words: &[OsString]) -> anyhow::Result<Infallible> {
 /// Runs a command on another private host; for use inside `perturb run`. It belongs to whoever called sudo, if anyone did,
 /// unless it is to stay with root.
 pub fn on(host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<Infallible> {
+    if as_root && privileges::is_door() {
+        bail!("--as-root: this command is not root's; give --as-root to the `perturb run` around it");
+    }
     // A path would lead to namespaces that are not the lab's.
     if host.contains('/') || host.starts_with('.') {
         bail!("{host} is not the name of a private host");

@@ -15,10 +15,12 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use perturb_stats::{Line, RegressionError};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::record::Record;
 
@@ -66,6 +68,8 @@ pub struct CurveLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Entry {
+    /// What all levels share.
+    Settings { settings: Value },
     /// What a search for saturation has found.
     Saturation { op_s: f64 },
     /// One level.
@@ -77,6 +81,7 @@ enum Entry {
 pub struct CurveFile {
     path: PathBuf,
     file: File,
+    settings: Option<Value>,
     saturation: Option<f64>,
     levels: Vec<Record>,
 }
@@ -105,6 +110,9 @@ pub enum CurveError {
         /// What is wrong with it.
         reason: serde_json::Error,
     },
+    /// It does not say how it was measured.
+    #[error("{0} does not say with what settings it was measured; choose another --out")]
+    Unsettled(PathBuf),
     /// It was measured otherwise.
     #[error(
         "{path} was measured with {what} = {theirs}, not {ours}; use the same settings to resume, or another --out"
@@ -113,7 +121,7 @@ pub enum CurveError {
         /// The file.
         path: PathBuf,
         /// The setting.
-        what: &'static str,
+        what: String,
         /// Its value in the file.
         theirs: String,
         /// Its value now.
@@ -201,11 +209,12 @@ impl CurveFile {
             .create(true)
             .open(path)
             .map_err(failed)?;
-        let (mut saturation, mut levels) = (None, Vec::new());
+        let (mut settings, mut saturation, mut levels) = (None, None, Vec::new());
         let text = fs::read_to_string(path).map_err(failed)?;
         let mut read = 0;
         for (index, line) in text.split_inclusive('\n').enumerate() {
             match serde_json::from_str(line) {
+                Ok(Entry::Settings { settings: found }) => settings = Some(found),
                 Ok(Entry::Saturation { op_s }) => saturation = Some(op_s),
                 Ok(Entry::Level(level)) => levels.push(*level),
                 // The machine stopped while this line was written; its level is measured again.
@@ -223,34 +232,33 @@ impl CurveFile {
         Ok(Self {
             path: path.to_owned(),
             file,
+            settings,
             saturation,
             levels,
         })
     }
 
-    /// Checks that what is there was measured with the settings of `now`, but for the rate.
-    pub fn check(&self, now: &Settings) -> Result<(), CurveError> {
-        for level in &self.levels {
-            let pairs = [
-                ("mix", level.mix.clone(), now.mix.clone()),
-                ("arrivals", format!("{:?}", level.arrivals), now.arrivals.clone()),
-                (
-                    "transport",
-                    format!("{:?}", level.transport),
-                    now.transport.clone(),
-                ),
-                ("scale", level.scale.to_string(), now.scale.to_string()),
-            ];
-            if let Some((what, theirs, ours)) = pairs.into_iter().find(|(_, theirs, ours)| theirs != ours) {
-                return Err(CurveError::Differs {
-                    path: self.path.clone(),
-                    what,
-                    theirs,
-                    ours,
-                });
+    /// Checks that what is there was measured with these settings; a new file is told them.
+    pub fn settle(&mut self, now: &Value) -> Result<(), CurveError> {
+        let Some(theirs) = &self.settings else {
+            if self.saturation.is_some() || !self.levels.is_empty() {
+                return Err(CurveError::Unsettled(self.path.clone()));
             }
+            self.settings = Some(now.clone());
+            let settings = now.clone();
+            return self.write(&Entry::Settings { settings });
+        };
+        // As they are when they are read again.
+        let now = serde_json::from_str(&now.to_string()).unwrap_or_default();
+        match difference("settings", theirs, &now) {
+            None => Ok(()),
+            Some((what, theirs, ours)) => Err(CurveError::Differs {
+                path: self.path.clone(),
+                what: what.to_owned(),
+                theirs: said(theirs),
+                ours: said(ours),
+            }),
         }
-        Ok(())
     }
 
     /// The rate of saturation, if a search has found it.
@@ -297,17 +305,37 @@ impl CurveFile {
     }
 }
 
-/// The settings that all levels of a curve share, as text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// Name of the mix.
-    pub mix: String,
-    /// How requests arrive.
-    pub arrivals: String,
-    /// What carries them.
-    pub transport: String,
-    /// Factor of the data set's size.
-    pub scale: f64,
+/// The first setting that differs, with both values.
+fn difference<'a>(
+    name: &'a str,
+    one: &'a Value,
+    other: &'a Value,
+) -> Option<(&'a str, &'a Value, &'a Value)> {
+    match (one, other) {
+        (Value::Object(ones), Value::Object(others)) if time(one).is_none() => {
+            let names = ones.keys().chain(others.keys());
+            names.into_iter().find_map(|name| {
+                let of = |all: &'a serde_json::Map<String, Value>| all.get(name).unwrap_or(&Value::Null);
+                difference(name, of(ones), of(others))
+            })
+        }
+        _ => (one != other).then_some((name, one, other)),
+    }
+}
+
+fn time(value: &Value) -> Option<Duration> {
+    value
+        .is_object()
+        .then(|| serde_json::from_value(value.clone()).ok())?
+}
+
+fn said(value: &Value) -> String {
+    match (time(value), value) {
+        (Some(time), _) => format!("{time:?}"),
+        (None, Value::Null) => "none".into(),
+        (None, Value::String(text)) => text.clone(),
+        (None, other) => other.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -413,15 +441,34 @@ mod tests {
         file.push(level(200.0, 200.0, 1.0)).unwrap();
         let file = CurveFile::open(&path, true).unwrap();
         assert!(file.has(100.0) && file.has(200.0));
-        let settings = Settings {
-            mix: "m".into(),
-            arrivals: "Closed".into(),
-            transport: "Tcp".into(),
-            scale: 2.0,
+    }
+
+    #[test]
+    fn levels_of_other_settings_are_another_curve() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("curve.jsonl");
+        let settings = |scale: f64, seconds| {
+            let time = Duration::from_secs(seconds);
+            serde_json::json!({ "load": { "scale": scale, "duration": time }, "profile": null })
         };
+        let mut file = CurveFile::open(&path, false).unwrap();
+        file.settle(&settings(0.1 + 0.2, 60)).unwrap();
+        file.push(level(100.0, 100.0, 1.0)).unwrap();
+        let mut again = CurveFile::open(&path, true).unwrap();
+        again.settle(&settings(0.1 + 0.2, 60)).unwrap();
+        for (other, message) in [
+            (settings(2.0, 60), "scale = 0.30000000000000004, not 2.0"),
+            (settings(0.1 + 0.2, 1), "duration = 60s, not 1s"),
+        ] {
+            let refused = again.settle(&other).unwrap_err().to_string();
+            assert!(refused.contains(message), "{refused}");
+        }
+        let path = directory.path().join("old.jsonl");
+        let mut old = CurveFile::open(&path, false).unwrap();
+        old.push(level(100.0, 100.0, 1.0)).unwrap();
         assert!(matches!(
-            file.check(&settings),
-            Err(CurveError::Differs { what: "scale", .. })
+            old.settle(&settings(1.0, 1)),
+            Err(CurveError::Unsettled(_))
         ));
     }
 }
