@@ -6,7 +6,7 @@ use perturb_tests::product::Product;
 use super::{compare, printed};
 
 /// Commands that `--help` does not name, but packages and other programs call.
-const HIDDEN: [&str; 4] = ["completions", "man", "stage", "agent"];
+pub(super) const HIDDEN: [&str; 4] = ["completions", "man", "stage", "agent"];
 
 #[test]
 fn commands_and_flags() -> Result<()> {

@@ -125,6 +125,51 @@ fn of_measure(product: &Product) -> Result<()> {
     )
 }
 
+/// Flags that take part in an emulation; PERTURB and OUT are the program and a directory.
+const FLAGS: &[&str] = &[
+    "run --pacer user --coarse --spin 9us --verbose profile.yaml -- true",
+    "run --pacer user profile.yaml -- PERTURB pattern short-all-to-all --rounds 1 --messages 2",
+    "run --pacer user profile.yaml -- PERTURB pattern bulk-all-to-all --rounds 1 --bytes 2000",
+    "run --pacer user profile.yaml -- PERTURB pattern task-queue --tasks 2 --work 10us",
+    "rto --pacer user --coarse --spin 9us --hosts 2 --message 1KiB --rounds 1 --warmup 0 --jitter 1ms \
+     --csv OUT/rto.csv --svg OUT/rto.svg topology.yaml",
+    "nfs curve --over topology.yaml --pacer user --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \
+     --reference OUT/reference.csv --out OUT/curve",
+    "nfs curve --vary latency=0,1ms --pacer user --rates 200 --warmup 10ms --duration 200ms --scale 0.001 --out OUT/varied",
+];
+/// What they write.
+const WRITTEN: &[&str] = &[
+    "rto.csv",
+    "rto.svg",
+    "curve/topology.jsonl",
+    "curve/reference.svg",
+    "varied/latency-1ms.jsonl",
+];
+
+#[test]
+fn flags() {
+    with(of_flags);
+}
+
+fn of_flags(product: &Product) -> Result<()> {
+    let folder = TempDir::with_prefix("perturb-golden-")?;
+    fs::write(
+        folder.path().join("reference.csv"),
+        "# nobody\nthroughput_op_s,response_ms\n10,1\n20,2\n",
+    )?;
+    let (out, program) = (folder.path().to_string_lossy(), product.path.to_string_lossy());
+    for call in FLAGS {
+        let call = call.replace("OUT", &out).replace("PERTURB", &program);
+        let output = run(product, &call.split_whitespace().collect::<Vec<_>>())?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{call}: {}: {said}", output.status);
+    }
+    for file in WRITTEN {
+        ensure!(folder.path().join(file).exists(), "no {file}");
+    }
+    Ok(())
+}
+
 /// Exit codes of `run`: its command's, also by a signal.
 #[test]
 fn exits_of_run() {

@@ -28,6 +28,8 @@ const CALLS: &[&str] = &[
     "apply --dry-run --iface nosuch0 profile.yaml",
     "apply --dry-run --iface nosuch0 wrong.yaml",
     "apply --iface nosuch0 missing.yaml",
+    "apply --dry-run --iface nosuch0 --for 30s --lease 5s --follow --detach --spin 9us --quiet profile.yaml",
+    "apply --dry-run --iface nosuch0 --for 30s --confirm 30s profile.yaml",
     "apply --iface nosuch0 --for 20 profile.yaml",
     "apply --iface nosuch0 --pacer nosuch profile.yaml",
     "clear --iface nosuch0 --all",
@@ -35,6 +37,7 @@ const CALLS: &[&str] = &[
     "confirm --nosuch",
     "status --nosuch",
     "status --watch 1",
+    "status --flows --json --watch 500ms",
     "run",
     "run profile.yaml",
     "run --hosts 1 profile.yaml -- true",
@@ -64,12 +67,18 @@ const CALLS: &[&str] = &[
     "nfs curve --nfs-port 1",
     "nfs curve --server filer:/export --cpu-service 1ms",
     "nfs curve --cpu-distribution fixed",
+    "nfs curve --over profile.yaml --model",
+    "nfs curve --vary gap=10us --model",
+    "nfs curve --vary latency=200s",
+    "nfs curve --retransmit-after 1s",
+    "nfs curve --arrivals open --processes 2",
     "nfs serve --disks 2",
     "nfs serve --hit-ratio 90%",
     "nfs serve --cache 1MiB",
     "nfs serve --disk-distribution fixed",
     "rto profile.yaml",
     "rto --message 1 profile.yaml",
+    "rto --message 1KiB --jitter 1ms profile.yaml",
     "rto --message 1KiB missing.yaml",
     "rto --message 1KiB wrong.yaml",
     "sweep",
@@ -77,6 +86,9 @@ const CALLS: &[&str] = &[
     "sweep wrong-experiment.yaml",
     "sweep --json experiment.yaml",
     "sweep --dry-run experiment.yaml",
+    "sweep --dry-run --out sweep --quiet experiment.yaml",
+    "sweep --dry-run --out sweep --resume experiment.yaml",
+    "sweep --dry-run --out missing --resume experiment.yaml",
     "sweep --dry-run --tasks 2 --array-index 2 experiment.yaml",
     "sweep --tasks 2 --slurm experiment.yaml",
     "sweep --tasks 2 experiment.yaml",
@@ -99,11 +111,13 @@ const CALLS: &[&str] = &[
     "predict loggp missing.yaml",
     "predict loggp nfs.yaml",
     "predict loggp --trace four.jsonl loggp.yaml",
+    "predict loggp --trace four.jsonl loggp-trace.yaml",
     "predict nfs nfs.yaml",
     "predict nfs loggp.yaml",
     "predict pipeline pipeline.yaml",
     "predict plogpt plogpt.yaml",
     "predict plogpt --nodes 4 plogpt.yaml",
+    "predict plogpt --nodes 4 --summary plogpt-collective.yaml",
     "predict logpc logpc.yaml",
     "predict logpc --simulate logpc.yaml",
     "predict whatif whatif.yaml",
@@ -122,6 +136,7 @@ const CALLS: &[&str] = &[
     "trace --out /dev/null -- true",
     "trace --out /dev/null -- false",
     "trace --out /dev/null -- /nosuch",
+    "trace --out /dev/null --summary /dev/null --layer sockets --rings /tmp -- true",
     "schema",
     "completions bash",
     "completions nosuch",
@@ -140,6 +155,15 @@ const UNPRIVILEGED: &[&str] = &[
     "confirm --iface lo",
 ];
 
+/// Calls that need a kernel for user mode, where there is none.
+const SANDBOXED: &[&str] = &[
+    "run --sandbox profile.yaml -- true",
+    "calibrate --sandbox --quick",
+    "rto --sandbox --message 1KiB profile.yaml",
+    "sweep --sandbox --out out experiment.yaml",
+    "nfs curve --sandbox --over profile.yaml --out out",
+];
+
 fn line(code: Option<i32>, call: &str) -> Result<String> {
     let code = code.with_context(|| format!("perturb {call}: ended by a signal"))?;
     Ok(format!("{code}  perturb {call}").trim_end().to_owned() + "\n")
@@ -156,14 +180,40 @@ fn of_calls() -> Result<()> {
     compare("exits.txt", &text)
 }
 
-#[test]
-fn without_root() -> Result<()> {
+/// A copy of the program and of some inputs, with nothing else beside them.
+fn copies() -> Result<TempDir> {
     let folder = TempDir::with_prefix("perturb-golden-")?;
-    let program = folder.path().join("perturb");
-    fs::copy(Product::find_or_beside()?.path, &program)?;
+    fs::copy(Product::find_or_beside()?.path, folder.path().join("perturb"))?;
     for input in ["profile.yaml", "experiment.yaml"] {
         fs::copy(here().join("data").join(input), folder.path().join(input))?;
     }
+    Ok(folder)
+}
+
+#[test]
+fn without_sandbox() -> Result<()> {
+    let folder = copies()?;
+    // The first of this name in PATH is taken, and this one is none.
+    let programs = folder.path().join("bin");
+    fs::create_dir(&programs)?;
+    fs::write(programs.join("linux.uml"), "")?;
+    let mut text = String::new();
+    for call in SANDBOXED {
+        let output = Command::new(folder.path().join("perturb"))
+            .args(call.split_whitespace())
+            .current_dir(folder.path())
+            .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
+            .output()
+            .context("running perturb")?;
+        text += &line(output.status.code(), call)?;
+    }
+    compare("exits-without-sandbox.txt", &text)
+}
+
+#[test]
+fn without_root() -> Result<()> {
+    let folder = copies()?;
+    let program = folder.path().join("perturb");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
     let mut text = String::new();
     for call in UNPRIVILEGED {

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{compare, here, keys, perturb, printed, run};
 
 /// Files, the arguments whose output they describe, and where keys are data.
-const OUTPUTS: &[(&str, &str, &[&str])] = &[
+pub(super) const OUTPUTS: &[(&str, &str, &[&str])] = &[
     ("check", "check --json profile.yaml", &[]),
     ("check-topology", "check --json topology.yaml", &[]),
     ("predict-loggp", "predict loggp --json loggp.yaml", &[]),

@@ -7,6 +7,7 @@ mod book;
 mod commands;
 mod emulated;
 mod exits;
+mod flags;
 mod json;
 mod keys;
 

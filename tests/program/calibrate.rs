@@ -177,7 +177,7 @@ fn class_by_class() -> Result<Option<String>> {
                 - { name: ssh, match: { port: 22 }, bypass: true }\n  \
                 - { name: web, match: { protocol: tcp, port: 80 }, egress: [line] }\n";
     std::fs::write(&profile, text).unwrap();
-    let (code, seen) = calibrate(&[profile.to_str().unwrap()])?;
+    let (code, seen) = calibrate(&[profile.to_str().unwrap(), "--coarse", "--spin", "50us"])?;
     assert_eq!(seen["verdict"], if code == 0 { "pass" } else { "fail" }, "{seen}");
     assert_eq!(seen["untouched"], serde_json::json!(["ssh"]));
     let lines = seen["classes"].as_array().unwrap();

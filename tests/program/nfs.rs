@@ -181,6 +181,78 @@ fn an_interrupted_load_cleans_up_and_prints_what_it_has() {
     succeeded(&served.load().args(["--duration", "1s"]).output().unwrap());
 }
 
+#[test]
+fn a_directory_that_a_killed_load_left_is_reused_if_that_is_asked_for() {
+    let served = Served::start(&[]);
+    let mut killed = served
+        .load()
+        .args(["--duration", "600s", "--directory", "mine"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let load = |options: &[&str]| {
+        served
+            .load()
+            .args(["--duration", "200ms"])
+            .args(options)
+            .output()
+            .unwrap()
+    };
+    let refused = load(&["--directory", "mine"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("--reuse"),
+        "{refused:?}"
+    );
+    succeeded(&load(&["--directory", "other"]));
+    // A curve on a server elsewhere takes the same options.
+    let (server, port) = (["curve", "--server", "127.0.0.1:/export"], served.port.as_str());
+    let directory = tempfile::tempdir().unwrap();
+    let output = perturb()
+        .args(server)
+        .args([
+            "--nfs-port",
+            port,
+            "--mount-port",
+            port,
+            "--directory",
+            "mine",
+            "--reuse",
+            "--rates",
+            "20",
+        ])
+        .args([
+            "--scale",
+            "0.001",
+            "--warmup",
+            "100ms",
+            "--duration",
+            "200ms",
+            "--out",
+        ])
+        .arg(directory.path())
+        .output()
+        .unwrap();
+    succeeded(&output);
+    succeeded(&load(&["--directory", "mine"]));
+}
+
+#[test]
+fn a_server_that_is_read_only_takes_no_files() {
+    let served = Served::start(&["--read-only"]);
+    let refused = served.load().args(["--duration", "200ms"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let refused = curve(directory.path())
+        .args(["--rates", "20", "--read-only"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+}
+
 fn curve(out: &Path) -> Command {
     let mut command = perturb();
     command.args([
@@ -206,11 +278,18 @@ fn a_curve_is_written_level_by_level_and_resumed() {
     let out = directory.path().join("results");
     succeeded(&curve(&out).args(["--rates", "100,200"]).output().unwrap());
     let first = fs::read_to_string(out.join("curve.jsonl")).unwrap();
-    assert_eq!(first.lines().count(), 2);
+    assert_eq!(first.lines().count(), 3, "the settings, and two levels");
 
     let again = curve(&out).args(["--rates", "100,200"]).output().unwrap();
     assert_eq!(again.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&again.stderr).contains("--resume"));
+
+    let other = curve(&out)
+        .args(["--rates", "300", "--resume", "--seed", "2"])
+        .output()
+        .unwrap();
+    assert_eq!(other.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("seed = 1, not 2"));
 
     let output = curve(&out)
         .args(["--rates", "100,200,300", "--resume"])

@@ -71,7 +71,7 @@ pub struct SweepArgs {
     #[arg(long)]
     dry_run: bool,
     /// With --dry-run: print one JSON object.
-    #[arg(long, requires = "dry_run")]
+    #[arg(long, requires = "dry_run", conflicts_with = "quiet")]
     json: bool,
     /// Another seed of the order than the experiment's.
     #[arg(long, value_name = "N")]

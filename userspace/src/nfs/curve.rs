@@ -419,7 +419,7 @@ mod tests {
             ("speed=1us", "`speed` is not a knob"),
             ("latency=5", "unit"),
             ("latency=", ""),
-            ("latency=20s", "out of range"),
+            ("latency=200s", "out of range"),
             ("bandwidth=0", ""),
         ] {
             let refused = vary(wrong).err().unwrap().to_string();

@@ -10,6 +10,8 @@
 //!
 //! An interrupted sweep loses the current run only: a line that was cut off is removed when the sweep goes on.
 
+mod error;
+
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
@@ -21,6 +23,7 @@ use nix::fcntl::{Flock, FlockArg};
 use perturb_present::cell;
 use serde::{Deserialize, Serialize};
 
+pub use self::error::StoreError;
 use super::{experiment::Summary, plan::Task};
 
 /// Names of the files.
@@ -28,52 +31,6 @@ pub(super) const EXPERIMENT: &str = "experiment.yaml";
 const PROVENANCE: &str = "sweep.json";
 const RUNS: &str = "runs.jsonl";
 const TABLE: &str = "runs.csv";
-
-/// Why a sweep's directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// A file.
-    #[error("{action} {}: {source}", .path.display())]
-    File {
-        /// What was tried.
-        action: &'static str,
-        /// Which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// It has runs already.
-    #[error("{} holds a sweep already; `--resume` goes on with it, or name another directory with --out", .0.display())]
-    Taken(PathBuf),
-    /// There is nothing to go on with.
-    #[error("{} holds no sweep to resume; leave --resume out", .0.display())]
-    Nothing(PathBuf),
-    /// The experiment was changed.
-    #[error(
-        "{} holds a sweep of another experiment, or of another part of it; its runs cannot be joined with this one's: \
-         name another directory with --out", .0.display()
-    )]
-    Different(PathBuf),
-    /// Somebody has changed a network.
-    #[error(
-        "{} is not the network that the experiment asks for; remove it, and `--resume` writes it again, or change the \
-         experiment and name another directory with --out", .0.display()
-    )]
-    Edited(PathBuf),
-    /// Another process works on it.
-    #[error("{}: another process works on this sweep", .0.display())]
-    Busy(PathBuf),
-    /// A line that is no record.
-    #[error("{}, line {line}: {source}", .path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// From 1.
-        line: usize,
-        /// Why.
-        source: serde_json::Error,
-    },
-}
 
 type Result<T> = std::result::Result<T, StoreError>;
 
