@@ -58,12 +58,15 @@ const EFFECTS: &[(&str, &[&str])] = &[
         &[
             "--partition single",
             "--working-sets",
-            "--network 100,10,1,3",
+            "--network 100,1,3",
             "--json",
         ],
     ),
     ("locality --partition natural requests.jsonl", &["--format text"]),
-    ("locality --experiment 20 --network 100,10,1,8", &["--seed 2"]),
+    (
+        "locality --experiment 20 --network 100,1,8",
+        &["--seed 2", "--loops 2"],
+    ),
     (
         "sweep --dry-run experiment.yaml",
         &["--quiet", "--seed 2", "--out o", "--tasks 2 --array-index 1"],
