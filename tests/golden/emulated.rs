@@ -133,7 +133,7 @@ const FLAGS: &[&str] = &[
     "run --pacer user profile.yaml -- PERTURB pattern task-queue --tasks 2 --work 10us",
     "rto --pacer user --coarse --spin 9us --hosts 2 --message 1KiB --rounds 1 --warmup 0 --jitter 1ms \
      --csv OUT/rto.csv --svg OUT/rto.svg topology.yaml",
-    "nfs curve --over topology.yaml --pacer user --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \
+    "nfs curve --over topology.yaml --pacer user --coarse --spin 9us --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \
      --reference OUT/reference.csv --out OUT/curve",
     "nfs curve --vary latency=0,1ms --pacer user --rates 200 --warmup 10ms --duration 200ms --scale 0.001 --out OUT/varied",
 ];

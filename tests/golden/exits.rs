@@ -64,6 +64,8 @@ const CALLS: &[&str] = &[
     "nfs curve --rates",
     "nfs curve --pacer user",
     "nfs curve --sandbox",
+    "nfs curve --coarse",
+    "nfs curve --spin 9us",
     "nfs curve --nfs-port 1",
     "nfs curve --server filer:/export --cpu-service 1ms",
     "nfs curve --cpu-distribution fixed",

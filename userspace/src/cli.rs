@@ -10,6 +10,7 @@ mod ssh;
 mod status;
 pub(crate) mod time;
 
+pub(crate) use emulate::run_on_hosts;
 pub(crate) use sandbox::in_sandbox;
 pub(crate) use status::totals;
 

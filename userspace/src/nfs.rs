@@ -4,10 +4,10 @@
 //! load ──► perturb_workloads::nfs::load ─────────────► any NFSv3 server
 //! serve ─► perturb_workloads::nfs::server
 //! curve ─► measure (levels one by one, into a file) ──► load
-//!   └────► emulated: `perturb run PROFILE -- perturb nfs part …`, which measures on private hosts
+//!   └────► emulated: `perturb nfs part …` as a command on private hosts
 //! ```
 //!
-//! A curve under emulation is measured by another process of this program inside `perturb run`, so
+//! A curve under emulation is measured by another process of this program on private hosts, so
 //! the workloads do not know that emulation is on; the two share a file of settings and one of results.
 
 mod curve;
@@ -52,7 +52,7 @@ enum Command {
     Part(Part),
 }
 
-/// What the process inside `perturb run` is told.
+/// What the process on a private host is told.
 #[derive(Args, Debug)]
 struct Part {
     /// Which end.

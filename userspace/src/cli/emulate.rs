@@ -199,9 +199,15 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         pacing: args.pacing.into(),
         verbose: args.verbose,
         owner: if args.as_root { None } else { Owner::of_sudo()? },
+        is_last: true,
         command,
     };
     voice::begin();
+    run_on_hosts(request)
+}
+
+/// Runs a command on private hosts; its exit code.
+pub(crate) fn run_on_hosts(request: lab::run::Request) -> anyhow::Result<u8> {
     let outcome = runtime()?.block_on(lab::run::run(request))?;
     status::warn(&outcome.faults());
     match (outcome.trouble, outcome.end) {

@@ -8,7 +8,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
+use perturb_emulator::{lab, prepared::Prepared};
 use perturb_models::queueing::NfsInput;
 use perturb_profile::{Knob, Name};
 use perturb_quantity::OperationsPerSecond;
@@ -20,15 +21,14 @@ use perturb_workloads::nfs::{
 };
 
 use super::{
-    DONE, FAILED, InvalidInput,
-    emulated::{self, Emulation},
+    DONE, FAILED, InvalidInput, emulated,
     interrupt::stop_on_signal,
     measure::{self, Added, Levels, Series, Where},
     options::{LoadOptions, PortOptions, ServerOptions, read_yaml},
     overlay, reference,
     report::{Measured, Report},
 };
-use crate::cli::quantity::rate;
+use crate::cli::{PacingArgs, in_sandbox, quantity::rate};
 
 /// Scale of the data set on the embedded server, which keeps it in memory.
 const EMBEDDED_SCALE: f64 = 0.01;
@@ -39,6 +39,9 @@ const EMBEDDED_CPU: Duration = Duration::from_micros(500);
 #[derive(Args, Debug)]
 #[command(
     group = ArgGroup::new("networks").args(["over", "vary"]),
+    mut_arg("pacer", |pacer| pacer.requires("networks")),
+    mut_arg("coarse", |coarse| coarse.requires("networks")),
+    mut_arg("spin", |spin| spin.requires("networks")),
     mut_arg("nfs_port", |port| port.requires("server")),
     mut_arg("mount_port", |port| port.requires("server")),
 )]
@@ -85,9 +88,8 @@ pub(super) struct Curve {
     /// Measure on private hosts with latency, overhead, gap or bandwidth at each of these levels.
     #[arg(long, value_name = "KNOB=LEVEL,…")]
     vary: Option<String>,
-    /// Pacer of the emulation.
-    #[arg(long, value_enum, requires = "networks")]
-    pacer: Option<PacerName>,
+    #[command(flatten)]
+    pacing: PacingArgs,
     /// Emulate in a user-mode Linux kernel, which needs no root.
     #[arg(long, requires = "networks")]
     sandbox: bool,
@@ -111,16 +113,6 @@ pub(super) struct Curve {
     quiet: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PacerName {
-    /// fq where the kernel has it, else user.
-    Auto,
-    /// sch_fq.
-    Fq,
-    /// A thread of perturb.
-    User,
-}
-
 /// A network to measure on.
 struct Network {
     name: String,
@@ -137,6 +129,9 @@ enum Profile {
 pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
     let networks = args.networks()?;
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
+    if args.sandbox {
+        return in_sandbox([&args.out], false);
+    }
     // Processes in other directories are told this path.
     let out = args
         .out
@@ -156,26 +151,25 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
     }
     let stop = Stop::default();
     stop_on_signal(stop.clone())?;
-    let mut code = DONE;
+    let (mut code, mut failed) = (DONE, Ok(()));
     let mut measured = Vec::new();
     for network in networks {
         let series = args.series(&network, &embedded, scale, &out)?;
-        code = code.max(match &network.profile {
-            None => measure::measure(&series, None, &stop)?,
-            Some(profile) => {
-                let profile = profile.path(&out, &network.name)?;
-                let pacer = args
-                    .pacer
-                    .and_then(|name| name.to_possible_value())
-                    .map(|v| v.get_name().to_owned());
-                let emulation = Emulation {
-                    profile,
-                    pacer,
-                    sandbox: args.sandbox,
-                };
-                emulated::measure_under(&series, &emulation)?
+        let done = match &network.profile {
+            None => measure::measure(&series, None, &stop),
+            Some(profile) => profile
+                .prepare(&out, &network.name)
+                .map(|prepared| prepared.coarse_if(args.pacing.coarse))
+                .and_then(|prepared| emulated::measure_under(&series, prepared, args.pacing.into())),
+        };
+        // What was measured before is told all the same.
+        match done {
+            Ok(done) => code = code.max(done),
+            Err(error) => {
+                failed = Err(error);
+                break;
             }
-        });
+        }
         let file = CurveFile::open(&series.file(), true)?;
         if !file.levels().is_empty() {
             measured.push(Measured::new(
@@ -202,7 +196,7 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
     if measured.iter().any(Measured::is_faulty) {
         code = code.max(FAILED);
     }
-    Ok(code)
+    failed.map(|()| code)
 }
 
 impl Curve {
@@ -318,16 +312,16 @@ impl Curve {
 }
 
 impl Profile {
-    fn path(&self, out: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    /// Ready to be put in force; one that was made is written beside the results.
+    fn prepare(&self, out: &Path, name: &str) -> anyhow::Result<Prepared> {
+        let hosts = lab::all_addresses(emulated::HOSTS);
         match self {
-            Self::File(path) => path
-                .canonicalize()
-                .with_context(|| format!("finding the profile {}", path.display())),
+            Self::File(path) => Ok(Prepared::load_for(path, &hosts)?),
             Self::Made(profile) => {
                 let path = out.join(format!("{name}.yaml"));
                 fs::write(&path, profile.to_string())
                     .with_context(|| format!("writing {}", path.display()))?;
-                Ok(path)
+                Ok(Prepared::of((**profile).clone(), &hosts)?)
             }
         }
     }

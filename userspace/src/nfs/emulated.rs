@@ -1,19 +1,16 @@
-//! A curve on private hosts: this program again, inside `perturb run`.
+//! A curve on private hosts, between which this program measures as a command:
 //!
 //! ```text
-//! curve ──► perturb run PROFILE ──► h1: perturb nfs part client SETTINGS ──► NAME.jsonl
-//!                                     └► perturb on h2: perturb nfs part server SETTINGS
+//! curve ──► private hosts ──► h1: perturb nfs part client SETTINGS ──► NAME.jsonl
+//!                               └► perturb on h2: perturb nfs part server SETTINGS
 //! ```
 //!
 //! The settings are a file beside the results. It tells afterwards how a curve was measured.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, bail};
+use perturb_emulator::{conduct::Pacing, lab::run::Request, prepared::Prepared};
 use perturb_workloads::nfs::Stop;
 
 use super::{
@@ -22,44 +19,28 @@ use super::{
     processors::{Side, keep_to_own},
     serve,
 };
+use crate::cli::run_on_hosts;
 
-/// How `perturb run` is called.
-#[derive(Clone, Debug)]
-pub(super) struct Emulation {
-    /// The profile.
-    pub(super) profile: PathBuf,
-    /// The pacer's name, if one was asked for.
-    pub(super) pacer: Option<String>,
-    /// In a user-mode kernel.
-    pub(super) sandbox: bool,
-}
+/// Client and server.
+pub(super) const HOSTS: u32 = 2;
 
 /// Measures a series on private hosts; the exit code.
-pub(super) fn measure_under(series: &Series, emulation: &Emulation) -> anyhow::Result<u8> {
+pub(super) fn measure_under(series: &Series, prepared: Prepared, pacing: Pacing) -> anyhow::Result<u8> {
     let settings = series.out.join(format!("{}.settings.json", series.name));
     fs::write(&settings, serde_json::to_string_pretty(series)?)
         .with_context(|| format!("writing {}", settings.display()))?;
     let program = std::env::current_exe().context("finding this executable")?;
-    let mut command = Command::new(&program);
-    // A sandbox keeps only what is written below its working directory.
-    command.current_dir(&series.out).args(["run", "--as-root"]);
-    if emulation.sandbox {
-        command.arg("--sandbox");
-    }
-    if let Some(pacer) = &emulation.pacer {
-        command.args(["--pacer", pacer]);
-    }
-    command
-        .arg(&emulation.profile)
-        .arg("--")
-        .arg(&program)
-        .args(["nfs", "part", "client"])
-        .arg(&settings);
-    let status = command.status().context("starting `perturb run`")?;
-    match status.code() {
-        Some(code) => Ok(u8::try_from(code).unwrap_or(super::FAILED)),
-        None => bail!("`perturb run` was killed while measuring {}", series.name),
-    }
+    let part = ["nfs", "part", "client"].map(Into::into);
+    run_on_hosts(Request {
+        prepared,
+        hosts: HOSTS,
+        pacing,
+        verbose: false,
+        owner: None,
+        // Further series may follow.
+        is_last: false,
+        command: [vec![program.into()], part.into(), vec![settings.into()]].concat(),
+    })
 }
 
 /// The server's end, on h2.

@@ -345,26 +345,38 @@ extern "C" fn forward_queued(signal: libc::c_int, info: *mut libc::siginfo_t, _:
 
 type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
-fn handle_interrupts(handler: Handler) -> nix::Result<()> {
+/// What is done about SIGINT and SIGQUIT.
+type Actions = [(Signal, SigAction); 2];
+
+/// What was done about them before.
+fn handle_interrupts(handler: Handler) -> nix::Result<Actions> {
     let flags = SaFlags::SA_RESTART | SaFlags::SA_SIGINFO;
     let action = SigAction::new(SigHandler::SigAction(handler), flags, SigSet::empty());
-    for signal in [Signal::SIGINT, Signal::SIGQUIT] {
-        // SAFETY: the handler calls only what is async-signal-safe.
-        unsafe { sigaction(signal, &action)? };
+    // SAFETY: the handler calls only what is async-signal-safe.
+    let handle = |signal| unsafe { sigaction(signal, &action) }.map(|before| (signal, before));
+    Ok([handle(Signal::SIGINT)?, handle(Signal::SIGQUIT)?])
+}
+
+/// Passes signals on to a child. Drop it when the child has ended: what was done about them before is done again.
+pub(super) struct Forwarding(Actions);
+
+impl Forwarding {
+    /// In `perturb run`: passes SIGINT and SIGQUIT on to a child if a process has sent them. A terminal sends them to the command
+    /// itself, too.
+    pub(super) fn to(child: Pid) -> nix::Result<Self> {
+        FORWARD_TO.store(child.as_raw(), Ordering::Relaxed);
+        handle_interrupts(forward_sent).map(Self)
     }
-    Ok(())
 }
 
-/// In `perturb run`: passes SIGINT and SIGQUIT on to a child if a process has sent them. A terminal sends them to the command
-/// itself, too.
-pub(super) fn forward_interrupts(child: Pid) -> nix::Result<()> {
-    FORWARD_TO.store(child.as_raw(), Ordering::Relaxed);
-    handle_interrupts(forward_sent)
-}
-
-/// From now on signals are passed on to nobody: to be called when the child has ended.
-pub(super) fn forward_nothing() {
-    FORWARD_TO.store(0, Ordering::Relaxed);
+impl Drop for Forwarding {
+    fn drop(&mut self) {
+        FORWARD_TO.store(0, Ordering::Relaxed);
+        for (signal, before) in &self.0 {
+            // SAFETY: it was there before. It cannot fail, for the signal is one that can be handled.
+            let _ = unsafe { sigaction(*signal, before) };
+        }
+    }
 }
 
 /// Passes on what a user or a service manager sends.

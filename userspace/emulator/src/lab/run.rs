@@ -18,7 +18,7 @@ use tokio::process::Command;
 
 use super::{
     Lab,
-    inside::{Stage, die_with_parent, forward_interrupts, forward_nothing},
+    inside::{Forwarding, Stage, die_with_parent},
 };
 use crate::{
     conduct::{Conduct, Pacing},
@@ -41,13 +41,15 @@ pub struct Request {
     pub verbose: bool,
     /// Whose the command is; without one it is root's.
     pub owner: Option<Owner>,
+    /// Whether this process emulates nothing after it, and gives up what it does not need for that.
+    pub is_last: bool,
     /// The command and its arguments.
     pub command: Vec<OsString>,
 }
 
 /// Runs the command. The outcome tells how its stage has ended.
 pub async fn run(request: Request) -> anyhow::Result<Outcome<io::Result<ExitStatus>>> {
-    // Those that come before the command runs; later ones: see `forward_interrupts`.
+    // Those that come before the command runs; later ones: see [`Forwarding`].
     let mut signals = Signals::listen_for_command()?;
     let mut nobody = |_: &Record| ();
     let lab = Lab::new(request.hosts, &request.prepared.profile.tcp)?;
@@ -62,14 +64,16 @@ pub async fn run(request: Request) -> anyhow::Result<Outcome<io::Result<ExitStat
         }
     }
     let mut child = spawn(&lab, request.command, request.owner, |_| {})?;
-    privileges::keep_needed().context("giving up capabilities")?;
+    if request.is_last {
+        privileges::keep_needed().context("giving up capabilities")?;
+    }
     let pid = child.id().context("the command has ended before it began")?;
     let pid = Pid::from_raw(pid.cast_signed());
-    forward_interrupts(pid).context("passing on signals")?;
+    let forwarding = Forwarding::to(pid).context("passing on signals")?;
     let end = session
         .keep(child.wait(), OnSignal::Pass(pid), OnTrouble::GoOn)
         .await;
-    forward_nothing();
+    drop(forwarding);
     session.end(end)
 }
 
