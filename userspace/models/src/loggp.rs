@@ -29,6 +29,7 @@
 mod input;
 mod knob;
 mod prediction;
+mod profile;
 mod summary;
 
 pub use input::{Baseline, LoggpError, LoggpInput, Messages, Mpi, SizeCount, Vary};

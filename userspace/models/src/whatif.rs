@@ -43,6 +43,7 @@ pub mod input;
 pub mod line;
 pub mod placement;
 mod processor;
+mod profile;
 pub mod round_robin;
 mod schedule;
 mod shares;

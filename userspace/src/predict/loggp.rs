@@ -8,6 +8,7 @@ use perturb_models::loggp::{LoggpInput, LoggpPrediction, Parameter, predict};
 use perturb_present::{Table, computed};
 
 use super::input::{InputError, read};
+use super::profile::{ProfileArg, Used, WithProfile};
 use perturb_trace::summarize;
 
 /// Arguments of `perturb predict loggp`.
@@ -15,6 +16,9 @@ use perturb_trace::summarize;
 pub struct LoggpArgs {
     /// The input, in YAML: baseline, messages or mpi, vary.
     pub file: PathBuf,
+    /// The baseline's network.
+    #[command(flatten)]
+    pub network: ProfileArg,
     /// Take the messages from a trace: events as JSON lines, as `predict whatif` reads them.
     #[arg(long, value_name = "EVENTS")]
     pub trace: Option<PathBuf>,
@@ -39,9 +43,17 @@ pub(super) fn run(args: &LoggpArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         input.messages = summarize(trace)?.messages();
     }
+    let mut profile: Option<Used> = None;
+    if let Some(found) = args.network.load()? {
+        let translation = input
+            .on_profile(&found)
+            .map_err(|error| args.network.refused(error))?;
+        profile = args.network.used(translation);
+    }
     let prediction = predict(&input).map_err(|error| InputError::model(&args.file, error))?;
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &prediction)?;
+        let answer = &prediction;
+        serde_json::to_writer_pretty(&mut *out, &WithProfile { answer, profile })?;
         writeln!(out)?;
         return Ok(());
     }
@@ -58,7 +70,7 @@ pub(super) fn run(args: &LoggpArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         "\nsensitivity, and the values at which the program is slower by 1, 2 and 5 %"
     )?;
     write!(out, "{}", sensitivities(&prediction))?;
-    Ok(())
+    Ok(profile.map_or(Ok(()), |used| used.print(out))?)
 }
 
 fn varied(prediction: &LoggpPrediction) -> (Parameter, &[f64]) {

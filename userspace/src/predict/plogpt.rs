@@ -11,7 +11,7 @@ use perturb_quantity::ByteSize;
 use serde::Serialize;
 
 use super::input::{InputError, read};
-use super::profile::{ProfileArg, Used};
+use super::profile::{ProfileArg, Used, WithProfile};
 
 /// Operations printed at most as a table; `--json` prints them all.
 const MOST_ROWS: usize = 200;
@@ -69,15 +69,6 @@ struct Sweep {
     profile: Option<Used>,
 }
 
-/// An answer, and what of a profile went into it.
-#[derive(Serialize)]
-struct WithProfile<T> {
-    #[serde(flatten)]
-    answer: T,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    profile: Option<Used>,
-}
-
 /// The program, and where its network comes from.
 enum Input {
     Whole(PlogptInput),
@@ -113,7 +104,7 @@ impl Input {
             Self::OnProfile(program, profile) => {
                 let (input, translation) = program
                     .input(profile)
-                    .map_err(|error| InputError::model(args.network.path(), error))?;
+                    .map_err(|error| args.network.refused(error))?;
                 (&input.clone(), args.network.used(translation))
             }
         };

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use perturb_models::route::{Source, Translation};
+use perturb_models::route::{RouteError, Source, Translation};
 use perturb_present::Table;
 use perturb_profile::Profile;
 use serde::Serialize;
@@ -26,9 +26,9 @@ impl ProfileArg {
         Ok(self.profile.as_ref().map(load).transpose()?)
     }
 
-    /// Its file, for what is wrong with it.
-    pub(super) fn path(&self) -> &Path {
-        self.profile.as_deref().unwrap_or(Path::new("--profile"))
+    /// That a model cannot use it.
+    pub(super) fn refused(&self, error: RouteError) -> InputError {
+        InputError::model(self.profile.as_deref().unwrap_or(Path::new("--profile")), error)
     }
 
     /// What a model took from it.
@@ -36,6 +36,15 @@ impl ProfileArg {
         let file = self.profile.as_ref()?.display().to_string();
         Some(Used { file, translation })
     }
+}
+
+/// An answer, and what of a profile went into it.
+#[derive(Serialize)]
+pub(super) struct WithProfile<T> {
+    #[serde(flatten)]
+    pub(super) answer: T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) profile: Option<Used>,
 }
 
 /// What a model took from a profile; the key `profile` of `--json`.

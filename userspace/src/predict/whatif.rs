@@ -17,6 +17,7 @@ use perturb_models::whatif::suggest::{SuggestError, Task, suggest};
 use perturb_models::whatif::{LineReader, Predictor, Scenario};
 
 use super::input::{InputError, read};
+use super::profile::{ProfileArg, Used, WithProfile};
 use crate::cli::quantity::seconds;
 use events::{Events, Line};
 use output::{Row, Suggestions, Summary, Trigger};
@@ -26,6 +27,9 @@ use output::{Row, Suggestions, Summary, Trigger};
 pub struct WhatifArgs {
     /// The input, in YAML: groups, network, bus.
     pub file: PathBuf,
+    /// The network between the groups.
+    #[command(flatten)]
+    pub network: ProfileArg,
     /// The events instead of the input's: a file or FIFO, a Unix socket's path, `tcp:HOST:PORT`, or `-`
     /// for standard input.
     #[arg(long, value_name = "SOURCE")]
@@ -80,10 +84,18 @@ enum OptionError {
 struct Loaded {
     scenario: Scenario,
     source: String,
+    profile: Option<Used>,
 }
 
 fn load(args: &WhatifArgs) -> Result<Loaded, InputError> {
-    let input: Input = read(&args.file)?;
+    let mut input: Input = read(&args.file)?;
+    let mut profile = None;
+    if let Some(found) = args.network.load()? {
+        let translation = input
+            .on_profile(&found)
+            .map_err(|error| args.network.refused(error))?;
+        profile = args.network.used(translation);
+    }
     let source = match (&args.events, &input.events) {
         (Some(source), _) => source.clone(),
         (None, Some(events)) => {
@@ -95,13 +107,17 @@ fn load(args: &WhatifArgs) -> Result<Loaded, InputError> {
     let scenario = input
         .scenario()
         .map_err(|error| InputError::model(&args.file, error))?;
-    Ok(Loaded { scenario, source })
+    Ok(Loaded {
+        scenario,
+        source,
+        profile,
+    })
 }
 
 pub(super) fn run(args: &WhatifArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let loaded = load(args)?;
     if let Some(processors) = args.suggest {
-        return suggestions(args, &loaded, processors, out);
+        return suggestions(args, loaded, processors, out);
     }
     let mut run = Run {
         args,
@@ -111,6 +127,7 @@ pub(super) fn run(args: &WhatifArgs, out: &mut dyn Write) -> anyhow::Result<()> 
         rows: Vec::new(),
         shown: Instant::now(),
         shown_events: 0,
+        profile: loaded.profile,
     };
     let mut events = Events::open(&loaded.source, args.follow)?;
     if args.rows {
@@ -144,6 +161,7 @@ struct Run<'a> {
     shown: Instant,
     /// Events reported when it was shown last.
     shown_events: u64,
+    profile: Option<Used>,
 }
 
 impl Run<'_> {
@@ -207,10 +225,14 @@ impl Run<'_> {
         let mut summary = Summary::of(&self.predictor, self.args.follow.then_some(true));
         if self.args.json {
             summary.rows = self.args.rows.then_some(self.rows);
+            let answer = WithProfile {
+                answer: summary,
+                profile: self.profile,
+            };
             if self.args.follow {
-                serde_json::to_writer(&mut *out, &summary)?;
+                serde_json::to_writer(&mut *out, &answer)?;
             } else {
-                serde_json::to_writer_pretty(&mut *out, &summary)?;
+                serde_json::to_writer_pretty(&mut *out, &answer)?;
             }
             writeln!(out)?;
         } else {
@@ -218,6 +240,9 @@ impl Run<'_> {
                 row.text(out)?;
             }
             summary.text(&self.predictor, out)?;
+            if let Some(used) = &self.profile {
+                used.print(out)?;
+            }
         }
         Ok(())
     }
@@ -225,7 +250,7 @@ impl Run<'_> {
 
 fn suggestions(
     args: &WhatifArgs,
-    loaded: &Loaded,
+    loaded: Loaded,
     processors: u32,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
@@ -256,12 +281,13 @@ fn suggestions(
         Err(SuggestError::Prediction(error)) => return Err(InputError::model(source, error).into()),
         Err(error) => return Err(InputError::model(&args.file, error).into()),
     };
-    let suggestions = Suggestions::of(&found, &loaded.scenario.placement, processors);
+    let answer = Suggestions::of(&found, &loaded.scenario.placement, processors);
+    let profile = loaded.profile;
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &suggestions)?;
+        serde_json::to_writer_pretty(&mut *out, &WithProfile { answer, profile })?;
         writeln!(out)?;
-    } else {
-        suggestions.text(out)?;
+        return Ok(());
     }
-    Ok(())
+    answer.text(out)?;
+    Ok(profile.map_or(Ok(()), |used| used.print(out))?)
 }

@@ -9,42 +9,43 @@
 //! This is [`departure`] with G = 1/bandwidth; time counts in its ticks of 1/64 ns, so that the bus
 //! delays a message here exactly as the emulated one does.
 //!
-//! **Collisions** (optional): a message that finds k-1 others on or waiting for the bus contends with
-//! them. In round i each of the k stations draws a slot in 0..2^min(i, 10); if the lowest slot is drawn
-//! once, its station transmits after that many idle slots, otherwise the round is lost: the idle slots
-//! and one slot of collision (truncated binary exponential back-off). After `attempts` lost rounds the
-//! frame is given up and sent again from the first round, as the layer above would. The draws depend
-//! only on the seed and the message's number on the bus. Reading taken: the time lost occupies the bus
-//! before the message, whichever station wins, since FIFO order is kept.
+//! **Collisions** (optional) are those of the emulated bus, [`perturb_common::collisions`]: a message that finds the bus
+//! busy contends with the groups that wait for it, and the time that their back-off takes occupies the bus before it. A
+//! message counts as one frame. One that is given up is sent again, as the layer above would. The draws depend only on the
+//! seed and on how many messages contended before.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 
+use perturb_common::abi::ServerConfig;
+use perturb_common::collisions::{CollisionTable, Contention, Fate, contend};
 use perturb_common::departure::{Load, Outcome, Server, departure};
-use perturb_common::fate::{Purpose, draw};
 use perturb_common::units::{GapPerByte, Instant, Ticks};
 
 /// Ticks in a µs.
 const TICKS: f64 = 64_000.0;
 
-/// Rounds after which the range of slots grows no more (IEEE 802.3).
-const LARGEST_EXPONENT: u32 = 10;
-
-/// Contenders beyond this are not told apart: Ethernet itself allows 1024 stations.
-const MOST_CONTENDERS: usize = 1024;
-
-/// Draws after which a message goes through whatever they say: many stations with few attempts would
-/// collide for ever.
-const MOST_DRAWS: u64 = 1 << 16;
+/// Times that a message is sent again at most: with few attempts and many stations it might never get through.
+const MOST_RETRIES: u32 = 1 << 10;
 
 /// CSMA/CD.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Collisions {
-    /// The slot time in µs; 51.2 for 10 Mbit/s Ethernet.
-    pub slot: f64,
-    /// Rounds before a frame is given up; 16 in Ethernet.
-    pub attempts: u32,
-    /// Same seed, same messages, same collisions.
-    pub seed: u64,
+    slot: Ticks,
+    seed: u64,
+    table: Arc<CollisionTable>,
+}
+
+impl Collisions {
+    /// Back-off in slots of so many µs (51.2 for 10 Mbit/s Ethernet); a frame is given up after so many attempts (16 in
+    /// Ethernet). Same seed, same messages, same collisions.
+    #[must_use]
+    pub fn new(slot: f64, attempts: u32, seed: u64) -> Self {
+        Self {
+            slot: Ticks((slot * TICKS).round() as u64),
+            seed,
+            table: Arc::new(CollisionTable::new(attempts)),
+        }
+    }
 }
 
 /// Who shares a server.
@@ -78,7 +79,7 @@ impl Buses {
             [shared] => shared,
             links => &mut links[group as usize],
         };
-        server.pass(time, bytes)
+        server.pass(group, time, bytes)
     }
 
     /// Messages that have passed.
@@ -87,10 +88,17 @@ impl Buses {
         self.0.iter().map(Bus::messages).sum()
     }
 
-    /// Rounds lost to collisions.
+    /// What collisions took.
     #[must_use]
-    pub fn lost_rounds(&self) -> u64 {
-        self.0.iter().map(Bus::lost_rounds).sum()
+    pub fn lost(&self) -> Lost {
+        self.0
+            .iter()
+            .map(|bus| bus.lost)
+            .fold(Lost::default(), |sum, bus| Lost {
+                time: sum.time + bus.time,
+                slots: sum.slots + bus.slots,
+                given_up: sum.given_up + bus.given_up,
+            })
     }
 
     /// Time the busiest was occupied, in µs.
@@ -100,61 +108,84 @@ impl Buses {
     }
 }
 
+/// What collisions took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Lost {
+    /// In µs.
+    pub time: f64,
+    /// In slots.
+    pub slots: f64,
+    /// Messages that were given up and sent again, as often as that happened.
+    pub given_up: u64,
+}
+
+/// CSMA/CD at a server.
+#[derive(Clone, Debug)]
+struct Medium {
+    config: ServerConfig,
+    table: Arc<CollisionTable>,
+    contention: Contention,
+}
+
 /// A server's state.
 #[derive(Clone, Debug)]
 pub struct Bus {
     server: Server,
     free: Instant,
-    collisions: Option<Collisions>,
-    /// When each message that may still be on the bus leaves it; kept only where collisions need it.
-    leaving: VecDeque<Instant>,
+    medium: Option<Medium>,
     messages: u64,
-    lost_rounds: u64,
+    lost: Lost,
     busy: f64,
 }
 
 impl Bus {
     /// An idle bus; `bandwidth` in bytes per second, infinite without one.
     #[must_use]
-    pub fn new(bandwidth: Option<f64>, collisions: Option<Collisions>) -> Self {
+    pub fn new(bandwidth: Option<f64>, collisions: Option<&Collisions>) -> Self {
         let per_byte = bandwidth.map_or(GapPerByte(0), |rate| {
             // Units of 2^-20 ns, as `GapPerByte::from_bits_per_sec`, but for rates that are no integers.
             let gap = (1e9 / rate * f64::from(1 << 20)).round();
             GapPerByte((gap as u64).clamp(1, GapPerByte::MAX.0))
         });
-        Self {
-            server: Server {
-                per_byte,
-                ..Server::IDLE
+        let server = Server {
+            per_byte,
+            ..Server::IDLE
+        };
+        let medium = |collisions: &Collisions| Medium {
+            config: ServerConfig {
+                server,
+                salt: collisions.seed,
+                collision_slot: collisions.slot.0,
+                ..ServerConfig::IDLE
             },
+            table: Arc::new(collisions.table.with_lengths(&server, collisions.slot)),
+            contention: Contention::default(),
+        };
+        Self {
+            server,
             free: Instant(0),
-            collisions,
-            leaving: VecDeque::new(),
+            medium: collisions.map(medium),
             messages: 0,
-            lost_rounds: 0,
+            lost: Lost::default(),
             busy: 0.0,
         }
     }
 
-    /// When a message that was sent at `time` has passed, in µs. Calls come in the order of reporting.
-    pub fn pass(&mut self, time: f64, bytes: f64) -> f64 {
+    /// When a message that `station` sent at `time` has passed, in µs. Calls come in the order of reporting.
+    pub fn pass(&mut self, station: u32, time: f64, bytes: f64) -> f64 {
         let arrival = Instant((time * TICKS).round() as u64);
-        let lost = self.collide(arrival);
-        let server = Server {
-            gap: lost,
-            ..self.server
-        };
         let load = Load {
             bytes: bytes.round() as u64,
             segments: 1,
+        };
+        let server = Server {
+            gap: self.collide(station, arrival, load),
+            ..self.server
         };
         self.messages += 1;
         match departure(&server, self.free, arrival, load) {
             Outcome::Served(service) => {
                 self.free = service.free;
-                if self.collisions.is_some() {
-                    self.leaving.push_back(service.free);
-                }
                 let delay = service.free.since(arrival);
                 self.busy += (delay.0 - service.backlog.0) as f64 / TICKS;
                 // Added to the exact send time: a bus that takes no time must change nothing.
@@ -166,60 +197,32 @@ impl Bus {
     }
 
     /// Time lost to collisions before the message that arrives now.
-    fn collide(&mut self, arrival: Instant) -> Ticks {
-        let Some(collisions) = self.collisions else {
+    fn collide(&mut self, station: u32, arrival: Instant, load: Load) -> Ticks {
+        let Some(medium) = &mut self.medium else {
             return Ticks(0);
         };
-        while self.leaving.front().is_some_and(|leaves| *leaves <= arrival) {
-            self.leaving.pop_front();
-        }
-        let stations = (self.leaving.len() + 1).min(MOST_CONTENDERS);
-        if stations == 1 {
-            return Ticks(0);
-        }
-        let (mut slots, mut round, mut drawn) = (0_u64, 0_u32, 0_u64);
-        loop {
-            round += 1;
-            let range = 1_u64 << round.min(LARGEST_EXPONENT);
-            let (mut lowest, mut alone) = (u64::MAX, false);
-            for _ in 0..stations {
-                let slot = draw(collisions.seed, self.messages, drawn, Purpose::Jitter) % range;
-                drawn += 1;
-                alone = if slot == lowest {
-                    false
-                } else {
-                    alone || slot < lowest
-                };
-                if slot < lowest {
-                    (lowest, alone) = (slot, true);
+        for _ in 0..=MOST_RETRIES {
+            let Medium {
+                config,
+                table,
+                contention,
+            } = medium;
+            match contend(contention, table, config, station, (arrival, self.free), load) {
+                Fate::GivenUp => self.lost.given_up += 1,
+                Fate::Lost(ticks) => {
+                    self.lost.time += ticks.0 as f64 / TICKS;
+                    self.lost.slots += ticks.0 as f64 / config.collision_slot.max(1) as f64;
+                    return ticks;
                 }
             }
-            slots += lowest;
-            if alone {
-                break;
-            }
-            slots += 1;
-            self.lost_rounds += 1;
-            if drawn > MOST_DRAWS {
-                break;
-            }
-            if round >= collisions.attempts {
-                round = 0;
-            }
         }
-        Ticks((slots as f64 * collisions.slot * TICKS).round() as u64)
+        Ticks(0)
     }
 
     /// Messages that have passed.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.messages
-    }
-
-    /// Rounds lost to collisions.
-    #[must_use]
-    pub fn lost_rounds(&self) -> u64 {
-        self.lost_rounds
     }
 
     /// Time the bus was occupied, in µs.
@@ -231,15 +234,27 @@ impl Bus {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
+
+    /// Of 10 Mbit/s Ethernet; playing it takes seconds without optimization.
+    static ETHERNET: LazyLock<Collisions> = LazyLock::new(|| Collisions::new(51.2, 16, 0));
+
+    fn ethernet(seed: u64) -> Collisions {
+        Collisions {
+            seed,
+            ..ETHERNET.clone()
+        }
+    }
 
     #[test]
     fn first_come_first_served() {
         let mut bus = Bus::new(Some(1.25e6), None);
         // 1000 B at 10 Mbit/s take 800 us.
-        assert_eq!(bus.pass(100.0, 1000.0), 900.0);
-        assert_eq!(bus.pass(300.0, 500.0), 1300.0);
-        assert_eq!(bus.pass(2000.0, 0.0), 2000.0);
+        assert_eq!(bus.pass(0, 100.0, 1000.0), 900.0);
+        assert_eq!(bus.pass(0, 300.0, 500.0), 1300.0);
+        assert_eq!(bus.pass(0, 2000.0, 0.0), 2000.0);
         assert_eq!((bus.messages(), bus.busy()), (3, 1200.0));
     }
 
@@ -259,44 +274,80 @@ mod tests {
     #[test]
     fn no_bandwidth_given_means_no_time() {
         let mut bus = Bus::new(None, None);
-        assert_eq!(bus.pass(0.123_456_789, 1e9), 0.123_456_789);
+        assert_eq!(bus.pass(0, 0.123_456_789, 1e9), 0.123_456_789);
     }
 
     #[test]
-    fn collisions_are_seeded_and_only_under_contention() {
-        let run = |seed, gap| {
-            let collisions = Collisions {
-                slot: 51.2,
-                attempts: 16,
-                seed,
-            };
-            let mut bus = Bus::new(Some(1.25e6), Some(collisions));
+    fn collisions_are_seeded_and_only_between_stations() {
+        let run = |seed, stations: u32, gap| {
+            let collisions = ethernet(seed);
+            let mut bus = Bus::new(Some(1.25e6), Some(&collisions));
             let times: Vec<f64> = (0..50)
-                .map(|index| bus.pass(f64::from(index) * gap, 1000.0))
+                .map(|index| bus.pass(index % stations, f64::from(index) * gap, 1000.0))
                 .collect();
-            (times, bus.lost_rounds())
+            (times, bus.lost)
         };
-        assert_eq!(run(1, 10.0), run(1, 10.0));
-        assert_ne!(run(1, 10.0), run(2, 10.0));
-        let (times, lost) = run(1, 10.0);
-        assert!(lost > 0);
+        assert_eq!(run(1, 4, 10.0), run(1, 4, 10.0));
+        assert_ne!(run(1, 4, 10.0), run(2, 4, 10.0));
+        let (times, lost) = run(1, 4, 10.0);
+        assert!(lost.slots > 1.0, "{lost:?}");
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 800.0));
-        let (times, lost) = run(1, 1000.0);
-        assert_eq!((times[49], lost), (49_800.0, 0));
+        let total = times[49] - 50.0 * 800.0;
+        assert!((total - lost.time).abs() < 1e-6, "{total} {lost:?}");
+        // Nobody collides on an idle bus, nor with itself.
+        assert_eq!(
+            run(1, 4, 1000.0),
+            (
+                (0..50).map(|index| f64::from(index) * 1000.0 + 800.0).collect(),
+                Lost::default()
+            )
+        );
+        assert_eq!(run(1, 1, 10.0).1, Lost::default());
+    }
+
+    /// The bus of the model loses what the emulated one loses: the same table, the same draws.
+    #[test]
+    fn the_emulated_bus() {
+        let collisions = ethernet(7);
+        let mut bus = Bus::new(Some(1.25e6), Some(&collisions));
+        let server = Server {
+            per_byte: GapPerByte::from_bits_per_sec(10_000_000),
+            ..Server::IDLE
+        };
+        let config = ServerConfig {
+            server,
+            salt: 7,
+            collision_slot: 3_276_800,
+            ..ServerConfig::IDLE
+        };
+        let table = ETHERNET.table.with_lengths(&server, Ticks(config.collision_slot));
+        let (mut contention, mut free) = (Contention::default(), Instant(0));
+        for index in 0..200_u32 {
+            let arrival = Instant(u64::from(index) * 640_000);
+            let load = Load {
+                bytes: 60 + u64::from(index % 3) * 700,
+                segments: 1,
+            };
+            let now = (arrival, free);
+            let Fate::Lost(gap) = contend(&mut contention, &table, &config, index % 5, now, load) else {
+                continue;
+            };
+            let Outcome::Served(service) = departure(&Server { gap, ..server }, free, arrival, load) else {
+                unreachable!("no buffer limit");
+            };
+            free = service.free;
+            let passed = bus.pass(index % 5, f64::from(index) * 10.0, load.bytes as f64);
+            assert!((passed - free.0 as f64 / TICKS).abs() < 1e-6, "message {index}");
+        }
     }
 
     #[test]
     fn a_single_attempt_terminates() {
-        let mut bus = Bus::new(
-            Some(1.0),
-            Some(Collisions {
-                slot: 1.0,
-                attempts: 1,
-                seed: 0,
-            }),
-        );
-        for _ in 0..40 {
-            assert!(bus.pass(0.0, 1.0).is_finite());
+        let collisions = Collisions::new(1.0, 1, 0);
+        let mut bus = Bus::new(Some(1.0), Some(&collisions));
+        for station in 0..40 {
+            assert!(bus.pass(station, 0.0, 1.0).is_finite());
         }
+        assert!(bus.lost.given_up > 0);
     }
 }

@@ -172,7 +172,7 @@ impl Predictor {
                 remote: scenario.remote.clone().unwrap_or_else(|| Table::constant(0.0)),
                 overhead: scenario.overhead.clone(),
             },
-            bus: scenario.bus.map(|bus| bus.idle(processors.len())),
+            bus: scenario.bus.as_ref().map(|bus| bus.idle(processors.len())),
             boarding: VecDeque::new(),
             missing: placement.processes(),
             processes: vec![process; placement.processes()],

@@ -33,6 +33,7 @@ pub struct Input {
     groups: Vec<GroupInput>,
     #[serde(default)]
     speeds: Option<Vec<f64>>,
+    #[serde(default)]
     network: NetworkInput,
     #[serde(default)]
     bus: Option<BusInput>,
@@ -88,7 +89,7 @@ impl<'de> Deserialize<'de> for GroupInput {
     }
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NetworkInput {
     #[serde(default)]
@@ -101,20 +102,20 @@ struct NetworkInput {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OverheadInput {
-    send: Vec<Point>,
-    receive: Vec<Point>,
+pub(super) struct OverheadInput {
+    pub(super) send: Vec<Point>,
+    pub(super) receive: Vec<Point>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BusInput {
+pub(super) struct BusInput {
     #[serde(default)]
-    bandwidth: Option<String>,
+    pub(super) bandwidth: Option<String>,
     #[serde(default)]
-    scope: ScopeInput,
+    pub(super) scope: ScopeInput,
     #[serde(default)]
-    collisions: Option<CollisionInput>,
+    pub(super) collisions: Option<CollisionInput>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -129,7 +130,7 @@ struct SchedulerInput {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum ScopeInput {
+pub(super) enum ScopeInput {
     #[default]
     Shared,
     Host,
@@ -145,13 +146,13 @@ enum WakeupInput {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CollisionInput {
+pub(super) struct CollisionInput {
     #[serde(default = "ethernet_slot")]
-    slot: Micros,
+    pub(super) slot: Micros,
     #[serde(default = "ethernet_attempts")]
-    attempts: u32,
+    pub(super) attempts: u32,
     #[serde(default)]
-    seed: u64,
+    pub(super) seed: u64,
 }
 
 /// Slices end anywhere.
@@ -257,7 +258,7 @@ pub struct Overhead {
 }
 
 /// The bus of a scenario.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BusScenario {
     /// In bytes per second; `None` is infinite.
     pub bandwidth: Option<f64>,
@@ -271,11 +272,40 @@ impl BusScenario {
     /// An idle bus of this kind, or one for each group.
     #[must_use]
     pub fn idle(&self, groups: usize) -> Buses {
-        Buses::new(&Bus::new(self.bandwidth, self.collisions), self.scope, groups)
+        Buses::new(
+            &Bus::new(self.bandwidth, self.collisions.as_ref()),
+            self.scope,
+            groups,
+        )
     }
 }
 
 impl Input {
+    /// How many groups there are.
+    pub(super) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Keys that say something of the network between the groups, and whether they are there.
+    pub(super) fn network_keys(&self) -> [(&'static str, bool); 3] {
+        [
+            ("network.remote", self.network.remote.is_some()),
+            ("network.overhead", self.network.overhead.is_some()),
+            ("bus", self.bus.is_some()),
+        ]
+    }
+
+    /// Sets the times between the groups and what messages take of processors.
+    pub(super) fn set_network(&mut self, remote: Vec<Point>, overhead: Option<OverheadInput>) {
+        self.network.remote = Some(remote);
+        self.network.overhead = overhead;
+    }
+
+    /// Sets the bus between the groups.
+    pub(super) fn set_bus(&mut self, bus: Option<BusInput>) {
+        self.bus = bus;
+    }
+
     /// Checks the input.
     ///
     /// # Errors
@@ -363,11 +393,7 @@ impl BusInput {
         let collisions = match self.collisions {
             None => None,
             Some(CollisionInput { attempts: 0, .. }) => return Err(ScenarioError::NoAttempts),
-            Some(CollisionInput { slot, attempts, seed }) => Some(Collisions {
-                slot: slot.0,
-                attempts,
-                seed,
-            }),
+            Some(CollisionInput { slot, attempts, seed }) => Some(Collisions::new(slot.0, attempts, seed)),
         };
         let scope = match self.scope {
             ScopeInput::Shared => Scope::Shared,

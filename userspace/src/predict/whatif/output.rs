@@ -46,7 +46,12 @@ fn is_zero(count: &u64) -> bool {
 struct BusUse {
     messages: u64,
     busy_us: f64,
+    /// Slots that collisions and back-off took.
     lost_rounds: u64,
+    /// The same in time.
+    lost_us: f64,
+    /// How often a message was given up, and sent again.
+    given_up: u64,
 }
 
 impl Summary {
@@ -67,7 +72,9 @@ impl Summary {
             bus: predictor.bus().map(|bus| BusUse {
                 messages: bus.messages(),
                 busy_us: bus.busy(),
-                lost_rounds: bus.lost_rounds(),
+                lost_rounds: bus.lost().slots as u64,
+                lost_us: bus.lost().time,
+                given_up: bus.lost().given_up,
             }),
             last,
             rows: None,
@@ -127,11 +134,12 @@ impl Summary {
             };
             writeln!(
                 out,
-                "bus: {} messages, busy {:.3} us ({:.1} %), {} collisions",
+                "bus: {} messages, busy {:.3} us ({:.1} %), {:.3} us of it lost to collisions, {} messages given up",
                 bus.messages,
                 bus.busy_us,
                 share * 100.0,
-                bus.lost_rounds
+                bus.lost_us,
+                bus.given_up
             )?;
         }
         Ok(())
