@@ -28,6 +28,21 @@ pub(super) const OUTPUTS: &[(&str, &str, &[&str])] = &[
     ),
     ("predict-logpc", "predict logpc --json logpc.yaml", &[]),
     (
+        "predict-logpc-profile",
+        "predict logpc --json logpc.yaml --profile mesh.yaml",
+        &[],
+    ),
+    (
+        "predict-loggp-profile",
+        "predict loggp --json loggp.yaml --profile topology.yaml",
+        &[],
+    ),
+    (
+        "predict-whatif-profile",
+        "predict whatif --json whatif.yaml --profile profile.yaml",
+        &[],
+    ),
+    (
         "predict-logpc-simulate",
         "predict logpc --json --simulate --sweep --messages 1000 logpc-mesh.yaml",
         &[],

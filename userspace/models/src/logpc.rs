@@ -35,6 +35,7 @@ pub mod lopc;
 pub mod message;
 pub mod network;
 mod prediction;
+mod profile;
 
 #[cfg(test)]
 mod property_tests;

@@ -34,6 +34,9 @@ pub struct Route {
     rto_min: bool,
 }
 
+/// What a network is that has no topology, for messages.
+pub(crate) const NO_TOPOLOGY: &str = "row of servers without a topology";
+
 /// Why a profile says nothing of a way.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
@@ -59,9 +62,9 @@ pub enum RouteError {
         wanted: &'static str,
     },
     /// A bandwidth without limit, where the model needs one.
-    #[error("the profile's {what} has no `bandwidth`, which this model needs")]
+    #[error("the profile's {what} have no `bandwidth`, which this model needs")]
     Unlimited {
-        /// Of what.
+        /// Of what, in the plural.
         what: &'static str,
     },
 }

@@ -13,12 +13,16 @@ use perturb_present::{Table, computed};
 use serde::Serialize;
 
 use super::input::{InputError, read};
+use super::profile::{ProfileArg, Used, WithProfile};
 
 /// Arguments of `perturb predict logpc`.
 #[derive(Args, Debug)]
 pub struct LogpcArgs {
     /// The input, in YAML.
     pub file: PathBuf,
+    /// The network.
+    #[command(flatten)]
+    pub network: ProfileArg,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -69,7 +73,14 @@ struct Simulation {
 }
 
 pub(super) fn run(args: &LogpcArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let input: Input = read(&args.file)?;
+    let mut input: Input = read(&args.file)?;
+    let mut profile: Option<Used> = None;
+    if let Some(found) = args.network.load()? {
+        let translation = input
+            .on_profile(&found)
+            .map_err(|error| args.network.refused(error))?;
+        profile = args.network.used(translation);
+    }
     let parameters = input
         .parameters()
         .map_err(|error| InputError::model(&args.file, error))?;
@@ -85,12 +96,12 @@ pub(super) fn run(args: &LogpcArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         simulation,
     };
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &answer)?;
+        serde_json::to_writer_pretty(&mut *out, &WithProfile { answer, profile })?;
         writeln!(out)?;
         return Ok(());
     }
     table(&parameters, &answer, out)?;
-    Ok(())
+    Ok(profile.map_or(Ok(()), |used| used.print(out))?)
 }
 
 fn simulated(args: &LogpcArgs, parameters: &Parameters) -> Result<Simulation, SimulationError> {

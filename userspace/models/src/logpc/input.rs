@@ -32,42 +32,33 @@ use super::network::{Network, Wiring};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    network: NetworkInput,
-    overheads: OverheadInput,
+    #[serde(default)]
+    pub(super) network: NetworkInput,
+    #[serde(default)]
+    pub(super) overheads: Option<OverheadInput>,
     pattern: PatternInput,
     #[serde(default)]
     application: Option<Application>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NetworkInput {
-    #[serde(default)]
-    dimensions: Option<u32>,
-    #[serde(default)]
-    mean_distance_per_dimension: Option<f64>,
-    #[serde(default)]
-    topology: Option<Wiring>,
-    #[serde(default)]
-    shape: Option<Vec<u32>>,
-    latency: Cycles,
-    #[serde(default)]
-    gap_per_byte: Option<CyclesPerByte>,
-    #[serde(default = "no_bytes")]
-    header: ByteSize,
-    #[serde(default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NetworkInput {
+    pub(super) dimensions: Option<u32>,
+    pub(super) mean_distance_per_dimension: Option<f64>,
+    pub(super) topology: Option<Wiring>,
+    pub(super) shape: Option<Vec<u32>>,
+    pub(super) latency: Option<Cycles>,
+    pub(super) gap_per_byte: Option<CyclesPerByte>,
+    header: Option<ByteSize>,
     gap_memory: Option<CyclesPerByte>,
 }
 
-fn no_bytes() -> ByteSize {
-    ByteSize(0.0)
-}
-
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OverheadInput {
-    send: Cycles,
-    receive: Cycles,
+pub(super) struct OverheadInput {
+    pub(super) send: Cycles,
+    pub(super) receive: Cycles,
 }
 
 /// The traffic.
@@ -98,6 +89,12 @@ struct PatternInput {
 /// What is wrong with an input beyond its form.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum InputError {
+    /// Neither in the input nor from a profile.
+    #[error("{key}: missing; give it, or the network of a profile")]
+    Missing {
+        /// What is missing.
+        key: &'static str,
+    },
     /// Neither or both ways of giving distances.
     #[error(
         "network: give either `dimensions` and `mean_distance_per_dimension`, or `shape` (with `topology`)"
@@ -206,13 +203,16 @@ impl Input {
         if bytes <= 0.0 {
             return Err(InputError::Message { bytes });
         }
+        let missing = |key| InputError::Missing { key };
+        let latency = self.network.latency.ok_or(missing("network.latency"))?;
+        let overheads = self.overheads.ok_or(missing("overheads"))?;
         let message = LogGp {
-            latency: self.network.latency.0,
-            send: self.overheads.send.0,
-            receive: self.overheads.receive.0,
+            latency: latency.0,
+            send: overheads.send.0,
+            receive: overheads.receive.0,
             bytes,
             gap_per_byte: self.network.gap_per_byte.map_or(1.0, |gap| gap.0),
-            header: self.network.header.0,
+            header: self.network.header.map_or(0.0, |size| size.0),
             gap_memory: self.network.gap_memory.map(|gap| gap.0),
         };
         let pattern = self.pattern.checked(&message)?;

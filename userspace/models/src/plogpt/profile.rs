@@ -23,7 +23,7 @@ use serde::Deserialize;
 use super::input::{Competitors, GapPoint, Link, OpInput, Parameters, PlogptInput, ProgramInput, Sharing};
 use super::network::heights;
 use crate::frames::{ENDLESS, Frames, HEADERS, SEGMENT, UNLIMITED};
-use crate::route::{Route, RouteError, Source, Translation};
+use crate::route::{NO_TOPOLOGY, Route, RouteError, Source, Translation};
 
 /// Linux' TCP_RTO_MIN.
 const RTO: Micros = Micros(200_000.0);
@@ -173,7 +173,7 @@ pub fn from_profile(
         Some(Layout::Tree { levels, .. }) => (levels.clone(), None),
         Some(Layout::Star { link }) => (vec![link.clone()], None),
         Some(other) => (vec![narrowest(&route)], Some(other.kind())),
-        None => (vec![narrowest(&route)], Some("row of servers without a topology")),
+        None => (vec![narrowest(&route)], Some(NO_TOPOLOGY)),
     };
     let own: Vec<&Server> = route
         .first
