@@ -36,6 +36,8 @@ use experiment::{Design, Experiment};
 use plan::Task;
 use store::{Provenance, Store, StoreError};
 
+use crate::calibrate::provenance::line_of;
+
 /// Done.
 const DONE: u8 = 0;
 /// It failed, or was interrupted.
@@ -314,22 +316,17 @@ fn dry_run(
 }
 
 fn provenance(experiment: &Experiment, task: Option<Task>) -> Provenance {
-    let read = |path: &str| fs::read_to_string(path).ok();
-    let line = |path: &str, key: &str| -> Option<String> {
-        let text = read(path)?;
-        let line = text.lines().find(|line| line.starts_with(key))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
+    let jit = fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").ok();
     Provenance {
         version: 1,
         perturb: env!("CARGO_PKG_VERSION").into(),
         kernel: nix::sys::utsname::uname()
             .map(|name| name.release().to_string_lossy().into_owned())
             .unwrap_or_default(),
-        processor: line("/proc/cpuinfo", "model name").unwrap_or_default(),
+        processor: line_of("/proc/cpuinfo", "model name").unwrap_or_default(),
         processors: std::thread::available_parallelism().map_or(0, usize::from),
-        jit: read("/proc/sys/net/core/bpf_jit_enable").map(|value| value.trim() != "0"),
-        memory_mib: line("/proc/meminfo", "MemTotal")
+        jit: jit.map(|value| value.trim() != "0"),
+        memory_mib: line_of("/proc/meminfo", "MemTotal")
             .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
             .map(|kib| kib / 1024),
         started: SystemTime::now()

@@ -63,6 +63,17 @@ impl Signals {
 
 /// For commands that do not wait for signals: when one asks this process to end, a thread does what `end` says, and ends it.
 pub fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    let mut end = Some(end);
+    at_each_signal(move || {
+        if let Some(end) = end.take() {
+            end();
+        }
+        process::exit(i32::from(INTERRUPTED))
+    })
+}
+
+/// The same, but a thread does what `each` says at each of them, and ends nothing.
+pub fn at_each_signal(mut each: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -72,9 +83,10 @@ pub fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<(
         Signals::listen()?
     };
     let wait = move || {
-        runtime.block_on(signals.next());
-        end();
-        process::exit(i32::from(INTERRUPTED))
+        loop {
+            runtime.block_on(signals.next());
+            each();
+        }
     };
     thread::Builder::new()
         .name("perturb-signals".into())

@@ -97,7 +97,12 @@ impl Provenance {
 }
 
 fn processor() -> Option<String> {
-    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    line_of("/proc/cpuinfo", "model name")
+}
+
+/// What follows the colon in the first line of a file of /proc that begins like this.
+pub(crate) fn line_of(path: &str, key: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }

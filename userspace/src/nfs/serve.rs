@@ -8,9 +8,9 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
+use perturb_emulator::signals::Signals;
 use perturb_present::Table;
 use perturb_workloads::nfs::server::{Config, Server, Tally};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::{DONE, options::ServerOptions};
 use crate::cli::time::{self, within};
@@ -49,8 +49,7 @@ pub(super) fn serve(config: &Config, duration: Option<Duration>, json: bool) -> 
         .build()
         .context("starting the runtime of the server")?;
     runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
+        let mut signals = Signals::listen()?;
         let server = Server::start(config).await?;
         let address = server.address();
         if json {
@@ -71,8 +70,7 @@ pub(super) fn serve(config: &Config, duration: Option<Duration>, json: bool) -> 
             }
         };
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = signals.next() => {}
             () = over => {}
         }
         let tally = server.tally();

@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
 use perturb_common::abi::Request;
-use perturb_emulator::flows::{Flow, Listed, Logs, micros, noted, realtime_offset};
+use perturb_emulator::{
+    flows::{Flow, Listed, Logs, micros, noted, realtime_offset},
+    signals::Signals,
+};
 use perturb_present::{Table, clear_screen};
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How often the logs are read: fast enough for 5 million requests a second.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -76,8 +77,7 @@ struct Line<'a> {
 /// # Errors
 /// When another process watches, an emulation's maps cannot be read, or nothing can be printed.
 pub(super) async fn watch(period: Duration, json: bool) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("watching for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("watching for SIGTERM")?;
+    let mut signals = Signals::listen()?;
     let mut watcher = Watcher {
         period,
         json,
@@ -87,8 +87,7 @@ pub(super) async fn watch(period: Duration, json: bool) -> anyhow::Result<()> {
     };
     loop {
         let end = tokio::select! {
-            _ = interrupt.recv() => true,
-            _ = terminate.recv() => true,
+            _ = signals.next() => true,
             () = tokio::time::sleep(PERIOD) => false,
         };
         match watcher.look(end) {
