@@ -50,7 +50,7 @@ pub enum CaptureError {
 }
 
 /// What was passed over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Skipped {
     /// Packets that are not IP.
     pub not_ip: u64,

@@ -29,17 +29,10 @@ pub(super) struct Answer {
     /// Of the natural partitioning, whatever was asked for.
     decision: Decision,
     #[serde(skip_serializing_if = "Option::is_none")]
-    skipped: Option<SkippedCounts>,
+    skipped: Option<Skipped>,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Costs>,
     partitions: Vec<PartitionRow>,
-}
-
-#[derive(Debug, Serialize)]
-struct SkippedCounts {
-    not_ip: u64,
-    short: u64,
-    truncated: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -135,17 +128,7 @@ impl Answer {
             paths: sequence.paths(),
             bound: partitioning.bound,
             decision,
-            skipped: skipped.filter(|skipped| *skipped != Skipped::default()).map(
-                |Skipped {
-                     not_ip,
-                     short,
-                     truncated,
-                 }| SkippedCounts {
-                    not_ip,
-                    short,
-                    truncated,
-                },
-            ),
+            skipped: skipped.filter(|skipped| *skipped != Skipped::default()),
             network,
             partitions: partitioning.partitions.iter().map(row).collect(),
         }
@@ -192,7 +175,7 @@ impl Answer {
             out,
             "  L of the loops, natural to single {d:>8.4}   (6){always}; alternative {d_alternative:.4}"
         )?;
-        if let Some(SkippedCounts {
+        if let Some(Skipped {
             not_ip,
             short,
             truncated,
