@@ -93,6 +93,7 @@ pub struct Chart {
     x: Axis,
     y: Axis,
     series: Vec<Series>,
+    names_at_ends: bool,
 }
 
 /// Why a chart cannot be drawn.
@@ -132,6 +133,7 @@ impl Chart {
             x,
             y,
             series: Vec::new(),
+            names_at_ends: false,
         }
     }
 
@@ -146,6 +148,13 @@ impl Chart {
     #[must_use]
     pub fn series(mut self, series: Series) -> Self {
         self.series.push(series);
+        self
+    }
+
+    /// Puts each series' name beside the end of its line instead of into a legend: for many lines, whose colors repeat.
+    #[must_use]
+    pub fn names_at_ends(mut self) -> Self {
+        self.names_at_ends = true;
         self
     }
 
@@ -246,6 +255,30 @@ mod tests {
             !svg.contains("http://") || svg.matches("http://").count() == 1,
             "only the SVG name space"
         );
+    }
+
+    #[test]
+    fn names_stand_at_the_ends_and_long_titles_have_lines() {
+        let mut chart =
+            Chart::new("word ".repeat(30), Axis::new("x", ""), Axis::new("y", "")).names_at_ends();
+        for name in 0..12 {
+            chart = chart.series(Series::new(format!("program {name}"), [(0.0, 1.0), (1.0, 1.0)]));
+        }
+        let svg = chart.to_svg().unwrap();
+        let height = |name: usize| -> f64 {
+            let (before, _) = svg.split_once(&format!(">program {name}</text>")).unwrap();
+            let (_, y) = before.rsplit_once(" y=\"").unwrap();
+            y.trim_end_matches('"')
+                .split('"')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap()
+        };
+        for name in 1..12 {
+            assert!(height(name) - height(name - 1) > 13.0, "{svg}");
+        }
+        assert!(svg.matches("font-weight=\"600\"").count() > 1);
     }
 
     #[test]

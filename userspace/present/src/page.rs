@@ -19,12 +19,24 @@ const STYLE: &str = "\
 body{margin:2rem auto;padding:0 1rem;max-width:60rem;font:15px/1.5 system-ui,sans-serif}\
 h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2rem}\
 svg{display:block;max-width:100%;height:auto;margin:1rem 0}\
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,25rem),1fr));gap:0 1rem}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:1rem 0}\
 caption{text-align:left;opacity:.75;padding-bottom:.3rem}\
-th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid;white-space:nowrap}\
+th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid;white-space:nowrap;vertical-align:top}\
 th.text,td.text{text-align:left}td.text{white-space:normal}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dt{opacity:.75}dd{margin:0;overflow-wrap:anywhere}\
-pre{padding:.7rem;overflow-x:auto}";
+pre{padding:.7rem;white-space:pre-wrap;overflow-wrap:anywhere}\
+@media(max-width:45rem){\
+body{margin:1rem auto}dl{grid-template-columns:1fr}dd{margin-bottom:.4rem}\
+th,td{padding:.2rem .35rem}\
+.many table,.many tbody,.many caption{display:block}.many thead{display:none}\
+.many tr{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.4rem .35rem;border-width:0 0 1px;border-style:solid}\
+.many td,.many td.text{padding:0;border:0;white-space:normal}.many td:first-child{font-weight:600}\
+.many td:not(.text)::before{content:attr(data-name) \" \";opacity:.75}}";
+
+/// On a narrow screen a row of a table of more columns, or of texts, takes several lines: what it is about, then cells with
+/// their columns' names.
+const MANY: usize = 4;
 
 fn colors(theme: &Theme) -> String {
     let Theme {
@@ -36,7 +48,7 @@ fn colors(theme: &Theme) -> String {
         ..
     } = theme;
     format!(
-        "body{{background:{page};color:{ink}}}th,td{{border-color:{faint}}}tr.flagged td{{background:{flagged}}}\
+        "body{{background:{page};color:{ink}}}th,td,tr{{border-color:{faint}}}tr.flagged{{background:{flagged}}}\
          pre{{background:{quiet}}}"
     )
 }
@@ -96,7 +108,12 @@ impl Page {
     #[must_use]
     pub fn table(mut self, caption: &str, table: &Table) -> Self {
         let out = &mut self.body;
-        out.push_str("<div class=\"wide\"><table>\n");
+        let many = table.header.len() > MANY || table.text == table.header.len();
+        let _ = writeln!(
+            out,
+            "<div class=\"wide{}\"><table>",
+            if many { " many" } else { "" }
+        );
         if !caption.is_empty() {
             let _ = writeln!(out, "<caption>{}</caption>", escaped(caption));
         }
@@ -119,7 +136,15 @@ impl Page {
                 "<tr>"
             });
             for (column, cell) in row.cells.iter().enumerate() {
-                let _ = write!(out, "<td{}>{}</td>", class(column), escaped(cell));
+                let name = table.header.get(column).filter(|name| many && !name.is_empty());
+                let name = name.map(|name| format!(" data-name=\"{}\"", escaped(name)));
+                let _ = write!(
+                    out,
+                    "<td{}{}>{}</td>",
+                    class(column),
+                    name.unwrap_or_default(),
+                    escaped(cell)
+                );
             }
             out.push_str("</tr>\n");
         }
@@ -133,6 +158,19 @@ impl Page {
     /// If it cannot be drawn.
     pub fn chart(mut self, chart: &Chart) -> Result<Self, ChartError> {
         self.body.push_str(&chart.to_svg()?);
+        Ok(self)
+    }
+
+    /// Adds charts side by side, as many as there is room for.
+    ///
+    /// # Errors
+    /// If one of them cannot be drawn.
+    pub fn figures(mut self, charts: &[&Chart]) -> Result<Self, ChartError> {
+        self.body.push_str("<div class=\"figures\">\n");
+        for chart in charts {
+            self = self.chart(chart)?;
+        }
+        self.body.push_str("</div>\n");
         Ok(self)
     }
 
@@ -181,7 +219,7 @@ mod tests {
             .verbatim("version: 1\n  name: x")
             .chart(&chart)
             .unwrap()
-            .chart(&chart)
+            .figures(&[&chart])
             .unwrap()
     }
 

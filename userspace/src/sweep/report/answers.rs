@@ -125,8 +125,20 @@ pub(super) fn answers(
                 knob.written(value)
             ));
         }
+    }
+    answers.extend(remarks(knobs));
+    answers
+}
+
+/// What a line or a number does not show: where the program becomes faster, breaks down or fails.
+pub(super) fn remarks(knobs: &BTreeMap<&'static str, KnobReport>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for knob in Knob::ALL {
+        let Some(report) = knobs.get(knob.key()) else {
+            continue;
+        };
         if report.speeds_up() {
-            answers.push(format!(
+            remarks.push(format!(
                 "A worse {} makes the program faster. Where the network is slow, TCP has time to gather small writes into \
                  fewer packets; look at the packets of those runs.",
                 named(knob)
@@ -135,12 +147,12 @@ pub(super) fn answers(
         for region in &report.regions {
             let (from, to) = (knob.written(region.from_us), knob.written(region.to_us));
             match region.kind {
-                "hyper_sensitive" => answers.push(format!(
+                "hyper_sensitive" => remarks.push(format!(
                     "Beyond a {} of {from} each further step costs more than before: the program waits for itself \
                      (serialization, contention for locks).",
                     named(knob)
                 )),
-                "failing" => answers.push(format!(
+                "failing" => remarks.push(format!(
                     "No run had a result with a {} from {from} to {to}.",
                     named(knob)
                 )),
@@ -148,7 +160,15 @@ pub(super) fn answers(
             }
         }
     }
-    answers
+    remarks
+}
+
+/// The share of run time, in percent, that half of a parameter saves by its slope; nothing where there is none to halve.
+pub(super) fn saving(report: &KnobReport) -> Option<f64> {
+    let bends =
+        report.shape == Some(Kind::Threshold) && report.knee_us.is_some_and(|knee| knee > report.baseline_us);
+    let gain = 100.0 * report.slope? * report.baseline_us / 2.0;
+    (report.responds() && !bends && report.baseline_us > 0.0).then_some(gain)
 }
 
 fn improvement(knob: Knob, report: &KnobReport, baseline: f64) -> String {

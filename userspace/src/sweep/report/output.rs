@@ -10,7 +10,7 @@ use perturb_present::{
 };
 
 use super::{
-    answers::named,
+    answers::{named, remarks, saving},
     compare::Comparison,
     curve::KnobReport,
     findings::Verdict,
@@ -30,16 +30,6 @@ pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
     if let Some(description) = &report.description {
         page = page.paragraph(description);
     }
-    let mut short = Table::new(
-        2,
-        &[
-            "program", "ranking", "o", "g", "L", "1/G", "o, 5 %", "g, 5 %", "L, 5 %", "1/G, 5 %",
-        ],
-    );
-    for workload in &report.workloads {
-        let broken = workload.baseline.value.is_none() || !Report::failures(workload).is_empty();
-        short.push(short_row(workload), broken);
-    }
     let mut findings = Table::new(3, &["finding", "", "evidence"]);
     for finding in &report.findings {
         let cells = vec![
@@ -49,77 +39,33 @@ pub(super) fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
         ];
         findings.push(cells, finding.verdict == Verdict::Refuted);
     }
+    page = page.facts(facts(report));
+    let overviews: Vec<(Knob, Chart)> = Knob::ALL
+        .into_iter()
+        .filter_map(|knob| Some((knob, overview(report, knob)?)))
+        .collect();
+    if !overviews.is_empty() {
+        for (knob, chart) in &overviews {
+            put(&format!("overview.{knob}.svg"), &chart.to_svg()?)?;
+        }
+        page = page
+            .heading("All programs")
+            .figures(&overviews.iter().map(|(_, chart)| chart).collect::<Vec<_>>())?;
+    }
     page = page
-        .facts(facts(report))
-        .heading("In short")
+        .heading("Sensitivity, the greatest first")
         .table(
-            "Slowdown in percent for one µs more per packet; G by the program's mean packet. Tolerances: the largest \
-             value with at most 5 % of slowdown.",
-            &short,
+            "Slowdown for one µs more per packet (G: by the program's mean packet), with its standard error; what half of \
+             the parameter would save, where there is any; the largest value with at most 5 % of slowdown. Marked: runs failed.",
+            &ranked(report),
         )
+        .heading("Findings")
         .table(
             "The findings of Martin's thesis about programs in general, with these numbers",
             &findings,
         );
-    let curves = |workload: &WorkloadReport, knob: Knob| -> anyhow::Result<Option<Chart>> {
-        let Some(curve) = workload.knobs.get(knob.key()) else {
-            return Ok(None);
-        };
-        Ok(curve
-            .slowdown
-            .iter()
-            .any(Option::is_some)
-            .then(|| chart(workload, knob, curve)))
-    };
     for workload in &report.workloads {
-        page = page.heading(&workload.name).verbatim(&workload.command.join(" "));
-        for answer in &workload.answers {
-            page = page.paragraph(answer);
-        }
-        for line in Report::failures(workload) {
-            page = page.paragraph(&line);
-        }
-        page = page.facts(baseline_facts(workload));
-        if let Some(communication) = &workload.baseline.communication {
-            let title = format!("{}: packets from host (row) to host (column)", workload.name);
-            let hosts: Vec<String> = (1..=workload.hosts).map(perturb_emulator::lab::name).collect();
-            let picture = matrix::svg(&title, &hosts, &communication.sent.matrix);
-            put(&format!("{}.balance.svg", workload.name), &picture)?;
-            page = page.picture(&picture);
-            if let Some(program) = &communication.program {
-                let title = format!(
-                    "{}: messages from process (row) to process (column)",
-                    workload.name
-                );
-                let picture = matrix::svg(&title, &program.processes, &program.sent.matrix);
-                put(&format!("{}.messages.svg", workload.name), &picture)?;
-                page = page.picture(&picture);
-            }
-        }
-        for knob in Knob::ALL {
-            if let Some(curve) = workload.knobs.get(knob.key()) {
-                page = page.paragraph(&format!("{}: {}", named(knob), sensitivity(knob, curve)));
-            }
-            if let Some(chart) = curves(workload, knob)? {
-                put(&format!("{}.{knob}.svg", workload.name), &chart.to_svg()?)?;
-                page = page.chart(&chart)?;
-            }
-            if let Some(curve) = workload.knobs.get(knob.key()) {
-                page = page.table("Measured against predicted", &table(knob, curve));
-            }
-        }
-        if let Some(effects) = &workload.effects {
-            let mut table = Table::new(1, &["effect", "slowdown", "confounded with"]);
-            for effect in &effects.effects {
-                table.row(vec![
-                    effect.of.clone(),
-                    format!("{:+.4}", effect.slowdown),
-                    effect.confounded_with.clone().unwrap_or_default(),
-                ]);
-            }
-            let caption = format!("Effects on the slowdown, from {} settings", effects.settings);
-            page = page.table(&caption, &table);
-        }
+        page = program(page, workload, &put)?;
     }
     put("index.html", &page.to_html())?;
     put("report.json", &(serde_json::to_string_pretty(report)? + "\n"))?;
@@ -178,28 +124,153 @@ fn facts(report: &Report) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn short_row(workload: &WorkloadReport) -> Vec<String> {
-    let mut cells = vec![workload.name.clone(), workload.ranking.text.clone()];
-    for knob in Knob::ALL {
-        let place = workload.ranking.places.iter().find(|place| place.knob == knob);
-        cells.push(match place {
-            Some(place) => format!("{:.3} ± {:.3}", place.percent_per_us, place.stderr),
-            None => "–".into(),
-        });
+/// A program's part of the page.
+fn program(
+    page: Page,
+    workload: &WorkloadReport,
+    put: &dyn Fn(&str, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<Page> {
+    let mut page = page
+        .heading(&workload.name)
+        .verbatim(&workload.command.join(" "))
+        .facts(baseline_facts(workload));
+    for line in remarks(&workload.knobs)
+        .into_iter()
+        .chain(Report::failures(workload))
+    {
+        page = page.paragraph(&line);
     }
-    for knob in Knob::ALL {
-        let tolerance = workload
-            .knobs
-            .get(knob.key())
-            .and_then(|curve| curve.tolerance(5));
-        cells.push(match (tolerance, knob) {
-            (None, _) => "–".into(),
-            (Some((value, false)), _) => knob.written(value),
-            (Some((value, true)), Knob::Bandwidth) => format!("≤ {}", knob.written(value)),
-            (Some((value, true)), _) => format!("≥ {}", knob.written(value)),
-        });
+    let turned = || {
+        let of = |knob: Knob| Some((knob, workload.knobs.get(knob.key())?));
+        Knob::ALL.into_iter().filter_map(of)
+    };
+    let charts: Vec<(Knob, Chart)> = turned()
+        .filter(|(_, curve)| curve.slowdown.iter().any(Option::is_some))
+        .map(|(knob, curve)| (knob, chart(workload, knob, curve)))
+        .collect();
+    for (knob, chart) in &charts {
+        put(&format!("{}.{knob}.svg", workload.name), &chart.to_svg()?)?;
     }
-    cells
+    if !charts.is_empty() {
+        page = page.figures(&charts.iter().map(|(_, chart)| chart).collect::<Vec<_>>())?;
+    }
+    for (knob, curve) in turned() {
+        let caption = format!("{}: {}", named(knob), sensitivity(knob, curve));
+        page = page.table(&caption, &table(knob, curve));
+    }
+    if let Some(effects) = &workload.effects {
+        let mut table = Table::new(1, &["effect", "slowdown", "confounded with"]);
+        for effect in &effects.effects {
+            table.row(vec![
+                effect.of.clone(),
+                format!("{:+.4}", effect.slowdown),
+                effect.confounded_with.clone().unwrap_or_default(),
+            ]);
+        }
+        let caption = format!("Effects on the slowdown, from {} settings", effects.settings);
+        page = page.table(&caption, &table);
+    }
+    if let Some(communication) = &workload.baseline.communication {
+        let title = format!("{}: packets from host (row) to host (column)", workload.name);
+        let hosts: Vec<String> = (1..=workload.hosts).map(perturb_emulator::lab::name).collect();
+        let picture = matrix::svg(&title, &hosts, &communication.sent.matrix);
+        put(&format!("{}.balance.svg", workload.name), &picture)?;
+        page = page.paragraph(&title).picture(&picture);
+        if let Some(program) = &communication.program {
+            let title = format!(
+                "{}: messages from process (row) to process (column)",
+                workload.name
+            );
+            let picture = matrix::svg(&title, &program.processes, &program.sent.matrix);
+            put(&format!("{}.messages.svg", workload.name), &picture)?;
+            page = page.paragraph(&title).picture(&picture);
+        }
+    }
+    Ok(page)
+}
+
+/// Every program's slowdown over a knob; nothing if fewer than two programs have one.
+fn overview(report: &Report, knob: Knob) -> Option<Chart> {
+    let series: Vec<Series> = report
+        .workloads
+        .iter()
+        .filter_map(|workload| {
+            let curve = workload.knobs.get(knob.key())?;
+            let points = points(knob, curve);
+            let points = points.into_iter().map(|point| Point {
+                interval: None,
+                ..point
+            });
+            let measured = curve.slowdown.iter().any(Option::is_some);
+            measured.then(|| Series::new(workload.name.as_str(), points))
+        })
+        .collect();
+    let chart = Chart::new(
+        format!("Slowdown over the {}", parameter(knob)),
+        axis(knob),
+        Axis::new("slowdown", "").cut(),
+    );
+    (series.len() > 1).then(|| series.into_iter().fold(chart, Chart::series).names_at_ends())
+}
+
+/// The column of [`ranked`] that is left out where the network has nothing to halve.
+const SAVED: usize = 3;
+
+/// Programs and parameters, the most sensitive first, then those without a response.
+fn ranked(report: &Report) -> Table {
+    let mut rows: Vec<(f64, bool, Vec<String>)> = Vec::new();
+    for workload in &report.workloads {
+        let broken = workload.baseline.value.is_none() || !Report::failures(workload).is_empty();
+        for knob in Knob::ALL {
+            let Some(curve) = workload.knobs.get(knob.key()) else {
+                continue;
+            };
+            let dash = || "–".to_owned();
+            let place = workload.ranking.places.iter().find(|place| place.knob == knob);
+            let largest = curve
+                .levels_us
+                .iter()
+                .zip(&curve.slowdown)
+                .filter_map(|(level, slowdown)| Some((*level, (*slowdown)?)))
+                .max_by(|one, other| one.1.total_cmp(&other.1));
+            let cells = vec![
+                workload.name.clone(),
+                named(knob).to_owned(),
+                place.map_or_else(dash, |place| {
+                    format!("{:.3} ± {:.3} %", place.percent_per_us, place.stderr)
+                }),
+                saving(curve).map_or_else(dash, |percent| format!("{percent:.1} %")),
+                match (curve.tolerance(5), knob) {
+                    (None, _) => dash(),
+                    (Some((value, false)), _) => knob.written(value),
+                    (Some((value, true)), Knob::Bandwidth) => format!("≤ {}", knob.written(value)),
+                    (Some((value, true)), _) => format!("≥ {}", knob.written(value)),
+                },
+                largest.map_or_else(dash, |(level, slowdown)| {
+                    format!("{slowdown:.2} at {}", knob.written(level))
+                }),
+            ];
+            rows.push((
+                place.map_or(f64::NEG_INFINITY, |place| place.percent_per_us),
+                broken,
+                cells,
+            ));
+        }
+    }
+    rows.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let mut header = vec!["program", "parameter", "per µs", "5 % at", "largest slowdown"];
+    let saves = rows.iter().any(|(.., cells)| cells[SAVED] != "–");
+    if saves {
+        header.insert(SAVED, "saved");
+    }
+    let mut table = Table::new(2, &header);
+    for (_, broken, mut cells) in rows {
+        if !saves {
+            cells.remove(SAVED);
+        }
+        table.push(cells, broken);
+    }
+    table
 }
 
 fn baseline_facts(workload: &WorkloadReport) -> Vec<(&'static str, String)> {
@@ -270,12 +341,20 @@ fn place(knob: Knob, value: f64) -> f64 {
     value * knob.units()
 }
 
-fn chart(workload: &WorkloadReport, knob: Knob, curve: &KnobReport) -> Chart {
-    let name = match knob {
+/// What grows along an axis.
+fn parameter(knob: Knob) -> &'static str {
+    match knob {
         Knob::Bandwidth => "gap per byte G",
         knob => named(knob),
-    };
-    let axis = Axis::new(name, knob.unit());
+    }
+}
+
+fn axis(knob: Knob) -> Axis {
+    Axis::new(parameter(knob), knob.unit())
+}
+
+/// The slowdown at each level and at the baseline, with its interval.
+fn points(knob: Knob, curve: &KnobReport) -> Vec<Point> {
     let levels = curve.levels_us.iter().enumerate().filter_map(|(index, level)| {
         Some(Point {
             x: place(knob, *level),
@@ -288,13 +367,17 @@ fn chart(workload: &WorkloadReport, knob: Knob, curve: &KnobReport) -> Chart {
         points.push((place(knob, curve.baseline_us), 1.0).into());
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
     }
+    points
+}
+
+fn chart(workload: &WorkloadReport, knob: Knob, curve: &KnobReport) -> Chart {
     let mut chart = Chart::new(
-        format!("{}: slowdown over the {}", workload.name, named(knob)),
-        axis,
+        format!("{}: slowdown over the {}", workload.name, parameter(knob)),
+        axis(knob),
         Axis::new("slowdown", "").cut(),
     )
     .caption("band: 95 % interval; dashed: models, from the baseline run alone")
-    .series(Series::new("measured", points));
+    .series(Series::new("measured", points(knob, curve)));
     for (name, model) in &curve.models {
         let mut points: Vec<(f64, f64)> = curve
             .levels_us
@@ -317,31 +400,36 @@ fn chart(workload: &WorkloadReport, knob: Knob, curve: &KnobReport) -> Chart {
 }
 
 fn table(knob: Knob, curve: &KnobReport) -> Table {
-    let mut header = vec!["level", "slowdown", "95 % interval", "runs", "failed", "hung"];
+    let mut header = vec!["level", "slowdown", "95 % interval", "runs"];
     let names: Vec<String> = curve
         .models
         .keys()
-        .flat_map(|name| [format!("{name} predicts"), "error".to_owned()])
+        .map(|name| format!("{name} (error)"))
         .collect();
     header.extend(names.iter().map(String::as_str));
     let mut table = Table::new(1, &header);
     for (index, level) in curve.levels_us.iter().enumerate() {
         let dash = || "–".to_owned();
+        let (failed, hung) = (curve.failed[index], curve.timed_out[index]);
+        let mut runs = curve.runs[index].to_string();
+        for (count, what) in [(failed, "failed"), (hung, "did not end")] {
+            if count > 0 {
+                runs += &format!(", {count} {what}");
+            }
+        }
         let mut cells = vec![
             knob.written(*level),
             curve.slowdown[index].map_or_else(dash, |slowdown| format!("{slowdown:.3}")),
             curve.slowdown_lower[index]
                 .zip(curve.slowdown_upper[index])
                 .map_or_else(dash, |(lower, upper)| format!("{lower:.3} … {upper:.3}")),
-            curve.runs[index].to_string(),
-            curve.failed[index].to_string(),
-            curve.timed_out[index].to_string(),
+            runs,
         ];
         for model in curve.models.values() {
-            cells.push(model.slowdown[index].map_or_else(dash, |slowdown| format!("{slowdown:.3}")));
-            cells.push(model.error_percent[index].map_or_else(dash, |error| format!("{error:+.1} %")));
+            let error = model.error_percent[index].map_or(String::new(), |error| format!(" ({error:+.1} %)"));
+            cells.push(model.slowdown[index].map_or_else(dash, |slowdown| format!("{slowdown:.3}{error}")));
         }
-        table.push(cells, curve.failed[index] + curve.timed_out[index] > 0);
+        table.push(cells, failed + hung > 0);
     }
     table
 }
