@@ -14,9 +14,8 @@ use std::{
 };
 
 use anyhow::bail;
-use perturb_dataplane::user::SpinBudget;
 use perturb_emulator::{
-    conduct::{Conduct, Lease, PacerChoice, Pacing},
+    conduct::{Conduct, Lease, PacerChoice, Pacing, SpinBudget},
     interfaces::Chosen,
     keeper::Trouble,
     prepared::Prepared,

@@ -22,16 +22,12 @@ pub mod sweep;
 use std::path::PathBuf;
 
 use clap::Args;
-use perturb_emulator::{conduct::Pacing, signals::INTERRUPTED};
+use perturb_emulator::conduct::Pacing;
 
+use crate::cli::exit::{DONE, FAILED, INTERRUPTED};
 use knob::Sabotage;
 use perturb_profile::{Knob, Tcp};
 use report::Outcome;
-
-/// Done.
-const DONE: u8 = 0;
-/// A knob misses its tolerance.
-const FAILED: u8 = 1;
 
 /// Options of `perturb calibrate` beside the pacer's.
 #[derive(Args, Clone, Debug)]

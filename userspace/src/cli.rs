@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod emulate;
+pub(crate) mod exit;
 mod files;
 mod inside;
 pub(crate) mod quantity;
@@ -17,31 +18,23 @@ pub(crate) use status::totals;
 use std::{ffi::OsString, io::Write as _, panic, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
-use perturb_dataplane::{
-    emulation::EmulationError, hold::HoldError, netlink::NetlinkError, programs::Pacer, user::SpinBudget,
-};
 use perturb_emulator::{
-    conduct::{PacerChoice, Pacing},
+    causes,
+    conduct::{Pacer, PacerChoice, Pacing, SpinBudget},
     lab::MAX_HOSTS,
     prepared::ProfileError,
 };
 
-use self::time::within;
+use self::{
+    exit::{DONE, FAILED, INVALID, LACKING},
+    time::within,
+};
 use crate::{locality, measure, nfs, pattern, predict, rto, say::Unwritable, sweep, trace, voice};
 
 /// Options that contradict each other, where clap's attributes cannot say so.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Contradiction(pub(crate) &'static str);
-
-/// Done.
-const DONE: u8 = 0;
-/// Failed; the message says what, where and what to do.
-const FAILED: u8 = 1;
-/// Usage or invalid input.
-const INVALID: u8 = 2;
-/// This kernel lacks something.
-const LACKING: u8 = 3;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,6 +52,7 @@ Units:
 Exit codes:
   0 done   1 failed (the message says what, where and what to do)
   2 usage or invalid input   3 this kernel lacks something (the message says what)
+  130 a signal has ended `rto`, `calibrate` or the start of `apply --detach` before it was done
   `run` and `on` exit with the code of their command.";
 
 /// Run unmodified programs on a network whose LogGP parameters are knobs.
@@ -379,37 +373,22 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         || sweep::is_invalid_input(error)
     {
         INVALID
-    } else if lacks_fq(error) || error.is::<files::Lacking>() {
+    } else if causes::lacks_fq(error) || error.is::<files::Lacking>() {
         LACKING
     } else {
         FAILED
     }
 }
 
-fn lacks_fq(error: &anyhow::Error) -> bool {
-    let hold = |error: &HoldError| matches!(error, HoldError::NoFq);
-    error.chain().any(|cause| {
-        cause.downcast_ref::<HoldError>().is_some_and(hold)
-            || matches!(cause.downcast_ref::<EmulationError>(), Some(EmulationError::Hold(error)) if hold(error))
-    })
-}
-
 /// What to do about an error, where its message does not say.
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
-    if lacks_fq(error) {
+    if causes::lacks_fq(error) {
         return Some(
             "ways out: `--pacer user` works on any kernel; `modprobe sch_fq` if it is a module; \
              `perturb run --sandbox` brings a kernel that has it",
         );
     }
-    let denied = error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
-            || cause
-                .downcast_ref::<NetlinkError>()
-                .is_some_and(|error| error.is(libc::EPERM))
-    });
+    let denied = causes::is_denied(error);
     if denied && !nix::unistd::geteuid().is_root() {
         return Some("perturb needs root for this; `perturb run --sandbox` does not");
     }

@@ -29,6 +29,7 @@ use perturb_present::measured;
 use perturb_stats::median;
 
 use crate::{
+    cli::exit::{DONE, FAILED},
     estimate::train,
     probe::{
         endpoint::{Endpoint, Receipt, Sent, Train},
@@ -41,10 +42,6 @@ use path::{Direction, Effort, PAYLOADS};
 
 /// Where `serve` listens, TCP and UDP, unless it is told otherwise.
 const PORT: u16 = 4798;
-/// Done.
-const DONE: u8 = 0;
-/// Measured, but not to be trusted.
-const FAILED: u8 = 1;
 /// Round trips for the latency.
 const TRIPS: u32 = 40;
 /// What a path may take one way.

@@ -27,10 +27,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Done.
-const DONE: u8 = 0;
-/// Something failed, or ended early.
-const FAILED: u8 = 1;
+use crate::cli::exit::{DONE, FAILED};
 
 /// Arguments of `perturb nfs`.
 #[derive(Args, Debug)]

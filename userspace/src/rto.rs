@@ -29,14 +29,16 @@ use perturb_emulator::{
     prepared::Prepared,
     registry::Record,
     session::{End, OnSignal, OnTrouble, Place, Session},
-    signals::{INTERRUPTED, Signals},
+    signals::Signals,
     status::{self, Checked, Fault},
 };
 use perturb_profile::Profile;
 use perturb_workloads::collective::Algorithm;
 
 use crate::cli::{
-    Contradiction, PacingArgs, quantity,
+    Contradiction, PacingArgs,
+    exit::{DONE, INTERRUPTED},
+    quantity,
     time::{self, within},
 };
 use results::Series;
@@ -153,7 +155,7 @@ pub fn run(args: &RtoArgs) -> anyhow::Result<u8> {
         .build()
         .context("starting the runtime")?;
     match runtime.block_on(measure(args, &prepared, written))? {
-        Some((series, faults)) => conclude(args, &series, &faults).map(|()| 0),
+        Some((series, faults)) => conclude(args, &series, &faults).map(|()| DONE),
         None => Ok(INTERRUPTED),
     }
 }

@@ -36,12 +36,10 @@ use experiment::{Design, Experiment};
 use plan::Task;
 use store::{Provenance, Store, StoreError};
 
-use crate::calibrate::provenance::line_of;
-
-/// Done.
-const DONE: u8 = 0;
-/// It failed, or was interrupted.
-const FAILED: u8 = 1;
+use crate::{
+    calibrate::provenance::line_of,
+    cli::exit::{DONE, FAILED},
+};
 
 const EXAMPLES: &str = "\
 Examples:

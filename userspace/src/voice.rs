@@ -17,6 +17,7 @@ use std::{
 };
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use perturb_emulator::privileges;
 
 /// Messages that may wait; more are not said.
 const WAITING: usize = 256;
@@ -70,6 +71,8 @@ pub(crate) fn settle() {
 fn start() -> Option<SyncSender<String>> {
     let (voice, said) = sync_channel::<String>(WAITING);
     let speak = move || {
+        // The threads of a controller have what it needs, and no more. Whoever has less cannot give up more.
+        let _ = privileges::keep_needed();
         for text in said {
             // Nobody can be told that nobody can be told.
             let _ = io::stderr().write_all(text.as_bytes());

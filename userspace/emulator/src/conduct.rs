@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use perturb_dataplane::{hold, programs::Pacer, user::SpinBudget};
+use perturb_dataplane::hold;
+pub use perturb_dataplane::{programs::Pacer, user::SpinBudget};
 
 use crate::registry::terms::{Confirm, Terms, after};
 

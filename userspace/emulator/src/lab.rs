@@ -23,10 +23,13 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use anyhow::Context as _;
 pub use emulated::emulate;
+pub use perturb_dataplane::namespace::Namespace;
 use perturb_dataplane::{
-    namespace::Namespace,
+    ethtool::{self, Offload},
     netlink::{Netlink, NetlinkError, VethPair},
+    steering::Steering,
 };
 use perturb_profile::Tcp;
 
@@ -79,6 +82,25 @@ impl Host {
     #[must_use]
     pub fn index(&self) -> u32 {
         interface_index(self.number)
+    }
+
+    /// Names of the offloads that its interface has switched on.
+    pub fn offloads(&self) -> anyhow::Result<Vec<&'static str>> {
+        let all = [
+            ("tx-checksum", Offload::TransmitChecksum),
+            ("scatter-gather", Offload::ScatterGather),
+            ("tso", Offload::TcpSegmentation),
+            ("gso", Offload::Segmentation),
+            ("gro", Offload::Receive),
+        ];
+        let mut on = Vec::new();
+        for (name, offload) in all {
+            let asked = self.namespace.enter(|| ethtool::is_on(INTERFACE, offload))?;
+            if asked.with_context(|| format!("asking {INTERFACE} for {name}"))? {
+                on.push(name);
+            }
+        }
+        Ok(on)
     }
 
     /// Indices for the devices of the emulation.
@@ -261,6 +283,11 @@ fn configure(host: &Host, count: u32) -> Result<(), LabError> {
             Ok(())
         },
     )
+}
+
+/// Has the host in whose namespace this is called receive its packets on these processors.
+pub fn receive_on(processors: &[u32]) -> anyhow::Result<()> {
+    Ok(Steering::here()?.assign(INTERFACE, processors)?)
 }
 
 /// Lines for a hosts file.

@@ -16,6 +16,7 @@
 //! What is absent: nothing here prints, reads a command line or decides an exit code. Messages go to [`log`].
 
 mod admission;
+pub mod causes;
 pub mod clear;
 pub mod conduct;
 pub mod confirm;

@@ -6,13 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perturb_dataplane::{
-    emulation::Timekeeper,
-    netlink::Link,
-    programs::{ProcessorTime, Program},
-    user::SpinBudget,
-    watch::Fault,
-};
+use perturb_dataplane::{emulation::Timekeeper, netlink::Link, user::SpinBudget, watch::Fault};
+
+pub use perturb_dataplane::programs::{ProcessorTime, Program, count_processor_time};
 
 use crate::{
     conduct::Lease,

@@ -1,14 +1,11 @@
 //! SIGHUP ends a command, unless its caller had it ignored, as `nohup` has for what it starts: a handler of ours would undo
 //! that.
 
-use std::{io, process, thread};
+use std::{io, thread};
 
 use anyhow::Context as _;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
-
-/// Exit code of a process that was interrupted.
-pub const INTERRUPTED: u8 = 130;
 
 /// The signals that ask a process, or the command that it runs, to end. They wait until somebody asks for the [`next`].
 ///
@@ -61,18 +58,7 @@ impl Signals {
     }
 }
 
-/// For commands that do not wait for signals: when one asks this process to end, a thread does what `end` says, and ends it.
-pub fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
-    let mut end = Some(end);
-    at_each_signal(move || {
-        if let Some(end) = end.take() {
-            end();
-        }
-        process::exit(i32::from(INTERRUPTED))
-    })
-}
-
-/// The same, but a thread does what `each` says at each of them, and ends nothing.
+/// For commands that do not wait for signals: a thread does what `each` says at each of them.
 pub fn at_each_signal(mut each: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -7,7 +7,7 @@ use std::{
     io, mem,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{self, Child, Command, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -23,10 +23,11 @@ use nix::{
 };
 use perturb_emulator::{
     registry::{RECORDS, Record, records},
-    signals::when_interrupted,
+    signals::at_each_signal,
 };
 
 use super::{Request, service};
+use crate::cli::exit::INTERRUPTED;
 
 /// Time for the process to set everything up, and to take it down.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +45,7 @@ impl Started {
 /// Starts it, and returns when it emulates.
 pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
     // Its messages until then: inherited streams would keep a caller's pipe open for ever.
-    let messages = PathBuf::from(RECORDS).join(format!("starting-{}", std::process::id()));
+    let messages = PathBuf::from(RECORDS).join(format!("starting-{}", process::id()));
     // Whoever takes this and keeps it says how the call ends: the handler below, or this function. The other waits for the
     // end of this process.
     let started = Arc::new(Started::default());
@@ -73,6 +74,17 @@ pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
     let removed = fs::remove_file(&messages).with_context(|| format!("removing {}", messages.display()));
     let record = result?;
     removed.map(|()| record)
+}
+
+/// When a signal asks this process to end, a thread does what `end` says, and ends it.
+fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    let mut end = Some(end);
+    at_each_signal(move || {
+        if let Some(end) = end.take() {
+            end();
+        }
+        process::exit(INTERRUPTED.into())
+    })
 }
 
 fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {

@@ -13,16 +13,12 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use perturb_dataplane::{
-    ethtool::{self, Offload},
-    programs::{Pacer, ProcessorTime, Program, count_processor_time},
-};
 use perturb_emulator::{
-    conduct::{Conduct, Pacing},
-    lab::{self, INTERFACE, Lab},
+    conduct::{Conduct, Pacer, Pacing},
+    lab::{self, Lab},
     prepared::Prepared,
     registry::Record,
-    running::Running,
+    running::{ProcessorTime, Program, Running, count_processor_time},
     session::{Core, End, Handle, OnSignal, OnTrouble, Place, Session},
     signals::Signals,
     status::Fault,
@@ -187,23 +183,6 @@ impl Hosts {
         let Some(first) = self.lab.hosts.first() else {
             bail!("a lab without hosts")
         };
-        let all = [
-            ("tx-checksum", Offload::TransmitChecksum),
-            ("scatter-gather", Offload::ScatterGather),
-            ("tso", Offload::TcpSegmentation),
-            ("gso", Offload::Segmentation),
-            ("gro", Offload::Receive),
-        ];
-        let mut on = Vec::new();
-        for (name, offload) in all {
-            if first
-                .namespace
-                .enter(|| ethtool::is_on(INTERFACE, offload))?
-                .with_context(|| format!("asking {INTERFACE} for {name}"))?
-            {
-                on.push(name);
-            }
-        }
-        Ok(on)
+        first.offloads()
     }
 }

@@ -3,7 +3,7 @@
 use std::{thread::available_parallelism, time::Duration};
 
 use anyhow::Context as _;
-use perturb_dataplane::programs::ProcessorTime;
+use perturb_emulator::running::ProcessorTime;
 use perturb_stats::{Estimate, Sample, median};
 use serde::Serialize;
 

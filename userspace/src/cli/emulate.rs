@@ -3,9 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use perturb_dataplane::user::SpinBudget;
 use perturb_emulator::{
-    clear, confirm, lab,
+    clear,
+    conduct::SpinBudget,
+    confirm, lab,
     prepared::Prepared,
     privileges::Owner,
     registry::{self, terms::Due},

@@ -1,7 +1,9 @@
 //! A signal stops a load, which then cleans up; a second one ends the process at once.
 
-use perturb_emulator::signals::{INTERRUPTED, at_each_signal};
+use perturb_emulator::signals::at_each_signal;
 use perturb_workloads::nfs::Stop;
+
+use crate::cli::exit::INTERRUPTED;
 
 /// Sets `stop` at the first signal.
 pub(super) fn stop_on_signal(stop: Stop) -> anyhow::Result<()> {

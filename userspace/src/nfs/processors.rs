@@ -11,8 +11,7 @@ use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
-use perturb_dataplane::steering::Steering;
-use perturb_emulator::lab::INTERFACE;
+use perturb_emulator::lab::receive_on;
 
 /// A private host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +44,6 @@ pub(super) fn keep_to_own(side: Side) -> Result<bool> {
     }
     sched_setaffinity(this, &set).context("keeping to processors")?;
     let numbers: Vec<u32> = own.iter().filter_map(|&number| number.try_into().ok()).collect();
-    Steering::here()?.assign(INTERFACE, &numbers)?;
+    receive_on(&numbers)?;
     Ok(true)
 }

@@ -13,9 +13,8 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use perturb_dataplane::namespace::Namespace;
 use perturb_emulator::{
-    lab::{self, Lab},
+    lab::{self, Lab, Namespace},
     registry::Record,
     status::Report,
 };

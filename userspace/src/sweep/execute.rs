@@ -14,9 +14,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use perturb_dataplane::user::SpinBudget;
 use perturb_emulator::{
-    conduct::Pacing,
+    conduct::{Pacing, SpinBudget},
     lab::{
         self,
         measured::{End, Measured, Request, measure},

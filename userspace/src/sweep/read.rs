@@ -8,8 +8,7 @@ use std::{
     time::Duration,
 };
 
-use perturb_dataplane::programs::Pacer;
-use perturb_emulator::conduct::PacerChoice;
+use perturb_emulator::conduct::{Pacer, PacerChoice};
 use perturb_profile::{
     BeyondKnob, Diagnostics, LoadError, Probability, Problem,
     document::{At, Bounds, Fields, Findings, KeyPath, Kind, flag, name, parse},

@@ -28,10 +28,9 @@ use std::{io::Write, path::PathBuf};
 
 use clap::Args;
 
-pub use load::InputError;
+use crate::cli::exit::DONE;
 
-/// Done.
-const DONE: u8 = 0;
+pub use load::InputError;
 
 const EXAMPLES: &str = "\
 Examples:
