@@ -14,7 +14,8 @@
 //! message counts as one frame. One that is given up is sent again, as the layer above would. The draws depend only on the
 //! seed and on how many messages contended before.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use perturb_common::abi::ServerConfig;
 use perturb_common::collisions::{CollisionTable, Contention, Fate, contend};
@@ -43,9 +44,17 @@ impl Collisions {
         Self {
             slot: Ticks((slot * TICKS).round() as u64),
             seed,
-            table: Arc::new(CollisionTable::new(attempts)),
+            table: played(attempts),
         }
     }
+}
+
+/// The table of so many attempts, played once: that takes longer than many a prediction.
+fn played(attempts: u32) -> Arc<CollisionTable> {
+    static PLAYED: Mutex<BTreeMap<u32, Arc<CollisionTable>>> = Mutex::new(BTreeMap::new());
+    let mut played = PLAYED.lock().unwrap_or_else(PoisonError::into_inner);
+    let table = played.entry(attempts);
+    Arc::clone(table.or_insert_with(|| Arc::new(CollisionTable::new(attempts))))
 }
 
 /// Who shares a server.
@@ -234,19 +243,7 @@ impl Bus {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::LazyLock;
-
     use super::*;
-
-    /// Of 10 Mbit/s Ethernet; playing it takes seconds without optimization.
-    static ETHERNET: LazyLock<Collisions> = LazyLock::new(|| Collisions::new(51.2, 16, 0));
-
-    fn ethernet(seed: u64) -> Collisions {
-        Collisions {
-            seed,
-            ..ETHERNET.clone()
-        }
-    }
 
     #[test]
     fn first_come_first_served() {
@@ -280,7 +277,7 @@ mod tests {
     #[test]
     fn collisions_are_seeded_and_only_between_stations() {
         let run = |seed, stations: u32, gap| {
-            let collisions = ethernet(seed);
+            let collisions = Collisions::new(51.2, 16, seed);
             let mut bus = Bus::new(Some(1.25e6), Some(&collisions));
             let times: Vec<f64> = (0..50)
                 .map(|index| bus.pass(index % stations, f64::from(index) * gap, 1000.0))
@@ -308,7 +305,7 @@ mod tests {
     /// The bus of the model loses what the emulated one loses: the same table, the same draws.
     #[test]
     fn the_emulated_bus() {
-        let collisions = ethernet(7);
+        let collisions = Collisions::new(51.2, 16, 7);
         let mut bus = Bus::new(Some(1.25e6), Some(&collisions));
         let server = Server {
             per_byte: GapPerByte::from_bits_per_sec(10_000_000),
@@ -320,7 +317,9 @@ mod tests {
             collision_slot: 3_276_800,
             ..ServerConfig::IDLE
         };
-        let table = ETHERNET.table.with_lengths(&server, Ticks(config.collision_slot));
+        let table = collisions
+            .table
+            .with_lengths(&server, Ticks(config.collision_slot));
         let (mut contention, mut free) = (Contention::default(), Instant(0));
         for index in 0..200_u32 {
             let arrival = Instant(u64::from(index) * 640_000);

@@ -1,7 +1,5 @@
 //! Properties of the prediction on random message-passing programs.
 
-use std::sync::LazyLock;
-
 use proptest::prelude::*;
 
 use super::bus::{Collisions, Scope};
@@ -278,9 +276,7 @@ proptest! {
         scenario.bus = Some(BusScenario { bandwidth: Some(1e6), scope: Scope::Shared, collisions: None });
         let (with, ..) = run(&program, &scenario);
         prop_assert!(with.program_time >= without.program_time - 1e-6);
-        // Playing its table takes longer than everything else here.
-        static COLLISIONS: LazyLock<Collisions> = LazyLock::new(|| Collisions::new(5.0, 16, 3));
-        let collisions = Some(COLLISIONS.clone());
+        let collisions = Some(Collisions::new(5.0, 16, 3));
         scenario.bus = Some(BusScenario { bandwidth: Some(1e6), scope: Scope::Shared, collisions });
         let (colliding, ..) = run(&program, &scenario);
         prop_assert!(colliding.program_time >= without.program_time - 1e-6);
