@@ -1,10 +1,9 @@
 //! What a held packet keeps: the time at which its sender would have it leave (docs/hop.md).
 
 use std::{
-    io::{self, Read as _, Write as _},
-    mem,
+    io::{IoSlice, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    os::fd::AsRawFd,
+    os::fd::AsRawFd as _,
     thread,
     time::{Duration, Instant},
 };
@@ -12,11 +11,13 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use aya::util::KernelVersion;
 use etherparse::{PacketBuilder, VlanId};
-use nix::sys::socket::{MsgFlags, SockType, send};
+use nix::sys::socket::{
+    ControlMessage, MsgFlags, SockType, SockaddrStorage, send, sendmsg, setsockopt, sockopt,
+};
 use perturb_common::priorities::LABELS;
 use perturb_tests::{
     bed::{Host, INTERFACE},
-    clock,
+    clock, datagrams,
     order::packet_socket,
 };
 
@@ -37,48 +38,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The only datagrams of a bed.
 const PORT: u16 = 7100;
 
-fn set(socket: &impl AsRawFd, option: i32, value: &[u32]) -> io::Result<()> {
-    let size = size_of_val(value) as libc::socklen_t;
-    // SAFETY: the kernel reads as many bytes as it is told.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            value.as_ptr().cast(),
-            size,
-        )
-    };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
 /// Sends a datagram that is to leave at a time, CLOCK_MONOTONIC ns.
 fn send_at(socket: &UdpSocket, to: SocketAddr, time: u64) -> Result<()> {
-    socket.connect(to)?;
-    let mut part = libc::iovec {
-        iov_base: b"stamped".as_ptr().cast_mut().cast(),
-        iov_len: 7,
-    };
-    let mut control = [0_u64; 8];
-    // SAFETY: all-zero bytes are a valid msghdr; the control buffer holds a header and eight bytes.
-    unsafe {
-        let mut message: libc::msghdr = mem::zeroed();
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE(8) as _;
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_TXTIME;
-        (*header).cmsg_len = libc::CMSG_LEN(8) as _;
-        libc::CMSG_DATA(header).cast::<u64>().write_unaligned(time);
-        if libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) < 0 {
-            return Err(io::Error::last_os_error()).context("sending with a launch time");
-        }
-    }
+    let (to, data) = (SockaddrStorage::from(to), [IoSlice::new(b"stamped")]);
+    let control = [ControlMessage::TxTime(&time)];
+    sendmsg(socket.as_raw_fd(), &data, &control, MsgFlags::empty(), Some(&to))
+        .context("sending with a launch time")?;
     Ok(())
 }
 
@@ -98,12 +63,11 @@ fn launch_times(setting: &Setting) -> Result<()> {
     let receiver = bed.right.enter(|| UdpSocket::bind((bed.right.v4, PORT)))??;
     receiver.set_read_timeout(Some(PATIENCE))?;
     let sender = bed.left.enter(|| UdpSocket::bind((bed.left.v4, 0)))??;
-    // CLOCK_MONOTONIC, no flags.
-    set(
-        &sender,
-        libc::SO_TXTIME,
-        &[libc::CLOCK_MONOTONIC.cast_unsigned(), 0],
-    )?;
+    let clock = libc::sock_txtime {
+        clockid: libc::CLOCK_MONOTONIC,
+        flags: 0,
+    };
+    setsockopt(&sender, sockopt::TxTime, &clock)?;
     for segmentation in ["whole", "exact"] {
         let profile = format!(
             "segmentation: {segmentation}\nservers: {{ w: {{ latency: 20ms }} }}\n\
@@ -153,7 +117,7 @@ fn tagged(setting: &Setting) -> Result<()> {
     let receiver = bed.right.enter(|| UdpSocket::bind((to, PORT)))??;
     receiver.set_read_timeout(Some(PATIENCE))?;
     let sender = packet_socket(&bed.left, INTERFACE, SockType::Raw, 0)?;
-    set(&sender, libc::SO_MARK, &[42])?;
+    setsockopt(&sender, sockopt::Mark, &42)?;
     let ip = PacketBuilder::ethernet2(bed.left.hardware, bed.right.hardware)
         .single_vlan(VlanId::try_new(5)?)
         .ipv4([10, 99, 5, 1], to.octets(), 64)
@@ -192,7 +156,7 @@ fn paced(setting: &Setting) -> Result<()> {
     let mut stream = bed.left.enter(|| TcpStream::connect_timeout(&to, PATIENCE))??;
     let (mut received, _) = listener.accept()?;
     received.set_read_timeout(Some(PATIENCE))?;
-    set(&stream, libc::SO_MAX_PACING_RATE, &[RATE])?;
+    datagrams::set(&stream, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, RATE as i32)?;
     // Once fq has seen a packet of the socket TCP leaves the pacing to it (`SK_PACING_FQ`).
     stream.write_all(&[0])?;
     received.read_exact(&mut [0])?;
@@ -242,7 +206,7 @@ fn priorities(setting: &Setting) -> Result<()> {
         .map(|minor| {
             let socket = left.enter(|| UdpSocket::bind((left.v4, 0)))??;
             if minor != DEFAULT {
-                set(&socket, libc::SO_PRIORITY, &[HTB << 16 | minor])?;
+                setsockopt(&socket, sockopt::Priority, &((HTB << 16 | minor) as i32))?;
             }
             Ok(socket)
         })
@@ -273,7 +237,11 @@ fn priorities(setting: &Setting) -> Result<()> {
     let mut stream = left.enter(|| TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE))??;
     let (mut received, _) = listener.accept()?;
     received.set_read_timeout(Some(PATIENCE))?;
-    set(&stream, libc::SO_PRIORITY, &[HTB << 16 | (DEFAULT + CLASSES)])?;
+    setsockopt(
+        &stream,
+        sockopt::Priority,
+        &((HTB << 16 | (DEFAULT + CLASSES)) as i32),
+    )?;
     let reader = thread::spawn(move || received.read_exact(&mut vec![0; BYTES]));
     stream.write_all(&vec![1; BYTES])?;
     reader

@@ -13,7 +13,7 @@ use std::{
     io,
     mem::MaybeUninit,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-    os::fd::AsRawFd as _,
+    os::fd::AsRawFd,
     sync::atomic::{AtomicU64, Ordering},
     thread,
     time::Duration,
@@ -265,7 +265,11 @@ fn prepare_sender(sender: &UdpSocket, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> io::Result<()> {
+/// Sets a socket's option.
+///
+/// # Errors
+/// When the kernel refuses it.
+pub fn set(socket: &impl AsRawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     // SAFETY: `value` outlives the call, which reads that many bytes of it.
     let done = unsafe {
         libc::setsockopt(

@@ -7,6 +7,7 @@ use std::{
 };
 
 use nix::poll::{PollFd, PollFlags};
+use socket2::SockRef;
 
 /// What messages consist of.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
@@ -28,20 +29,7 @@ impl Peer {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        let nothing: libc::c_int = 1;
-        // SAFETY: the descriptor is open, and the option's value is an int.
-        let set = unsafe {
-            libc::setsockopt(
-                stream.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_NOTSENT_LOWAT,
-                (&raw const nothing).cast(),
-                size_of::<libc::c_int>() as libc::socklen_t,
-            )
-        };
-        if set != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        SockRef::from(&stream).set_tcp_notsent_lowat(1)?;
         Ok(Self {
             stream,
             to_send: 0,
