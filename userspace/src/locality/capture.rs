@@ -4,6 +4,9 @@
 //! VLAN tags), raw IP, Linux cooked captures (both versions) and BSD loopback. What is not IP, or cut too
 //! short to show its addresses, is skipped and counted. A file that ends inside a packet, as after a
 //! killed capture, counts up to there.
+//!
+//! A reader of its own rather than the crate pcap-file: version 2 of that takes a length that cannot be for the end of the
+//! file, so that damage would look like a capture that was killed.
 
 mod packet;
 

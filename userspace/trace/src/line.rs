@@ -1,4 +1,4 @@
-//! What-if events as JSON lines.
+//! What-if events as JSON lines. Their times are fixed-point, with three decimals, which serde_json's numbers are not.
 
 use std::fmt;
 use std::io::Write as _;
