@@ -32,7 +32,7 @@ th,td{padding:.2rem .35rem}\
 .many table,.many tbody,.many caption{display:block}.many thead{display:none}\
 .many tr{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.4rem .35rem;border-width:0 0 1px;border-style:solid}\
 .many td,.many td.text{padding:0;border:0;white-space:normal}.many td:first-child{font-weight:600}\
-.many td:not(.text)::before{content:attr(data-name) \" \";opacity:.75}}";
+.many td:empty{display:none}.many td:not(.text)::before{content:attr(data-name) \" \";opacity:.75}}";
 
 /// On a narrow screen a row of a table of more columns, or of texts, takes several lines: what it is about, then cells with
 /// their columns' names.
@@ -135,16 +135,14 @@ impl Page {
             } else {
                 "<tr>"
             });
-            for (column, cell) in row.cells.iter().enumerate() {
-                let name = table.header.get(column).filter(|name| many && !name.is_empty());
-                let name = name.map(|name| format!(" data-name=\"{}\"", escaped(name)));
-                let _ = write!(
-                    out,
-                    "<td{}{}>{}</td>",
-                    class(column),
-                    name.unwrap_or_default(),
-                    escaped(cell)
-                );
+            for (column, name) in table.header.iter().enumerate() {
+                let name = if many && !name.is_empty() {
+                    format!(" data-name=\"{}\"", escaped(name))
+                } else {
+                    String::new()
+                };
+                let cell = row.cells.get(column).map_or("", String::as_str);
+                let _ = write!(out, "<td{}{name}>{}</td>", class(column), escaped(cell));
             }
             out.push_str("</tr>\n");
         }

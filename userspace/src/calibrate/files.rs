@@ -94,7 +94,7 @@ fn observations(samples: &Samples) -> Vec<(&'static str, f64, f64)> {
 
 fn page(calibration: &Calibration) -> anyhow::Result<Page> {
     let verdict = match calibration.verdict {
-        Outcome::Pass => "Every knob is within its tolerance.",
+        Outcome::Pass => "Every knob that was turned is within its tolerance.",
         Outcome::Fail => "At least one knob is not within its tolerance.",
     };
     let mut page = Page::new("Calibration: desired against observed")
@@ -114,17 +114,19 @@ fn page(calibration: &Calibration) -> anyhow::Result<Page> {
     for warning in calibration.warnings() {
         page = page.paragraph(&format!("! {warning}"));
     }
-    page = page.heading("Knobs");
-    for knob in Knob::ALL {
-        let of_knob: Vec<&Measured> = calibration
-            .settings
-            .iter()
-            .filter(|setting| setting.knob == knob)
-            .collect();
-        if !of_knob.is_empty() {
-            page = page.chart(&knob_chart(knob, &of_knob))?;
-        }
-    }
+    let of = |knob: Knob| -> Vec<&Measured> {
+        let settings = calibration.settings.iter();
+        settings.filter(|setting| setting.knob == knob).collect()
+    };
+    let turned = Knob::ALL.map(|knob| (knob, of(knob)));
+    let charts: Vec<Chart> = turned
+        .iter()
+        .filter(|(_, settings)| !settings.is_empty())
+        .map(|(knob, settings)| knob_chart(*knob, settings))
+        .collect();
+    page = page
+        .heading("Knobs")
+        .figures(&charts.iter().collect::<Vec<_>>())?;
     if let Some(signature) = &calibration.signature {
         page = signature_part(page, signature)?;
     }

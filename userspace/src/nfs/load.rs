@@ -129,7 +129,7 @@ pub(super) fn warn(outcome: &Outcome) -> u8 {
 
 fn describe(record: &Record) -> String {
     let mut text = format!(
-        "{}, {:?} arrivals, {:?}: {} op/s asked, {} delivered in {:.1} s ({} processes, {} connections)\n",
+        "{}, {} arrivals, {}: {} op/s asked, {} delivered in {:.1} s ({} processes, {} connections)\n",
         record.mix,
         record.arrivals,
         record.transport,

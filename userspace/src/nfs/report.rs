@@ -146,18 +146,41 @@ impl<'a> Report<'a> {
                 ("kernel", kernel()),
                 ("command", command_line()),
             ])
-            .chart(chart)
-            .context("drawing the chart")?;
-        if let Some(effect) = effect {
-            page = page.chart(effect).context("drawing the effect")?;
-        }
+            .figures(&[chart].into_iter().chain(effect).collect::<Vec<_>>())
+            .context("drawing the charts")?;
         if let Some(reference) = self.reference {
             page = page
                 .heading(reference.citation())
                 .chart(&reference.chart())
                 .context("drawing the reference")?;
         }
-        Ok(page.heading("Figures").verbatim(&self.to_string()))
+        page = page
+            .heading("Signatures")
+            .table("Measured, and as the model has it", &self.signatures());
+        for sentence in self.fitted() {
+            page = page.paragraph(&sentence);
+        }
+        page = page.heading("Levels");
+        for curve in self.curves {
+            page = page.table(&curve.name, &curve.table());
+            for sentence in curve.doubts() {
+                page = page.paragraph(&sentence);
+            }
+        }
+        Ok(page)
+    }
+
+    /// What is fitted over several curves, here and in what was published.
+    fn fitted(&self) -> Vec<String> {
+        let published = self.published.iter().flat_map(|published| {
+            let fits = published.fits.iter();
+            fits.map(|fit| format!("{}: {fit}", published.citation))
+        });
+        self.fits
+            .iter()
+            .map(ToString::to_string)
+            .chain(published)
+            .collect()
     }
 
     fn csv(&self) -> String {
@@ -194,7 +217,7 @@ impl<'a> Report<'a> {
         let level = self.curves.iter().find_map(|curve| curve.levels.first());
         let caption = level.map(|level| {
             format!(
-                "{}, {:?} arrivals, {:?}, {} s a level; band: 95 % interval of the mean",
+                "{}, {} arrivals, {}, {} s a level; band: 95 % interval of the mean",
                 level.mix, level.arrivals, level.transport, level.duration_s
             )
         });
@@ -246,57 +269,65 @@ impl<'a> Report<'a> {
     }
 }
 
+impl Measured {
+    /// Its levels.
+    fn table(&self) -> Table {
+        let mut header = vec![
+            "asked op/s",
+            "delivered",
+            "mean ms",
+            "low",
+            "high",
+            "median",
+            "99 %",
+            "errors",
+            "sent again",
+        ];
+        if self.model.is_some() {
+            header.extend(["model ms", "error %"]);
+        }
+        let mut table = Table::new(1, &header);
+        for (index, level) in self.levels.iter().enumerate() {
+            let [low, high] = level.mean_interval_ms.map_or([None; 2], |ends| ends.map(Some));
+            let mut row = vec![
+                measured(level.requested_op_s),
+                measured(level.delivered_op_s),
+                measured(level.mean_ms),
+                measured(low),
+                measured(high),
+                measured(level.p50_ms),
+                measured(level.p99_ms),
+                level.errors.to_string(),
+                level.retransmissions.to_string(),
+            ];
+            if let Some(model) = &self.model {
+                row.push(measured(model.response_ms[index]));
+                row.push(model.error_percent[index].map_or("-".into(), |error| format!("{error:+.1}")));
+            }
+            table.row(row);
+        }
+        table
+    }
+
+    /// What speaks against them.
+    fn doubts(&self) -> impl Iterator<Item = String> {
+        let faults = self.faults.iter().flatten();
+        faults.map(|fault| format!("do not trust {}: {fault}", self.name))
+    }
+}
+
 impl std::fmt::Display for Report<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for curve in self.curves {
             writeln!(formatter, "{}", curve.name)?;
-            let mut header = vec![
-                "asked op/s",
-                "delivered",
-                "mean ms",
-                "low",
-                "high",
-                "median",
-                "99 %",
-                "errors",
-                "sent again",
-            ];
-            if curve.model.is_some() {
-                header.extend(["model ms", "error %"]);
-            }
-            let mut table = Table::new(1, &header);
-            for (index, level) in curve.levels.iter().enumerate() {
-                let [low, high] = level.mean_interval_ms.map_or([None; 2], |ends| ends.map(Some));
-                let mut row = vec![
-                    measured(level.requested_op_s),
-                    measured(level.delivered_op_s),
-                    measured(level.mean_ms),
-                    measured(low),
-                    measured(high),
-                    measured(level.p50_ms),
-                    measured(level.p99_ms),
-                    level.errors.to_string(),
-                    level.retransmissions.to_string(),
-                ];
-                if let Some(model) = &curve.model {
-                    row.push(measured(model.response_ms[index]));
-                    row.push(model.error_percent[index].map_or("-".into(), |error| format!("{error:+.1}")));
-                }
-                table.row(row);
-            }
-            writeln!(formatter, "{table}")?;
-            for fault in curve.faults.iter().flatten() {
-                writeln!(formatter, "do not trust {}: {fault}", curve.name)?;
+            writeln!(formatter, "{}", curve.table())?;
+            for sentence in curve.doubts() {
+                writeln!(formatter, "{sentence}")?;
             }
         }
         writeln!(formatter, "{}", self.signatures())?;
-        for fit in &self.fits {
-            writeln!(formatter, "{fit}")?;
-        }
-        if let Some(published) = &self.published {
-            for fit in &published.fits {
-                writeln!(formatter, "{}: {fit}", published.citation)?;
-            }
+        for sentence in self.fitted() {
+            writeln!(formatter, "{sentence}")?;
         }
         Ok(())
     }

@@ -39,8 +39,11 @@ use super::{
 const REPLY_LIMIT: usize = (1 << 20) + 4096;
 
 /// What carries the calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Default, strum::Display, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum Transport {
     /// A byte stream with record marks.
     #[default]

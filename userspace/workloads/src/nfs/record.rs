@@ -21,8 +21,9 @@ const BATCHES: usize = 10;
 const CONFIDENCE: f64 = 0.95;
 
 /// How requests arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, strum::Display, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Arrivals {
     /// A fixed number of processes, each of which waits for its reply, thinks and calls again (SFS).
     #[default]
