@@ -2,9 +2,9 @@
 //! hosts made for the purpose.
 //!
 //! ```text
-//! prepared (a profile's tables) ──► setup ──► running ──► perturb-dataplane (programs, maps, devices)
-//!                                     │          └──────► keeper (the lease; what others have changed)
-//! lab (private hosts) ────────────────┘
+//! prepared (a profile's tables) ──► session ──► setup ──► running ──► perturb-dataplane (programs, maps, devices)
+//! lab (private hosts) ────────────────┘                      └──────► keeper (the lease; what others have changed)
+//! update (of another process's) ──► tables (one profile in the place of another) ◄── running
 //! registry (what is applied on this machine) ──► clear, confirm, recover
 //! status (what it has done so far), flows ─────► registry, perturb-dataplane
 //! ```

@@ -53,6 +53,7 @@ impl Running {
     /// Puts another profile in force. It takes no lock of the registry: `clear`, which may wait for this process to end,
     /// holds that.
     pub fn put(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
+        self.refresh()?;
         let mut record = self.record.clone();
         exchange(&mut *self.plane, &mut record, Change::To(prepared))?;
         record.write()?;
