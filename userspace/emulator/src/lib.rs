@@ -20,8 +20,6 @@ pub mod causes;
 pub mod clear;
 pub mod conduct;
 pub mod confirm;
-#[cfg(test)]
-mod fake;
 pub mod flows;
 pub mod interfaces;
 pub mod keeper;

@@ -1,4 +1,4 @@
-//! What a session needs of the machine: traits, so that its course can be tested without root. `kernel` is the machine.
+//! What a session needs of the machine: traits, so that its course can be tested without root. `kernel` is the machine; `session/tests/fake.rs` stands in for it.
 
 use std::os::fd::BorrowedFd;
 

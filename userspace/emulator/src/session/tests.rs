@@ -1,5 +1,7 @@
 //! The course of sessions on a machine in memory.
 
+mod fake;
+
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use nix::sys::signal::{Signal, raise};
@@ -13,10 +15,10 @@ use tokio::{
     time::sleep,
 };
 
+use self::fake::{Fake, link};
 use super::{End, OnSignal, OnTrouble, Outcome, Place, Session};
 use crate::{
     conduct::{Conduct, Lease, PacerChoice, Pacing},
-    fake::{Fake, link},
     prepared::Prepared,
     registry::{
         Record, Registry,

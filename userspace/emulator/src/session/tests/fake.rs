@@ -29,32 +29,32 @@ use crate::{
 
 /// The machine; its clones are the same one.
 #[derive(Clone, Default)]
-pub(crate) struct Fake(Arc<Mutex<State>>);
+pub(super) struct Fake(Arc<Mutex<State>>);
 
 /// What it is, and what was done to it.
 #[derive(Default)]
-pub(crate) struct State {
+pub(super) struct State {
     /// What was done, in order, renewals of the lease and looks apart.
-    pub(crate) done: Vec<&'static str>,
+    pub(super) done: Vec<&'static str>,
     /// Until when the programs emulate.
-    pub(crate) lease: u64,
+    pub(super) lease: u64,
     /// What somebody else does next.
-    pub(crate) fault: Option<Fault>,
+    pub(super) fault: Option<Fault>,
     /// The interface that is there again.
-    pub(crate) back: Option<u32>,
+    pub(super) back: Option<u32>,
     /// Reports until the balance comes out.
-    pub(crate) unsettled: u32,
+    pub(super) unsettled: u32,
     /// Packets that the pacer has dropped.
-    pub(crate) dropped: u64,
+    pub(super) dropped: u64,
     /// Packets that wait.
-    pub(crate) held: u64,
+    pub(super) held: u64,
     /// Interfaces: name and index.
     interfaces: Vec<(String, u32)>,
 }
 
 impl Fake {
     /// Its state.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,13 +63,13 @@ impl Fake {
     }
 
     /// Whether nothing emulates any more.
-    pub(crate) fn is_down(&self) -> bool {
+    pub(super) fn is_down(&self) -> bool {
         self.state().done.last() == Some(&"close")
     }
 }
 
 /// An interface of this process's namespace, made up.
-pub(crate) fn link(name: &str, index: u32) -> Link {
+pub(super) fn link(name: &str, index: u32) -> Link {
     Link {
         index,
         name: name.into(),
