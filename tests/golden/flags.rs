@@ -77,7 +77,7 @@ const EFFECTS: &[(&str, &[&str])] = &[
         &["--quiet", "--seed 2", "--out o"],
     ),
     ("check profile.yaml", &["--json"]),
-    ("report sweep", &["--json"]),
+    ("report sweep sweep", &["--json"]),
 ];
 
 /// Options of the load and of the server; each makes another curve, which says so.

@@ -142,8 +142,13 @@ pub(crate) static CLASS: Section = Section {
     title: "class",
     doc: "Packets that match cross the servers named, in order. Without a list for a direction they pass it untouched; an empty list burns the overhead only.",
     keys: &[
-        required("name", Shape::Name, "What it is called in counters."),
-        required("match", Shape::Section(&MATCH), "Which packets."),
+        key(
+            "name",
+            Shape::Name,
+            "class-1, ...",
+            "What it is called in counters.",
+        ),
+        key("match", Shape::Section(&MATCH), "all packets", "Which packets."),
         key(
             "egress",
             PATH,

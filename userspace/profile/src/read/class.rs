@@ -66,34 +66,51 @@ impl<'a> ServerNames<'a> {
     }
 }
 
-/// The list of classes; names are unique.
+/// The list of classes; names are unique. A class without one is called by its place in the list.
 pub(crate) fn classes(
     at: At<'_>,
     servers: &ServerNames<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Vec<Class>> {
     let mut lines: HashMap<Name, usize> = HashMap::new();
+    let mut number = 0;
     at.list(
         (0, perturb_common::abi::MAX_CLASSES as usize),
         findings,
         |at, findings| {
             let fields = Fields::of(at, &keys::CLASS, &[], findings)?;
-            let name = fields.require("name", "name: nfs", findings, |at, findings| {
-                let name = read::name(at, findings)?;
-                if let Some(&first_line) = lines.get(&name) {
-                    at.report(
-                        Problem::DuplicateName {
+            number += 1;
+            let line = at.node.place.line;
+            // The line where it is taken already.
+            let mut taken = |name: &Name, line| {
+                let first_line = lines.get(name).copied();
+                if first_line.is_none() {
+                    lines.insert(name.clone(), line);
+                }
+                first_line
+            };
+            let name = if fields.has("name") {
+                fields.read("name", findings, |at, findings| {
+                    let name = read::name(at, findings)?;
+                    if let Some(first_line) = taken(&name, at.node.place.line) {
+                        let problem = Problem::DuplicateName {
                             what: "a class",
                             first_line,
-                        },
-                        findings,
-                    );
-                } else {
-                    lines.insert(name.clone(), at.node.place.line);
-                }
-                Some(name)
-            });
-            let matching = fields.require("match", "match: {}", findings, conditions);
+                        };
+                        at.report(problem, findings);
+                    }
+                    Some(name)
+                })
+            } else {
+                let numbered = (number..).filter_map(|number| Name::new(&format!("class-{number}")));
+                let mut free = numbered.filter(|name| taken(name, line).is_none());
+                free.next()
+            };
+            let matching = if fields.has("match") {
+                fields.read("match", findings, conditions)
+            } else {
+                Some(Match::default())
+            };
             let treatment = treatment(&fields, servers, findings);
             Some(Class {
                 name: name?,
@@ -231,4 +248,26 @@ fn contradiction(matching: &Match) -> Option<Contradiction> {
     let portless = |protocol| !Protocol::WITH_PORTS.contains(protocol);
     let ports_impossible = !matching.protocol.is_empty() && matching.protocol.iter().all(portless);
     (matching.looks_at_ports() && ports_impossible).then_some(Contradiction::PortsWithoutProtocol)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parse;
+
+    #[test]
+    fn a_class_needs_neither_name_nor_match() {
+        let servers = "version: 1\nservers: { s: { latency: 1ms } }\n";
+        let short = format!(
+            "{servers}classes: [{{ name: class-2, match: {{ port: 1 }}, egress: [s] }}, {{ ingress: [s] }}, \
+             {{ egress: [s] }}]\n"
+        );
+        let long = format!(
+            "{servers}classes: [{{ name: class-2, match: {{ port: 1 }}, egress: [s] }}, \
+             {{ name: class-3, match: {{}}, ingress: [s] }}, {{ name: class-4, match: {{}}, egress: [s] }}]\n"
+        );
+        let (short, long) = (parse(&short).unwrap(), parse(&long).unwrap());
+        assert_eq!(short, long);
+        let twice = format!("{servers}classes: [{{ name: a, egress: [s] }}, {{ name: a, egress: [s] }}]\n");
+        assert!(parse(&twice).is_err());
+    }
 }
