@@ -155,7 +155,9 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
         store::make_directory(&out)?;
         return crate::cli::in_sandbox([&*out], false);
     }
-    store::make_directory(&directory)?;
+    if !args.resume {
+        store::make_directory(&directory)?;
+    }
     let store = Store::open(
         &directory,
         &stored_text(&experiment),

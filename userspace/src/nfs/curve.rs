@@ -128,6 +128,7 @@ enum Profile {
 
 pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
     let networks = args.networks()?;
+    args.load.check()?;
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
     if args.sandbox {
         return in_sandbox([&args.out], false);

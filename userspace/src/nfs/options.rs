@@ -151,6 +151,17 @@ enum DistributionName {
 }
 
 impl LoadOptions {
+    /// Whether the options fit each other.
+    pub(super) fn check(&self) -> Result<(), InvalidInput> {
+        if self.retransmit_after.is_some() && self.transport == TransportName::Tcp {
+            return Err(InvalidInput::TcpRetransmits);
+        }
+        if self.processes.is_some() && self.arrivals == ArrivalsName::Open {
+            return Err(InvalidInput::OpenProcesses);
+        }
+        Ok(())
+    }
+
     /// The plan of a load of this rate and scale.
     pub(super) fn plan(
         &self,
@@ -159,12 +170,7 @@ impl LoadOptions {
         rate: OperationsPerSecond,
         scale: f64,
     ) -> Result<Plan, InvalidInput> {
-        if self.retransmit_after.is_some() && self.transport == TransportName::Tcp {
-            return Err(InvalidInput::TcpRetransmits);
-        }
-        if self.processes.is_some() && self.arrivals == ArrivalsName::Open {
-            return Err(InvalidInput::OpenProcesses);
-        }
+        self.check()?;
         let usual = Options::default();
         Ok(Plan {
             export,

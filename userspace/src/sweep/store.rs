@@ -193,13 +193,15 @@ impl Store {
         if !resume && runs.exists() {
             return Err(StoreError::Taken(directory.into()));
         }
+        let before = resume
+            .then(|| begun(directory, experiment, provenance.task))
+            .transpose()?;
         for part in ["profiles", "output"] {
             let part = directory.join(part);
             make_directory(&part)?;
         }
         let mut provenance = provenance.clone();
-        if resume {
-            let before = begun(directory, experiment, provenance.task)?;
+        if let Some(before) = before {
             provenance.started = before.started;
             provenance.resumed = before.resumed + 1;
         }
