@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: what neither compiler nor clippy checks of the repository.
 //!
-//! Files have at most [`LONGEST`] lines, modules have a file of their own name (no `mod.rs`), what is public is named somewhere
-//! else, [documents] are sound, and the table of crates in docs/architecture.md is that of the manifests.
+//! Files have at most [`LONGEST`] lines, modules have a file of their own name (no `mod.rs`), libraries print nothing, what is
+//! public is named somewhere else, [documents] are sound, and the table of crates in docs/architecture.md is that of the manifests.
 
 mod documents;
 
@@ -21,6 +21,22 @@ use crate::{command::output, workspace};
 const LONGEST: usize = 500;
 /// Where sources are.
 const SOURCES: [&str; 4] = ["ebpf-prog", "tests", "userspace", "xtask"];
+/// Libraries that [print](speaks) nothing: they give values, and `perturb` says them. The sandbox is a program's other end, and speaks.
+const SILENT: [&str; 11] = [
+    "ebpf-prog/common/src",
+    "userspace/clock/src",
+    "userspace/dataplane/src",
+    "userspace/emulator/src",
+    "userspace/models/src",
+    "userspace/present/src",
+    "userspace/profile/src",
+    "userspace/quantity/src",
+    "userspace/stats/src",
+    "userspace/trace/src",
+    "userspace/workloads/src",
+];
+/// What prints.
+const PRINTERS: [&str; 4] = ["println!(", "print!(", "eprintln!(", "eprint!("];
 /// The document with the table of crates, and the words that begin its block.
 const ARCHITECTURE: &str = "docs/architecture.md";
 const GRAPH: &str = "```text crates\n";
@@ -48,6 +64,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let mut faults = Vec::new();
     faults.extend(sources.iter().filter_map(|(path, text)| too_long(path, text)));
     faults.extend(sources.iter().filter_map(|(path, _)| nameless(path)));
+    faults.extend(sources.iter().filter_map(|(path, text)| speaks(path, text)));
     faults.extend(unused(&sources));
     faults.extend(documents::faults(&documents, &files));
     faults.extend(graph_fault(&read(ARCHITECTURE)?.1, &manifests()?));
@@ -75,6 +92,24 @@ fn nameless(path: &Path) -> Option<String> {
             path.display()
         )
     })
+}
+
+/// Tests may print.
+fn speaks(path: &Path, text: &str) -> Option<String> {
+    let is_silent = SILENT.iter().any(|library| path.starts_with(library));
+    let is_test = path.ends_with("tests.rs") || path.components().any(|part| part.as_os_str() == "tests");
+    if !is_silent || is_test {
+        return None;
+    }
+    let code = text.split("#[cfg(test)]\nmod tests").next()?;
+    let number = code.lines().position(|line| {
+        !line.trim_start().starts_with("//") && PRINTERS.iter().any(|printer| line.contains(printer))
+    })?;
+    Some(format!(
+        "{}:{}: a library prints; `perturb` does that",
+        path.display(),
+        number + 1
+    ))
 }
 
 /// The words of a text.
@@ -184,6 +219,16 @@ mod tests {
             unused(&[("one.rs".into(), one), ("two.rs".into(), two)]),
             ["one.rs: nothing uses `lone`", "one.rs: nothing uses `ALONE`"]
         );
+    }
+
+    #[test]
+    fn a_library_that_prints_is_a_fault() {
+        let text = "// println!()\nfn f() {\n    eprintln!();\n}\n";
+        assert!(
+            speaks("userspace/models/src/a.rs".as_ref(), text).is_some_and(|fault| fault.contains("a.rs:3"))
+        );
+        assert_eq!(speaks("userspace/perturb/src/a.rs".as_ref(), text), None);
+        assert_eq!(speaks("userspace/models/src/tests.rs".as_ref(), text), None);
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Relaxed {
 impl Drop for Relaxed {
     fn drop(&mut self) {
         if let Err(error) = restore(&self.0) {
-            eprintln!("perturb: {error}; set it back with `sysctl`");
+            log::warn!("{error}; set it back with `sysctl`");
         }
     }
 }

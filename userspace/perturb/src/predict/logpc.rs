@@ -275,7 +275,7 @@ mod tests {
     }
 
     fn data(name: &str) -> String {
-        format!("{}/models/tests/data/logpc/{name}", env!("CARGO_MANIFEST_DIR"))
+        format!("{}/../models/tests/data/logpc/{name}", env!("CARGO_MANIFEST_DIR"))
     }
 
     #[test]

@@ -7,7 +7,7 @@ use clap::{FromArgMatches as _, Subcommand as _};
 use super::*;
 
 fn data(file: &str) -> String {
-    format!("{}/models/tests/data/{file}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../models/tests/data/{file}", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn predict(arguments: &[&str]) -> anyhow::Result<String> {
@@ -114,7 +114,7 @@ fn errors_say_where() {
 
 #[test]
 fn the_documentation_says_how_many_numbers_agree() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/models.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models.md");
     let document = std::fs::read_to_string(path).unwrap();
     let printed = predict(&["validate"]).unwrap();
     let agree = printed

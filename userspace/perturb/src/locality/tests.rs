@@ -11,7 +11,10 @@ struct Command {
 }
 
 fn data(name: &str) -> String {
-    format!("{}/models/tests/data/locality/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!(
+        "{}/../models/tests/data/locality/{name}",
+        env!("CARGO_MANIFEST_DIR")
+    )
 }
 
 fn output(arguments: &[&str]) -> anyhow::Result<String> {

@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn profiles_of_the_examples_exist() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let named = EXAMPLES
             .split_whitespace()
             .filter(|word| word.starts_with("configs/"));

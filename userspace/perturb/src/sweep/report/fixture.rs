@@ -38,7 +38,7 @@ pub(super) fn sweep(programs: &[Program], noise: f64) -> Sweep {
             program.name, program.keys
         );
     }
-    let directory = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/experiments"));
+    let directory = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/experiments"));
     let experiment = crate::sweep::read::read(&text, directory, "e").unwrap();
     let cells = plan::cells(&experiment);
     let mut records: Vec<Record> = Vec::new();
