@@ -19,6 +19,7 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 use perturb_common::lead;
+use perturb_dataplane::machine;
 use perturb_tests::{
     bed::Bed,
     clock,
@@ -165,13 +166,45 @@ pub(crate) fn run(together: &[Test], alone: &[Test]) -> ExitCode {
         return libtest_mimic::run(&arguments, of(&[together, alone].concat(), false)).exit_code();
     }
     arguments.test_threads = Some(TOGETHER);
+    let raised = machine::ALL.map(Raised::new);
     let first = libtest_mimic::run(&arguments, of(together, true));
+    drop(raised);
     arguments.test_threads = Some(1);
     let second = libtest_mimic::run(&arguments, of(alone, false));
     if first.has_failed() {
         first.exit_code()
     } else {
         second.exit_code()
+    }
+}
+
+/// A setting of the whole machine, raised so that no emulation raises it, and puts it back while another one needs it.
+struct Raised {
+    setting: &'static machine::Setting,
+    /// What it was, unless it cannot be set.
+    before: Option<u32>,
+}
+
+impl Raised {
+    fn new(setting: &'static machine::Setting) -> Self {
+        let before = setting.read().ok().filter(|&before| before < setting.least);
+        Self {
+            setting,
+            before: before.filter(|_| setting.write(setting.least).is_ok()),
+        }
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if let Some(before) = self.before
+            && let Err(error) = self.setting.write(before)
+        {
+            println!(
+                "net.core.{} stays {}: {error}",
+                self.setting.name, self.setting.least
+            );
+        }
     }
 }
 

@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         losses::TESTS,
     ];
     let mut alone = [
+        losses::ALONE,
         memory::TESTS,
         delay::TESTS,
         rates::TESTS,

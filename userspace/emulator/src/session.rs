@@ -233,6 +233,10 @@ impl<'a> Session<'a> {
                     OnSignal::Pass(pid) => lab::inside::pass_on(pid.as_raw(), signal as i32),
                 },
                 () = sleep(left), if due.is_some() => {
+                    // Who has confirmed in time, on another thread, must not lose by this one's being late.
+                    while let Ok(errand) = self.errands.try_recv() {
+                        errand(&mut self.core);
+                    }
                     if let Some(end) = self.core.come_due(what)? {
                         return Ok(end);
                     }
@@ -402,7 +406,8 @@ impl Core<'_> {
 
     /// Looks at the record, and for interfaces that have come back.
     fn look(&mut self) -> anyhow::Result<()> {
-        let Some(running) = &mut self.running else {
+        let (Some(running), Place::Interfaces(..)) = (&mut self.running, &self.place) else {
+            // No other command changes the record of private hosts.
             return Ok(());
         };
         running.refresh()?;

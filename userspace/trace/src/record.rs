@@ -80,10 +80,9 @@ impl Slot {
         // SAFETY: once the record is whole, its writer leaves it alone until the reader's `tail` has passed it; every
         // event begins with its number (`repr(u16)`).
         let (event, number) = unsafe {
-            (
-                self.event.get().read_volatile(),
-                self.event.get().cast::<u16>().read(),
-            )
+            let event = self.event.get().read_volatile();
+            // Of the copy: a program that overwrites what it shares must not change it in between.
+            (event, event.as_ptr().cast::<u16>().read())
         };
         Some((1..=Event::LAST).contains(&number).then(|| Record {
             thread: self.thread.load(Ordering::Relaxed),

@@ -164,10 +164,9 @@ impl Listening {
 pub(crate) fn patiently(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     let begun = Instant::now();
     loop {
-        match TcpStream::connect_timeout(&address, patience) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && begun.elapsed() < patience => {
-                std::thread::sleep(SETTLING);
-            }
+        let left = patience.saturating_sub(begun.elapsed()).max(SETTLING);
+        match TcpStream::connect_timeout(&address, left) {
+            Err(_) if begun.elapsed() < patience => std::thread::sleep(SETTLING),
             connected => return connected,
         }
     }

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    sync::atomic::Ordering,
     time::Duration,
 };
 
@@ -22,7 +23,7 @@ use perturb_workloads::nfs::{
 
 use super::{
     DONE, FAILED, InvalidInput, emulated,
-    interrupt::stop_on_signal,
+    interrupt::{EMULATING, stop_on_signal},
     measure::{self, Added, Levels, Series, Where},
     options::{LoadOptions, PortOptions, ServerOptions, read_yaml},
     overlay, reference,
@@ -161,15 +162,20 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
             Some(profile) => profile
                 .prepare(&out, &network.name)
                 .map(|prepared| prepared.coarse_if(args.pacing.coarse))
-                .and_then(|prepared| emulated::measure_under(&series, prepared, args.pacing.into())),
+                .and_then(|prepared| {
+                    EMULATING.store(true, Ordering::Relaxed);
+                    let done = emulated::measure_under(&series, prepared, args.pacing.into());
+                    EMULATING.store(false, Ordering::Relaxed);
+                    done
+                }),
         };
-        // What was measured before is told all the same.
+        // What was measured is told all the same.
         match done {
             Ok(done) => code = code.max(done),
-            Err(error) => {
-                failed = Err(error);
-                break;
-            }
+            Err(error) => failed = Err(error),
+        }
+        if failed.is_err() && !series.file().exists() {
+            break;
         }
         let file = CurveFile::open(&series.file(), true)?;
         if !file.levels().is_empty() {
@@ -183,7 +189,7 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
         }
         // Written anew after each curve, so an interrupted measurement has a report too.
         Report::new(&measured, reference.as_ref()).write(&out, model.as_ref())?;
-        if stop.is_set() || code != DONE {
+        if stop.is_set() || code != DONE || failed.is_err() {
             break;
         }
     }

@@ -1,14 +1,23 @@
-//! A signal stops a load, which then cleans up; a second one ends the process at once.
+//! A signal stops a load, which then cleans up; a second one ends the process at once, unless it has an emulation to take down.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use perturb_emulator::signals::at_each_signal;
 use perturb_workloads::nfs::Stop;
 
 use crate::cli::exit::INTERRUPTED;
 
-/// Sets `stop` at the first signal.
+/// Whether this process keeps an emulation up, which it must take down.
+pub(super) static EMULATING: AtomicBool = AtomicBool::new(false);
+
+/// Sets `stop` at the first signal. A further one does not end the process while it is [`EMULATING`]: the part that
+/// measures has the signal, too, and ends.
 pub(super) fn stop_on_signal(stop: Stop) -> anyhow::Result<()> {
     let mut again = false;
     at_each_signal(move || {
+        if again && EMULATING.load(Ordering::Relaxed) {
+            return;
+        }
         if again {
             eprintln!("perturb: ended at once; the data set may be left behind");
             std::process::exit(INTERRUPTED.into());
