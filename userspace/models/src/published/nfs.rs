@@ -189,7 +189,7 @@ impl Server {
             case: format!("{}, CPU {label}, worst error", self.name),
             unit: "%",
             paper: self.worst_error_percent,
-            ours: prediction.worst_relative_error?.abs() * 100.0,
+            ours: prediction.worst_relative_error? * 100.0,
             tolerance: if fitted { FITTED_ERROR_TOLERANCE } else { 0.5 },
             reading: fitted.then_some(FITTED),
             deviation: None,

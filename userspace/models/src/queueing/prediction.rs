@@ -47,7 +47,7 @@ pub struct NfsPrediction {
     /// Model over measured response, less 1, of each measured point.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub relative_error: Vec<f64>,
-    /// That of them with the largest magnitude; absent without measured points.
+    /// The largest of their magnitudes, as section 5.3.2 prints it; absent without measured points.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worst_relative_error: Option<f64>,
     /// The curve under each added overhead or latency, if they were asked for.
@@ -192,8 +192,8 @@ pub(super) fn predict(input: &NfsInput) -> Result<NfsPrediction, NfsError> {
         responses,
         worst_relative_error: relative_error
             .iter()
-            .copied()
-            .max_by(|one, other| one.abs().total_cmp(&other.abs())),
+            .map(|error| error.abs())
+            .max_by(f64::total_cmp),
         relative_error,
         variations: variations(input, &rates, base_rate),
         rates_op_s: rates,
