@@ -1,7 +1,6 @@
 //! Published numbers beside ours: what the papers print, what the models give, and the difference.
 //!
-//! The published tables are embedded from `tests/data/tables`, each with its citation in its first
-//! line. A row agrees if it differs by no more than its tolerance, which is what the rounding of the
+//! The published tables are [`tables`]. A row agrees if it differs by no more than its tolerance, which is what the rounding of the
 //! printed number and of the printed inputs explains (a whole last digit where the source truncates).
 //! A row that does not agree must carry the reason; tests fail on any that does not, and on any
 //! reason that is no longer needed. Measurements are another matter: there the model's error is the
@@ -14,7 +13,7 @@ mod loggp;
 mod logpc;
 mod nfs;
 mod plogpt;
-mod table;
+pub mod tables;
 mod whatif;
 
 /// One published number and ours.

@@ -2,7 +2,7 @@
 //! 5 and 7), and the correlation of locality and cost (5.2).
 
 use super::Comparison;
-use super::table::{Row, Table};
+use super::tables::{self, Row, Table};
 use crate::locality::cost::{Network, pearson};
 use crate::locality::decision::Decision;
 use crate::locality::experiment;
@@ -12,16 +12,10 @@ use crate::locality::{Document, Method, Partitioning, parse};
 const TRUNCATED: &str = "printed truncated, not rounded";
 
 pub(super) fn comparisons() -> Vec<Comparison> {
-    let simple = Table::new(include_str!("../../tests/data/tables/locality-table1-simple.csv"));
-    let loops = Table::new(include_str!(
-        "../../tests/data/tables/locality-table2-disjoint-loops.csv"
-    ));
-    let overlapping = Table::new(include_str!(
-        "../../tests/data/tables/locality-table4-overlapping-loops.csv"
-    ));
-    let equal = Table::new(include_str!(
-        "../../tests/data/tables/locality-table6-equal-length.csv"
-    ));
+    let simple = tables::LOCALITY_TABLE1.table();
+    let loops = tables::LOCALITY_TABLE2.table();
+    let overlapping = tables::LOCALITY_TABLE4.table();
+    let equal = tables::LOCALITY_TABLE6.table();
     let mut all = Vec::new();
     for (table, source) in [
         (&simple, "Salisbury, Chen and Melhem 1999, Table 1"),

@@ -3,7 +3,7 @@
 
 use perturb_quantity::{ByteSize, BytesPerSecond, Micros, Share};
 
-use super::table::{Row, Table};
+use super::tables::{self, Row, Table};
 use super::{Comparison, Measurements};
 use crate::loggp::{Baseline, LoggpInput, Messages, Mpi, Parameter, Vary, predict};
 
@@ -38,9 +38,7 @@ pub(super) fn comparisons() -> Vec<Comparison> {
 
 /// Table 3.3 from Tables 3.1 and 3.2.
 fn split_c() -> Vec<Comparison> {
-    let printed = Table::new(include_str!(
-        "../../tests/data/tables/martin-3.3-overhead-model.csv"
-    ));
+    let printed = tables::MARTIN_3_3.table();
     let programs = SplitC::new();
     printed
         .rows()
@@ -79,7 +77,7 @@ fn read(application: &str, added: f64) -> (&'static str, f64, Option<&'static st
 
 /// Table 3.4 from Tables 3.1 and 3.2, by the burst model at the settings of Table B.3.
 fn split_c_gap() -> Vec<Comparison> {
-    let printed = Table::new(include_str!("../../tests/data/tables/martin-3.4-gap-model.csv"));
+    let printed = tables::MARTIN_3_4.table();
     let programs = SplitC::new();
     let compare = |row: Row<'_>| {
         let application = row.text("application");
@@ -113,9 +111,7 @@ fn split_c_gap() -> Vec<Comparison> {
 
 /// Table 4.3 from Table 4.1.
 fn npb_bandwidth() -> Vec<Comparison> {
-    let printed = Table::new(include_str!(
-        "../../tests/data/tables/martin-4.3-npb-bandwidth-model.csv"
-    ));
+    let printed = tables::MARTIN_4_3.table();
     let communication = npb_communication();
     let compare = |row: Row<'_>| {
         let benchmark = row.text("benchmark");
@@ -147,9 +143,7 @@ fn npb_bandwidth() -> Vec<Comparison> {
 
 /// Table 4.2 from Tables 4.1 and B.6.
 fn npb() -> Vec<Comparison> {
-    let printed = Table::new(include_str!(
-        "../../tests/data/tables/martin-4.2-npb-overhead-model.csv"
-    ));
+    let printed = tables::MARTIN_4_2.table();
     let communication = npb_communication();
     printed
         .rows()
@@ -178,29 +172,13 @@ pub(super) fn measurements() -> Vec<Measurements> {
     let programs = SplitC::new();
     let communication = npb_communication();
     let mut all = Vec::new();
-    for (source, text, knob) in [
-        (
-            "Martin 1999, Table B.2",
-            include_str!("../../tests/data/tables/martin-B.2-overhead-32-nodes.csv"),
-            Parameter::OVERHEAD,
-        ),
-        (
-            "Martin 1999, Table B.3",
-            include_str!("../../tests/data/tables/martin-B.3-gap-32-nodes.csv"),
-            Parameter::GAP,
-        ),
-        (
-            "Martin 1999, Table B.4",
-            include_str!("../../tests/data/tables/martin-B.4-latency-32-nodes.csv"),
-            Parameter::LATENCY,
-        ),
-        (
-            "Martin 1999, Table B.5",
-            include_str!("../../tests/data/tables/martin-B.5-bandwidth-32-nodes.csv"),
-            Parameter::BANDWIDTH,
-        ),
+    for (source, table, knob) in [
+        ("Martin 1999, Table B.2", tables::MARTIN_B_2, Parameter::OVERHEAD),
+        ("Martin 1999, Table B.3", tables::MARTIN_B_3, Parameter::GAP),
+        ("Martin 1999, Table B.4", tables::MARTIN_B_4, Parameter::LATENCY),
+        ("Martin 1999, Table B.5", tables::MARTIN_B_5, Parameter::BANDWIDTH),
     ] {
-        let table = Table::new(text);
+        let table = table.table();
         for application in programs.names() {
             let input = programs
                 .find(application)
@@ -208,29 +186,13 @@ pub(super) fn measurements() -> Vec<Measurements> {
             all.extend(input.and_then(|input| measured(source, &table, application, knob, input)));
         }
     }
-    for (source, text, knob) in [
-        (
-            "Martin 1999, Table B.6",
-            include_str!("../../tests/data/tables/martin-B.6-npb-overhead.csv"),
-            Parameter::OVERHEAD,
-        ),
-        (
-            "Martin 1999, Table B.7",
-            include_str!("../../tests/data/tables/martin-B.7-npb-gap.csv"),
-            Parameter::GAP,
-        ),
-        (
-            "Martin 1999, Table B.8",
-            include_str!("../../tests/data/tables/martin-B.8-npb-latency.csv"),
-            Parameter::LATENCY,
-        ),
-        (
-            "Martin 1999, Table B.9",
-            include_str!("../../tests/data/tables/martin-B.9-npb-bandwidth.csv"),
-            Parameter::BANDWIDTH,
-        ),
+    for (source, table, knob) in [
+        ("Martin 1999, Table B.6", tables::MARTIN_B_6, Parameter::OVERHEAD),
+        ("Martin 1999, Table B.7", tables::MARTIN_B_7, Parameter::GAP),
+        ("Martin 1999, Table B.8", tables::MARTIN_B_8, Parameter::LATENCY),
+        ("Martin 1999, Table B.9", tables::MARTIN_B_9, Parameter::BANDWIDTH),
     ] {
-        let table = Table::new(text);
+        let table = table.table();
         for row in communication.rows() {
             let benchmark = row.text("benchmark");
             let input = npb_input(&communication, benchmark);
@@ -302,10 +264,8 @@ struct Program<'table> {
 impl SplitC {
     fn new() -> Self {
         Self {
-            run_times: Table::new(include_str!("../../tests/data/tables/martin-3.1-run-times.csv")),
-            communication: Table::new(include_str!(
-                "../../tests/data/tables/martin-3.2-communication.csv"
-            )),
+            run_times: tables::MARTIN_3_1.table(),
+            communication: tables::MARTIN_3_2.table(),
         }
     }
 
@@ -347,9 +307,7 @@ impl Program<'_> {
 }
 
 fn npb_communication() -> Table {
-    Table::new(include_str!(
-        "../../tests/data/tables/martin-4.1-npb-communication.csv"
-    ))
+    tables::MARTIN_4_1.table()
 }
 
 fn npb_input(communication: &Table, benchmark: &str) -> Option<LoggpInput> {

@@ -2,7 +2,7 @@
 
 use perturb_quantity::{ByteSize, Cycles};
 
-use super::table::{Row, Table};
+use super::tables::{self, Row, Table};
 use super::{Comparison, Measurements};
 use crate::logpc::application::{self, Application, ApplicationTime};
 use crate::logpc::message::LogGp;
@@ -30,9 +30,7 @@ fn network() -> Network {
 
 /// The parameters of a row, from Table 1 with two arguments.
 fn parameters(row: &Row<'_>) -> Option<Parameters> {
-    let overheads = Table::new(include_str!(
-        "../../tests/data/tables/logpc-table1-short-messages.csv"
-    ));
+    let overheads = tables::LOGPC_TABLE1.table();
     let two = overheads.find("arguments", "2")?;
     Some(Parameters {
         network: network(),
@@ -61,15 +59,13 @@ fn parameters(row: &Row<'_>) -> Option<Parameters> {
 }
 
 fn table_4() -> Table {
-    Table::new(include_str!("../../tests/data/tables/logpc-table4-remap.csv"))
+    tables::LOGPC_TABLE4.table()
 }
 
 /// A long message by Table 2. a is the header's 8 bytes (2.1) and G_m half of G, 45 % slower when both DMA
 /// engines work (2.2): the paper prints neither for long messages.
 fn long_message(bytes: f64) -> Option<LogGp> {
-    let table = Table::new(include_str!(
-        "../../tests/data/tables/logpc-table2-long-messages.csv"
-    ));
+    let table = tables::LOGPC_TABLE2.table();
     let row = table.rows().next()?;
     Some(LogGp {
         latency: row.number("latency_cycles")?,

@@ -3,7 +3,7 @@
 
 use perturb_quantity::{ByteSize, Micros, OperationsPerSecond};
 
-use super::table::{Row, Table};
+use super::tables::{self, Embedded, Row, Table};
 use super::{Comparison, Measurements};
 use crate::queueing::{Measured, Network, NfsInput, NfsPrediction, NfsServer, predict_nfs};
 
@@ -18,7 +18,7 @@ struct Server {
     /// Throughputs between which Table 5.1 draws its line, op/s.
     range: (f64, f64),
     /// The measured baseline curve, and where it is printed.
-    baseline: &'static str,
+    baseline: Embedded,
     baseline_source: &'static str,
     /// Magnitude of the worst error in that range by section 5.3.2.
     worst_error_percent: f64,
@@ -33,7 +33,7 @@ const SERVERS: [Server; 2] = [
         disks: 24,
         base_rate: 200.0,
         range: (198.0, 1053.0),
-        baseline: include_str!("../../tests/data/tables/martin-A.1-nfs-scsi-baseline.csv"),
+        baseline: tables::MARTIN_A_1,
         baseline_source: "Martin 1999, Table A.1",
         worst_error_percent: 24.0,
     },
@@ -45,7 +45,7 @@ const SERVERS: [Server; 2] = [
         disks: 28,
         base_rate: 500.0,
         range: (494.0, 1405.0),
-        baseline: include_str!("../../tests/data/tables/martin-A.5-nfs-raid-baseline.csv"),
+        baseline: tables::MARTIN_A_5,
         baseline_source: "Martin 1999, Table A.5",
         worst_error_percent: 30.0,
     },
@@ -111,9 +111,7 @@ const QUANTITIES: [Quantity; 4] = [
 ];
 
 pub(super) fn comparisons() -> Vec<Comparison> {
-    let table = Table::new(include_str!(
-        "../../tests/data/tables/martin-5.1-nfs-regression.csv"
-    ));
+    let table = tables::MARTIN_5_1.table();
     let mut all = Vec::new();
     for server in &SERVERS {
         for (label, cpu_us, fitted) in [
@@ -209,7 +207,7 @@ impl Server {
                 response,
             })
         };
-        Table::new(self.baseline).rows().filter_map(point).collect()
+        self.baseline.table().rows().filter_map(point).collect()
     }
 
     fn input(&self, cpu_us: f64) -> NfsInput {
@@ -258,14 +256,14 @@ pub(super) fn measurements() -> Vec<Measurements> {
         measured(
             "Martin 1999, Table B.10",
             "scsi, latency",
-            include_str!("../../tests/data/tables/martin-B.10-nfs-scsi-latency.csv"),
+            tables::MARTIN_B_10,
             scsi,
             &latency,
         ),
         measured(
             "Martin 1999, Table B.12",
             "raid, overhead",
-            include_str!("../../tests/data/tables/martin-B.12-nfs-raid-overhead.csv"),
+            tables::MARTIN_B_12,
             raid,
             &overhead,
         ),
@@ -278,12 +276,12 @@ pub(super) fn measurements() -> Vec<Measurements> {
 fn measured(
     source: &'static str,
     case: &str,
-    text: &'static str,
+    table: Embedded,
     server: &Server,
     network: &dyn Fn(&Row<'_>) -> Option<Network>,
 ) -> Option<Measurements> {
     let station = server.station(server.fitted_cpu_us);
-    let table = Table::new(text);
+    let table = table.table();
     let pairs: Vec<(f64, f64)> = table
         .rows()
         .filter_map(|row| {

@@ -4,7 +4,7 @@
 use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
 
 use super::Comparison;
-use super::table::Table;
+use super::tables;
 use crate::plogpt::{
     CollectiveKind, Competitors, GapPoint, Link, Network, OpInput, Parameters, PlogptInput, PlogptPrediction,
     ProgramInput, Receive, Send, Sharing, predict,
@@ -175,7 +175,7 @@ fn table2() -> Vec<Comparison> {
 /// Table II, both directions loaded. The latency, the gap and the jitter are not printed; they are
 /// chosen such that a step of A starts later than the jitter after the one before.
 fn table2_parameters() -> Parameters {
-    let table = Table::new(include_str!("../../tests/data/tables/plogpt-table2-links.csv"));
+    let table = tables::PLOGPT_TABLE2.table();
     let links = table.rows().filter_map(|row| {
         let below = 2_f64.powi(row.number("height")? as i32 - 1);
         let per_node = row.number("bidirectional_bandwidth_per_node_mbit_s")?;

@@ -1,7 +1,7 @@
 //! Eom and Hollingsworth 2000, Fig. 5: every number of every row of the worked example.
 
 use super::Comparison;
-use super::table::{Row, Table};
+use super::tables::{self, Row};
 use crate::whatif::placement::ProcessName;
 use crate::whatif::snapshot::EventRow;
 use crate::whatif::table::Table as Times;
@@ -11,7 +11,7 @@ const FIGURE: &str = "Eom and Hollingsworth 2000, Fig. 5";
 
 /// The events of Fig. 3 and their names, in the order of arrival.
 fn events() -> Vec<(&'static str, Event)> {
-    let table = Table::new(include_str!("../../tests/data/tables/lbf-fig3-events.csv"));
+    let table = tables::LBF_FIG3.table();
     let event = |row: Row<'_>| {
         // The figure has one message, from P3 to P1.
         let message = MessageId::of_number(1);
@@ -61,7 +61,7 @@ pub(super) fn comparisons() -> Vec<Comparison> {
 }
 
 fn rows(scenario: &Scenario) -> Vec<Comparison> {
-    let printed = Table::new(include_str!("../../tests/data/tables/lbf-fig5-rows.csv"));
+    let printed = tables::LBF_FIG5.table();
     let events = events();
     let mut predictor = Predictor::new(scenario);
     let mut arriving = events.iter();

@@ -153,7 +153,7 @@ impl Reference {
 mod tests {
     use super::*;
 
-    const TABLE_B_14: &str = include_str!("../../tests/data/martin-B.14-nfs-scsi-bandwidth.csv");
+    const TABLE_B_14: &str = perturb_models::published::tables::MARTIN_B_14.text;
 
     #[test]
     fn curves_are_parted_by_the_setting() {
