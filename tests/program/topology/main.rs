@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod exact;
+mod mtu;
 mod network;
 mod rto;
 
@@ -52,7 +53,7 @@ impl Network {
         possible()?;
         let directory = tempfile::tempdir().unwrap();
         let prepared = prepare(&directory, profile, hosts).coarse_if(coarse);
-        let lab = Lab::new(hosts, &prepared.profile.tcp).unwrap();
+        let lab = Lab::new(hosts, &prepared.profile).unwrap();
         let pacing = Pacing {
             choice: PacerChoice::Auto,
             spin: SpinBudget(Duration::ZERO),

@@ -31,7 +31,7 @@ use perturb_dataplane::{
     netlink::{Netlink, NetlinkError, VethPair},
     steering::Steering,
 };
-use perturb_profile::Tcp;
+use perturb_profile::Profile;
 
 /// Most hosts: the last byte of an IPv4 address numbers them.
 pub const MAX_HOSTS: u32 = 64;
@@ -39,8 +39,6 @@ pub const MAX_HOSTS: u32 = 64;
 pub const INTERFACE: &str = "eth0";
 /// Interface indices of the switch's ports begin above this.
 const PORTS: u32 = 100;
-/// MTU of the wires.
-const MTU: u32 = 1500;
 /// Prefix lengths of the hosts' networks.
 const PREFIXES: (u8, u8) = (24, 64);
 
@@ -154,8 +152,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes `count` hosts with these TCP settings.
-    pub fn new(count: u32, settings: &Tcp) -> Result<Self, LabError> {
+    /// Makes `count` hosts with a profile's TCP settings and MTU.
+    pub fn new(count: u32, profile: &Profile) -> Result<Self, LabError> {
         let create =
             |host: String| Namespace::create().map_err(|source| LabError::Namespace { host, source });
         let hosts = (1..=count)
@@ -170,16 +168,16 @@ impl Lab {
             })
             .collect::<Result<Vec<_>, LabError>>()?;
         let switch = if let [first, second] = hosts.as_slice() {
-            wire(first, second)?;
+            wire(first, second, profile.mtu())?;
             None
         } else {
             let switch = create("the switch".into())?;
-            join(&hosts, &switch)?;
+            join(&hosts, &switch, profile.mtu())?;
             Some(switch)
         };
         for host in &hosts {
             configure(host, count)?;
-            tcp::configure(host, settings)?;
+            tcp::configure(host, &profile.tcp)?;
         }
         Ok(Self {
             hosts,
@@ -214,7 +212,7 @@ fn inside<T: Send>(
         .map_err(LabError::from)
 }
 
-fn wire(first: &Host, second: &Host) -> Result<(), LabError> {
+fn wire(first: &Host, second: &Host, mtu: u32) -> Result<(), LabError> {
     inside(
         || first.name(),
         &first.namespace,
@@ -222,20 +220,20 @@ fn wire(first: &Host, second: &Host) -> Result<(), LabError> {
             netlink.add_veth(&VethPair {
                 far_namespace: Some(std::os::fd::AsFd::as_fd(&second.namespace)),
                 indices: (first.index(), second.index()),
-                mtu: MTU,
+                mtu,
                 ..VethPair::new(INTERFACE, INTERFACE)
             })
         },
     )
 }
 
-fn join(hosts: &[Host], switch: &Namespace) -> Result<(), LabError> {
+fn join(hosts: &[Host], switch: &Namespace, mtu: u32) -> Result<(), LabError> {
     inside(
         || "the switch".into(),
         switch,
         |netlink| {
             const BRIDGE: &str = "switch";
-            netlink.add_bridge(BRIDGE, MTU)?;
+            netlink.add_bridge(BRIDGE, mtu)?;
             netlink.set_quiet(BRIDGE)?;
             netlink.set_up(BRIDGE)?;
             let bridge = netlink.link(BRIDGE)?.map_or(0, |link| link.index);
@@ -244,7 +242,7 @@ fn join(hosts: &[Host], switch: &Namespace) -> Result<(), LabError> {
                 netlink.add_veth(&VethPair {
                     far_namespace: Some(std::os::fd::AsFd::as_fd(&host.namespace)),
                     indices: (PORTS + host.number, host.index()),
-                    mtu: MTU,
+                    mtu,
                     ..VethPair::new(&port, INTERFACE)
                 })?;
                 netlink.set_quiet(&port)?;

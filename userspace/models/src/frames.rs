@@ -1,11 +1,13 @@
 //! A message on the wire, as TCP sends it.
 //!
-//! Model: a message of m bytes is ceil(m / 1448) frames (1500-byte packets, TCP with time stamps) of 66 bytes beyond their
-//! data; where messages go both ways, so do acknowledgments of 66 bytes, one for two frames.
+//! Model: a message of m bytes is ceil(m / 1448) frames (1500-byte packets, TCP with time stamps; others with another
+//! [`segment`]) of 66 bytes beyond their data; where messages go both ways, so do acknowledgments of 66 bytes, one for two frames.
 
-/// Data in a full frame: 1500 bytes less IPv4 and TCP headers with the time stamp option.
-pub const SEGMENT: u64 = 1448;
-/// Ethernet, IPv4 and TCP headers of a frame.
+use perturb_profile::Profile;
+
+/// IPv4 and TCP headers with the time stamp option.
+const IP_AND_TCP: u64 = 52;
+/// Those and Ethernet's.
 pub const HEADERS: u64 = 66;
 /// A rate that limits nothing, bit/s.
 pub const UNLIMITED: f64 = 1e13;
@@ -21,11 +23,17 @@ pub struct Frames {
     pub acknowledgments: u64,
 }
 
+/// Data in a full frame between a profile's hosts.
+#[must_use]
+pub fn segment(profile: &Profile) -> u64 {
+    u64::from(profile.mtu()) - IP_AND_TCP
+}
+
 impl Frames {
-    /// Of a message of so many bytes.
+    /// Of a message of so many bytes, in segments of so many.
     #[must_use]
-    pub fn of(message: u64, one_way: bool) -> Self {
-        let data = message.div_ceil(SEGMENT);
+    pub fn of(message: u64, segment: u64, one_way: bool) -> Self {
+        let data = message.div_ceil(segment);
         let acknowledgments = if one_way { 0 } else { data.div_ceil(2) };
         Self {
             data,

@@ -17,6 +17,8 @@ use perturb_profile::{
 };
 use serde::Serialize;
 
+use crate::frames::segment;
+
 /// The way of a packet between the two hosts of a network that are farthest apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -30,6 +32,10 @@ pub struct Route {
     pub last: Vec<Server>,
     /// The topology.
     pub layout: Option<Layout>,
+    /// Data in a full frame, bytes.
+    pub segment: u64,
+    /// Whether `mtu` is given.
+    has_mtu: bool,
     /// Whether `tcp.rto_min` is given.
     rto_min: bool,
 }
@@ -129,6 +135,8 @@ impl Route {
             between: Vec::new(),
             last: Vec::new(),
             layout: None,
+            segment: segment(profile),
+            has_mtu: profile.mtu.is_some(),
             rto_min: profile.tcp.rto_min.is_some(),
         };
         let Some(topology) = &profile.topology else {
@@ -204,6 +212,7 @@ impl Route {
             ),
             ("topology", self.layout.is_some()),
             ("tcp.rto_min", self.rto_min),
+            ("mtu", self.has_mtu),
         ]
         .into_iter()
         .filter(|(key, there)| *there && !used.contains(key))

@@ -26,7 +26,7 @@ use perturb_emulator::conduct::Pacing;
 
 use crate::cli::exit::{DONE, FAILED, INTERRUPTED};
 use knob::Sabotage;
-use perturb_profile::{Knob, Tcp};
+use perturb_profile::{Knob, Profile};
 use report::Outcome;
 
 /// Options of `perturb calibrate` beside the pacer's.
@@ -68,8 +68,8 @@ pub fn run(options: &Options, pacing: Pacing, coarse: bool) -> anyhow::Result<u8
     };
     if let Some(profile) = &options.profile {
         let plan = classes::Plan::load(profile, coarse)?;
-        let tcp = plan.tcp().clone();
-        let Some(classes) = hosts::measure(&tcp, pacing, move |hosts| plan.run(hosts, &mut say))? else {
+        let original = plan.profile().clone();
+        let Some(classes) = hosts::measure(&original, pacing, move |hosts| plan.run(hosts, &mut say))? else {
             return Ok(INTERRUPTED);
         };
         if options.json {
@@ -91,7 +91,7 @@ pub fn run(options: &Options, pacing: Pacing, coarse: bool) -> anyhow::Result<u8
         sabotage: options.sabotage,
     };
     let work = move |hosts| sweep::run(&request, hosts, &mut say);
-    let Some((calibration, raw)) = hosts::measure(&Tcp::default(), pacing, work)? else {
+    let Some((calibration, raw)) = hosts::measure(&Profile::default(), pacing, work)? else {
         return Ok(INTERRUPTED);
     };
     if let Some(out) = &options.out {

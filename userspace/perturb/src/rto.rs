@@ -168,7 +168,7 @@ async fn measure(
 ) -> anyhow::Result<Option<(Vec<Series>, Vec<Fault>)>> {
     let mut signals = Signals::listen()?;
     let mut nobody = |_: &Record| ();
-    let lab = Lab::new(args.hosts, &prepared.profile.tcp)?;
+    let lab = Lab::new(args.hosts, &prepared.profile)?;
     let conduct = Conduct::of_hosts(args.pacing.into(), false);
     let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
     session.core().put(prepared)?;

@@ -304,7 +304,7 @@ fn longest_queues(profile: &Profile, network: Option<&Network>) -> Vec<Duration>
     let mut bound = |total: Duration, servers: &[ServerId]| {
         for &id in servers {
             if let (Some((_, server)), Some(longest)) = (profile.server(id), longest.get_mut(id.index())) {
-                let own = delay::longest_wait(server).unwrap_or_default();
+                let own = delay::longest_wait(server, profile.frame()).unwrap_or_default();
                 let elsewhere = total.nanos().saturating_sub(own.nanos());
                 *longest = (*longest).min(Duration::from_nanos(horizon.nanos().saturating_sub(elsewhere)));
             }

@@ -1,17 +1,16 @@
 //! How long a packet can be under way: what `check` says of a path, and what the horizon must cover.
 
-use perturb_quantity::Duration;
+use perturb_quantity::{Duration, Size};
 
-use crate::keys::FRAME;
-use crate::model::{Distribution, Profile, Server, ServerId};
+use crate::model::{Distribution, Profile, Server, ServerId, Volume};
 use crate::read::server::backlog_time;
 
-/// The longest wait that the buffer of `server` allows, with full frames; `None` if the buffer limits nothing, or
+/// The longest wait that the buffer of `server` allows, with frames of that size; `None` if the buffer limits nothing, or
 /// nothing makes packets wait.
-pub(crate) fn longest_wait(server: &Server) -> Option<Duration> {
+pub(crate) fn longest_wait(server: &Server, frame: Size) -> Option<Duration> {
     let frame = server
         .bandwidth
-        .map_or(Duration::ZERO, |rate| rate.time_of(FRAME.bytes()));
+        .map_or(Duration::ZERO, |rate| rate.time_of(frame.bytes()));
     let occupancy = frame.saturating_add(server.gap);
     let by_volume = server
         .buffer
@@ -24,6 +23,15 @@ pub(crate) fn longest_wait(server: &Server) -> Option<Duration> {
     match (by_volume, by_packets) {
         (Some(volume), Some(packets)) => Some(volume.min(packets)),
         (one, other) => one.or(other),
+    }
+}
+
+/// Whether the buffer of an idle `server` has room for a frame of that size.
+pub(crate) fn admits(server: &Server, frame: Size) -> bool {
+    match (server.buffer.volume, server.bandwidth) {
+        (Some(Volume::Bytes(size)), _) => size >= frame,
+        (Some(Volume::Delay(delay)), Some(rate)) => rate.time_of(frame.bytes()) <= delay,
+        (Some(Volume::Delay(_)) | None, _) => true,
     }
 }
 
@@ -45,18 +53,19 @@ pub(crate) fn longest_jitter(server: &Server) -> Duration {
 
 /// Largest delay of a frame along `path`, as far as it is bounded: queues without a buffer count nothing.
 pub(crate) fn bounded_delay(profile: &Profile, path: &[ServerId]) -> Duration {
+    let frame = profile.frame();
     path.iter()
         .filter_map(|&id| profile.server(id))
         .fold(Duration::ZERO, |sum, (_, server)| {
             let service = server
                 .bandwidth
-                .map_or(Duration::ZERO, |rate| rate.time_of(FRAME.bytes()));
+                .map_or(Duration::ZERO, |rate| rate.time_of(frame.bytes()));
             [
                 service,
                 server.gap,
                 server.latency,
                 longest_jitter(server),
-                longest_wait(server).unwrap_or(Duration::ZERO),
+                longest_wait(server, frame).unwrap_or(Duration::ZERO),
             ]
             .into_iter()
             .fold(sum, Duration::saturating_add)

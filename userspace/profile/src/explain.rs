@@ -1,7 +1,7 @@
 //! What a profile means, in numbers a person can check before applying it.
 //!
 //! Sums are over a path of servers: latency L = Σ latency; bottleneck = the smallest bandwidth; longest wait = Σ over
-//! buffers of the time their content takes. All figures are for one frame of 1514 bytes and one direction; a round
+//! buffers of the time their content takes. All figures are for one full frame ([`Profile::frame`]) and one direction; a round
 //! trip has both. It does not predict: offered load is not known here.
 
 mod jitter;
@@ -12,7 +12,7 @@ use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::Serialize;
 
 use crate::delay;
-use crate::keys::{FRAME, MAX_HORIZON};
+use crate::keys::MAX_HORIZON;
 use crate::model::{Acknowledgments, Class, Name, Overhead, Profile, Segmentation, ServerId};
 use crate::topology::Topology;
 
@@ -25,6 +25,8 @@ pub struct Explanation {
     pub horizon: Duration,
     /// Memory that held packets may take at once, given or derived.
     pub held: Size,
+    /// The frame that all figures are for.
+    pub frame: Size,
     /// Every class, in order.
     pub classes: Vec<ClassMeaning>,
     /// What TCP's acknowledgments cost the hosts, if packets cost them anything.
@@ -247,7 +249,11 @@ pub fn explain(profile: &Profile) -> Explanation {
         name: profile.name.clone(),
         horizon: horizon(profile),
         held: held(profile),
-        topology: profile.topology.as_ref().map(topology_meaning),
+        frame: profile.frame(),
+        topology: profile
+            .topology
+            .as_ref()
+            .map(|topology| topology_meaning(topology, profile.frame())),
         jitter: profile
             .servers
             .iter()
@@ -259,11 +265,11 @@ pub fn explain(profile: &Profile) -> Explanation {
     }
 }
 
-fn topology_meaning(topology: &Topology) -> TopologyMeaning {
+fn topology_meaning(topology: &Topology, frame: Size) -> TopologyMeaning {
     let link = |server: &crate::Server| LinkMeaning {
         bandwidth: server.bandwidth,
         latency: server.latency,
-        longest_wait: delay::longest_wait(server),
+        longest_wait: delay::longest_wait(server, frame),
     };
     TopologyMeaning {
         kind: topology.layout.kind(),
@@ -282,14 +288,14 @@ fn path_meaning(profile: &Profile, path: &[ServerId], overhead: Duration) -> Pat
     let service = |server: &crate::Server| {
         let frame = server
             .bandwidth
-            .map_or(Duration::ZERO, |rate| rate.time_of(FRAME.bytes()));
+            .map_or(Duration::ZERO, |rate| rate.time_of(profile.frame().bytes()));
         frame.saturating_add(server.gap)
     };
     let latency = sum(|server| server.latency);
     let waits: Option<Vec<Duration>> = servers
         .iter()
         .filter(|(_, server)| delay::queues(server))
-        .map(|(_, server)| delay::longest_wait(server))
+        .map(|(_, server)| delay::longest_wait(server, profile.frame()))
         .collect();
     PathMeaning {
         servers: servers.iter().map(|(name, _)| (*name).clone()).collect(),

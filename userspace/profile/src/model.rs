@@ -35,9 +35,30 @@ pub struct Profile {
     pub topology: Option<Topology>,
     /// TCP settings of the private hosts.
     pub tcp: Tcp,
+    /// The private hosts' largest IP packet, if given.
+    pub mtu: Option<Size>,
 }
 
 impl Profile {
+    /// Without `mtu`: Ethernet's.
+    pub const DEFAULT_MTU: u32 = 1500;
+    /// Of an Ethernet frame, without a VLAN tag.
+    const ETHERNET_HEADER: u32 = 14;
+
+    /// The largest IP packet of private hosts, bytes.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+            .and_then(|mtu| u32::try_from(mtu.bytes()).ok())
+            .unwrap_or(Self::DEFAULT_MTU)
+    }
+
+    /// A full frame: that packet and its Ethernet header.
+    #[must_use]
+    pub fn frame(&self) -> Size {
+        Size::from_bytes(u64::from(self.mtu() + Self::ETHERNET_HEADER))
+    }
+
     /// The server that `id` names; `None` for an id of another profile.
     pub fn server(&self, id: ServerId) -> Option<(&Name, &Server)> {
         self.servers.get(id.index()).map(|(name, server)| (name, server))

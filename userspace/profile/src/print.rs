@@ -67,6 +67,7 @@ fn profile(profile: &Profile) -> Map {
         topology(profile, one)
     });
     map.unless_default("tcp", &profile.tcp, tcp);
+    map.optional("mtu", profile.mtu.as_ref(), bare);
     map
 }
 

@@ -143,6 +143,29 @@ fn delays_beyond_the_horizon_are_errors() {
 }
 
 #[test]
+fn a_full_packet_fits_every_buffer() {
+    let unfit = |text: &str| matches!(errors(text)[..], [Problem::Unfit { .. }]);
+    assert!(unfit(
+        "{ version: 1, bandwidth: 8Mbit/s, buffer: 9013B, mtu: 9000B }"
+    ));
+    assert!(unfit(
+        "{ version: 1, bandwidth: 8Mbit/s, buffer: 9013us, mtu: 9000B }"
+    ));
+    assert!(unfit(
+        "{ version: 1, mtu: 3584B, topology: { kind: star, link: { bandwidth: 1Mbit/s, buffer: 2kB } } }"
+    ));
+    for good in ["buffer: 9014B", "buffer: 9014us", "buffer: 1 packets"] {
+        let text = format!("{{ version: 1, bandwidth: 8Mbit/s, {good}, mtu: 9000B }}");
+        let meaning = explain(&parse(&text).unwrap());
+        assert_eq!(meaning.frame.bytes(), 9014, "{good}");
+        assert!(meaning.to_string().contains("for a frame of 9014 bytes"));
+        // 9014 bytes at 1 byte per us.
+        let wait = meaning.classes[0].egress.as_ref().unwrap().longest_wait.unwrap();
+        assert_eq!(wait.nanos(), 9_014_000, "{good}");
+    }
+}
+
+#[test]
 fn contradictory_matches_are_errors() {
     let matching =
         |text: &str| format!("{{ version: 1, classes: [{{ name: a, match: {text}, bypass: true }}] }}");

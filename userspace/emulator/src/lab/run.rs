@@ -52,7 +52,7 @@ pub async fn run(request: Request) -> anyhow::Result<Outcome<io::Result<ExitStat
     // Those that come before the command runs; later ones: see [`Forwarding`].
     let mut signals = Signals::listen_for_command()?;
     let mut nobody = |_: &Record| ();
-    let lab = Lab::new(request.hosts, &request.prepared.profile.tcp)?;
+    let lab = Lab::new(request.hosts, &request.prepared.profile)?;
     let conduct = Conduct::of_hosts(request.pacing, request.verbose);
     let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
     session.core().put(&request.prepared)?;

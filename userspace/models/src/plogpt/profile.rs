@@ -22,7 +22,7 @@ use serde::Deserialize;
 
 use super::input::{Competitors, GapPoint, Link, OpInput, Parameters, PlogptInput, ProgramInput, Sharing};
 use super::network::heights;
-use crate::frames::{ENDLESS, Frames, HEADERS, SEGMENT, UNLIMITED};
+use crate::frames::{ENDLESS, Frames, HEADERS, UNLIMITED};
 use crate::route::{NO_TOPOLOGY, Route, RouteError, Source, Translation};
 
 /// Linux' TCP_RTO_MIN.
@@ -34,7 +34,7 @@ const JITTER_FRAMES: f64 = 2.0;
 /// The message with which a latency is measured: 4 bytes.
 const SMALL: u64 = HEADERS + 4;
 /// Keys of a profile that the translation reads.
-const USED: [&str; 8] = [
+const USED: [&str; 9] = [
     "overhead",
     "overhead.acknowledgments",
     "latency",
@@ -43,6 +43,7 @@ const USED: [&str; 8] = [
     "buffer",
     "topology",
     "tcp.rto_min",
+    "mtu",
 ];
 
 /// What beside a profile makes up [`Parameters`]; what the profile says counts instead of the same key here.
@@ -182,13 +183,13 @@ pub fn from_profile(
         .chain(levels.first())
         .collect();
     let slowest = own.iter().map(|server| rate(server)).fold(UNLIMITED, f64::min);
-    let links = links(nodes, &levels, slowest);
+    let links = links(nodes, &levels, slowest, route.segment + HEADERS);
     let gap = |&size: &u64| GapPoint {
         size: ByteSize(size as f64),
         gap: Micros(gap(
             &route,
             &own,
-            Frames::of(size, traffic.one_way),
+            Frames::of(size, route.segment, traffic.one_way),
             size,
             traffic.one_way,
         )),
@@ -196,14 +197,14 @@ pub fn from_profile(
     let mut sizes = traffic.sizes.clone();
     sizes.sort_unstable();
     sizes.dedup();
-    let longest = sizes.last().copied().unwrap_or(SEGMENT);
+    let longest = sizes.last().copied().unwrap_or(route.segment);
     let latency = latency(&route, longest, beside.measured_latency);
     let (rto, rto_from) = match (profile.tcp.rto_min, beside.rto) {
         (Some(minimum), _) => (Micros::from(minimum), Source::Profile),
         (None, Some(rto)) => (rto, Source::Input),
         (None, None) => (RTO, Source::Default),
     };
-    let frame = (SEGMENT + HEADERS) as f64 * 8e6 / slowest;
+    let frame = (route.segment + HEADERS) as f64 * 8e6 / slowest;
     let (jitter, jitter_from) = match beside.jitter {
         Some(jitter) => (jitter, Source::Input),
         None => (Micros(JITTER_FRAMES * frame), Source::Profile),
@@ -284,7 +285,7 @@ fn replaced(beside: &Beside, rto: bool) -> Vec<&'static str> {
 }
 
 /// The edges of all heights; `slowest` is a host's own, bit/s.
-fn links(nodes: u32, levels: &[Server], slowest: f64) -> Vec<Link> {
+fn links(nodes: u32, levels: &[Server], slowest: f64, frame: u64) -> Vec<Link> {
     let mut links: Vec<Link> = Vec::new();
     for height in 0..heights(nodes.max(1)).max(1) {
         let below = links
@@ -298,7 +299,7 @@ fn links(nodes: u32, levels: &[Server], slowest: f64) -> Vec<Link> {
         };
         links.push(Link {
             bandwidth: BytesPerSecond(bandwidth / 8.0),
-            buffer_delay: Micros(level.map_or(ENDLESS, |level| buffer_delay(level, bandwidth))),
+            buffer_delay: Micros(level.map_or(ENDLESS, |level| buffer_delay(level, bandwidth, frame))),
         });
     }
     links
@@ -329,7 +330,7 @@ fn gap(route: &Route, own: &[&Server], frames: Frames, message: u64, one_way: bo
 
 /// `L`, us.
 fn latency(route: &Route, longest: u64, measured: Option<Micros>) -> Micros {
-    let frame = (longest.min(SEGMENT) + HEADERS) as f64;
+    let frame = (longest.min(route.segment) + HEADERS) as f64;
     let behind = || route.servers().skip(1);
     let service = |bytes: f64| behind().map(|server| bytes * 8e6 / rate(server)).sum::<f64>();
     match measured {
@@ -359,7 +360,7 @@ fn narrowest(route: &Route) -> Server {
 }
 
 /// The time that a full buffer needs to drain, us.
-fn buffer_delay(server: &Server, bits_per_second: f64) -> f64 {
+fn buffer_delay(server: &Server, bits_per_second: f64, frame: u64) -> f64 {
     let of_bytes = |bytes: f64| bytes * 8e6 / bits_per_second;
     let by_volume = server.buffer.volume.map(|volume| match volume {
         Volume::Bytes(size) => of_bytes(size.bytes() as f64),
@@ -368,7 +369,7 @@ fn buffer_delay(server: &Server, bits_per_second: f64) -> f64 {
     let by_packets = server
         .buffer
         .packets
-        .map(|packets| of_bytes(f64::from(packets) * (SEGMENT + HEADERS) as f64));
+        .map(|packets| of_bytes(f64::from(packets) * frame as f64));
     match (by_volume, by_packets) {
         (Some(one), Some(other)) => one.min(other),
         (one, other) => one.or(other).unwrap_or(ENDLESS),

@@ -17,11 +17,11 @@ use perturb_quantity::{ByteSize, Micros, MicrosPerByte};
 
 use super::input::{BusInput, CollisionInput, Input, OverheadInput, ScopeInput};
 use super::table::Point;
-use crate::frames::{Frames, SEGMENT};
+use crate::frames::Frames;
 use crate::route::{Route, RouteError, Source, Translation};
 
 /// Keys of a profile that the translation reads; collisions are a bus's.
-const USED: [&str; 7] = [
+const USED: [&str; 8] = [
     "overhead",
     "overhead.acknowledgments",
     "latency",
@@ -29,6 +29,7 @@ const USED: [&str; 7] = [
     "bandwidth",
     "topology",
     "collisions",
+    "mtu",
 ];
 
 /// Sizes of the tables, in full frames; between them everything is nearly linear.
@@ -51,7 +52,7 @@ impl Input {
             }
         }
         let bus = Bus::of(&route);
-        let remote = table(|bytes| bus.remaining(&route, bytes));
+        let remote = table(route.segment, |bytes| bus.remaining(&route, bytes));
         let written = |points: &[Point]| {
             let of = |point: &Point| format!("{:.3}us for {} B", point.time.0, point.size.0);
             points.iter().map(of).collect::<Vec<_>>().join(", ")
@@ -128,10 +129,16 @@ impl Bus {
 
     /// What a lone message takes beside the bus, us.
     fn remaining(&self, route: &Route, bytes: u64) -> f64 {
-        let message = Frames::of(bytes.max(1), true);
-        let last = bytes.clamp(1, SEGMENT);
+        let message = Frames::of(bytes.max(1), route.segment, true);
+        let last = bytes.clamp(1, route.segment);
         let whole = |server: &Server| occupied(server, message.data, message.wire_bytes(bytes));
-        let frame = |server: &Server| occupied(server, 1, Frames::of(last, true).wire_bytes(last.min(bytes)));
+        let frame = |server: &Server| {
+            occupied(
+                server,
+                1,
+                Frames::of(last, route.segment, true).wire_bytes(last.min(bytes)),
+            )
+        };
         // Of the servers one has the whole message behind its first frame, that at which this takes longest.
         let longest = route
             .servers()
@@ -159,8 +166,8 @@ fn overhead(route: &Route) -> Option<OverheadInput> {
     }
     let (sent, received) = (Micros::from(overhead.send).0, Micros::from(overhead.receive).0);
     let of = |data: f64, acknowledgment: f64| {
-        table(|bytes| {
-            let frames = Frames::of(bytes.max(1), true).data;
+        table(route.segment, |bytes| {
+            let frames = Frames::of(bytes.max(1), route.segment, true).data;
             let acknowledgments = match overhead.acknowledgments {
                 Acknowledgments::Charged => frames.div_ceil(2),
                 Acknowledgments::Free => 0,
@@ -174,9 +181,9 @@ fn overhead(route: &Route) -> Option<OverheadInput> {
     })
 }
 
-fn table(time: impl Fn(u64) -> f64) -> Vec<Point> {
+fn table(segment: u64, time: impl Fn(u64) -> f64) -> Vec<Point> {
     let point = |frames: u64| {
-        let bytes = frames * SEGMENT;
+        let bytes = frames * segment;
         Point {
             size: ByteSize(bytes as f64),
             time: Micros(time(bytes)),
@@ -246,6 +253,18 @@ mod tests {
             (4.0 * 2.0 + 2.0 * 5.0, 4.0 * 5.0 + 2.0 * 2.0)
         );
         assert_eq!(translation.unused, ["buffer"]);
+    }
+
+    #[test]
+    fn larger_frames_with_an_mtu() {
+        let (scenario, translation) =
+            on("{ version: 1, mtu: 9000B, overhead: { send: 2us, receive: 2us }, bandwidth: 8Mbit/s }")
+                .unwrap();
+        // At 1 byte per us: 16 segments of 8948 bytes with 66 bytes of headers each.
+        assert!((lone(&scenario, 16.0 * 8948.0) - 16.0 * 9014.0).abs() < 1e-9);
+        // Sent 16 times, and eight acknowledgments received.
+        assert_eq!(scenario.overhead.unwrap().send.time(16.0 * 8948.0), 2.0 * 24.0);
+        assert!(translation.unused.is_empty(), "{:?}", translation.unused);
     }
 
     #[test]

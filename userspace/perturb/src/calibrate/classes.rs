@@ -41,8 +41,8 @@ use crate::{
     probe::{clock, endpoint::Train, message::WIRE_V4},
 };
 
-/// UDP payloads of the small and the large packets, bytes.
-const PAYLOADS: [usize; 2] = [64, 1472];
+/// UDP payload of the small packets, bytes.
+const SMALL: usize = 64;
 /// What the probes are.
 const UDP: Protocol = Protocol(17);
 /// Ports of the classes begin here.
@@ -124,10 +124,10 @@ impl Plan {
         })
     }
 
-    /// The hosts' settings.
+    /// What was read.
     #[must_use]
-    pub fn tcp(&self) -> &perturb_profile::Tcp {
-        &self.original.tcp
+    pub fn profile(&self) -> &Profile {
+        &self.original
     }
 
     /// Measures the classes between the hosts.
@@ -144,7 +144,7 @@ impl Plan {
             .context("the control's profile")?;
         hosts.set(Prepared::of(idle, &lab::all_addresses(2))?)?;
         say("control");
-        let control = lone(&hosts, hosts.to, PAYLOADS[0], 1.0, Duration::ZERO, clock_ns)?;
+        let control = lone(&hosts, hosts.to, SMALL, 1.0, Duration::ZERO, clock_ns)?;
         hosts.set(prepared)?;
         let mut classes = Vec::new();
         for part in &parts {
@@ -244,7 +244,8 @@ impl Part {
         let own_transit = of(control, |passage| passage.transit_us).unwrap_or(0.0);
         let own_send = of(control, |passage| passage.send_us).unwrap_or(0.0);
         let mut lines = Vec::new();
-        for (payload, what) in PAYLOADS.into_iter().zip(["delay, small", "delay, full frame"]) {
+        let payloads = [SMALL, full(profile)];
+        for (payload, what) in payloads.into_iter().zip(["delay, small", "delay, full frame"]) {
             let bytes = (payload + WIRE_V4) as f64;
             let services: f64 = servers.iter().map(|server| service_us(server, bytes)).sum();
             let seen = lone(
@@ -261,19 +262,19 @@ impl Part {
                 .map(|transit| transit - (transit - asked).clamp(0.0, own_transit));
             lines.push(self.line(what, asked, got));
             let burnt = profile.overhead.send.nanos() as f64 / 1e3;
-            if payload == PAYLOADS[0] && burnt > 0.0 {
+            if payload == SMALL && burnt > 0.0 {
                 let got = of(&seen, |passage| passage.send_us).map(|send| send - own_send);
                 lines.push(self.line("overhead, send", burnt, got));
             }
         }
-        for (payload, what) in PAYLOADS
+        for (payload, what) in payloads
             .into_iter()
             .zip(["spacing, small", "spacing, full frames"])
         {
             let asked = slowest((payload + WIRE_V4) as f64);
             // Behind a sender that takes as long the service cannot be seen.
             if asked > ABSOLUTE_US {
-                let got = spacing(hosts, to, payload, asked, held(&servers), longest)?;
+                let got = spacing(hosts, to, payload, asked, held(&servers, profile), longest)?;
                 lines.push(self.line(what, asked, got));
             }
         }
@@ -300,12 +301,18 @@ impl Part {
     }
 }
 
+/// UDP payload of a full packet between the profile's hosts, bytes.
+fn full(profile: &Profile) -> usize {
+    profile.frame().bytes() as usize - WIRE_V4
+}
+
 /// Full frames that all buffers on the way hold.
-fn held(servers: &[&Server]) -> u32 {
+fn held(servers: &[&Server], profile: &Profile) -> u32 {
     let of = |server: &&Server| {
-        let frame_us = service_us(server, (PAYLOADS[1] + WIRE_V4) as f64);
+        let frame = profile.frame().bytes();
+        let frame_us = service_us(server, frame as f64);
         let volume = match server.buffer.volume {
-            Some(Volume::Bytes(size)) => (size.bytes() / (PAYLOADS[1] + WIRE_V4) as u64) as u32,
+            Some(Volume::Bytes(size)) => (size.bytes() / frame) as u32,
             Some(Volume::Delay(delay)) if frame_us > 0.0 => (delay.nanos() as f64 / 1e3 / frame_us) as u32,
             Some(Volume::Delay(_)) | None => u32::MAX,
         };
@@ -430,6 +437,6 @@ mod tests {
         assert_eq!(profile.classes[0].paths()[0].unwrap().len(), 2);
         let a = &original.servers[0].1;
         assert!((service_us(a, 1_000.0) - 1_100.0).abs() < 1e-9);
-        assert_eq!(held(&[a]), 20);
+        assert_eq!(held(&[a], &profile), 20);
     }
 }

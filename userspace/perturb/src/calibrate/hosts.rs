@@ -23,7 +23,7 @@ use perturb_emulator::{
     signals::Signals,
     status::Fault,
 };
-use perturb_profile::Tcp;
+use perturb_profile::Profile;
 use tokio::sync::oneshot;
 
 use crate::probe::{
@@ -47,10 +47,10 @@ pub struct Hosts {
     _counting: Option<OwnedFd>,
 }
 
-/// Makes the hosts, without emulation, and has a thread do the work between them. What came of it; nothing if a signal has
+/// Makes the hosts, with a profile's MTU and TCP settings but without emulation, and has a thread do the work between them. What came of it; nothing if a signal has
 /// ended it.
 pub fn measure<T: Send + 'static>(
-    tcp: &Tcp,
+    profile: &Profile,
     pacing: Pacing,
     work: impl FnOnce(Hosts) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<Option<T>> {
@@ -61,7 +61,7 @@ pub fn measure<T: Send + 'static>(
     runtime.block_on(async {
         let mut signals = Signals::listen()?;
         let mut nobody = |_: &Record| ();
-        let lab = Arc::new(Lab::new(2, tcp)?);
+        let lab = Arc::new(Lab::new(2, profile)?);
         let conduct = Conduct::of_hosts(pacing, false);
         let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
         let hosts = Hosts::new(Arc::clone(&lab), pacing.choice.decide()?, session.handle())?;

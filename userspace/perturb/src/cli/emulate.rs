@@ -13,6 +13,7 @@ use perturb_emulator::{
     session::End,
     status,
 };
+use perturb_profile::{Profile, Tcp};
 
 use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, PacerName, Run, sandbox::in_sandbox, ssh};
 use crate::{
@@ -41,6 +42,12 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     // Whoever stays behind was warned of by whoever started it.
     if !args.detached {
         warn(&prepared, &args.interfaces);
+        for key in of_private_hosts(&prepared.profile) {
+            eprintln!(
+                "perturb: `{key}` is for private hosts (`perturb run`); it changes nothing on {}",
+                args.interfaces.join(", ")
+            );
+        }
     }
     if args.dry_run {
         print!("{}", prepared.profile);
@@ -109,6 +116,13 @@ fn terms(args: &Apply) -> String {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The keys of a profile that say nothing about an interface.
+fn of_private_hosts(profile: &Profile) -> impl Iterator<Item = &'static str> {
+    let mtu = profile.mtu.map(|_| "mtu");
+    let tcp = (profile.tcp != Tcp::default()).then_some("tcp");
+    mtu.into_iter().chain(tcp)
 }
 
 fn warn(prepared: &Prepared, interfaces: &[String]) {

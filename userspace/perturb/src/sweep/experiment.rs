@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Duration};
 use perturb_emulator::conduct::PacerChoice;
 use perturb_models::plogpt::CollectiveKind;
 pub use perturb_profile::Knob;
-use perturb_profile::{Name, Overhead, Server, Tcp};
+use perturb_profile::{Name, Overhead, Server, Size, Tcp};
 use serde::{Deserialize, Serialize};
 
 use super::metric::{Better, Metric};
@@ -67,6 +67,8 @@ pub struct Base {
     pub overhead: Overhead,
     /// TCP settings of the hosts.
     pub tcp: Tcp,
+    /// Their largest IP packet, if given.
+    pub mtu: Option<Size>,
 }
 
 impl Base {

@@ -44,6 +44,7 @@ pub fn profile(base: &Base, setting: &Setting, hosts: u32) -> Result<Profile, Be
         servers,
         classes,
         tcp: base.tcp.clone(),
+        mtu: base.mtu,
         ..Profile::default()
     };
     setting
@@ -115,11 +116,13 @@ mod tests {
             server: Server::default(),
             overhead: Overhead::default(),
             tcp: perturb_profile::Tcp::default(),
+            mtu: Some("9000B".parse().unwrap()),
         };
         let setting = [(Knob::Overhead, 102.9), (Knob::Bandwidth, 1.0 / 38.0)];
         let text = profile(&base, &setting, 3).unwrap().to_string();
         let parsed = perturb_profile::parse(&text).unwrap();
         assert_eq!((parsed.servers.len(), parsed.classes.len()), (3, 6));
+        assert_eq!(parsed.mtu(), 9000);
         assert_eq!(parsed.overhead.receive, Duration::from_nanos(102_900));
         let rate = parsed.servers[2].1.bandwidth.unwrap();
         assert_eq!(rate.bits_per_second(), 304_000_000);

@@ -175,7 +175,7 @@ fn the_tree_of_plogpt_is_expanded_for_its_32_nodes() {
     let profile = parse(&std::fs::read_to_string(path).unwrap()).unwrap();
     for hosts in [8, 32] {
         let expanded = expand(&profile, &addresses(hosts)).unwrap();
-        assert_eq!(expanded.tcp, profile.tcp);
+        assert_eq!((&expanded.tcp, expanded.mtu), (&profile.tcp, profile.mtu));
         let longest = pairs(hosts)
             .map(|(from, to)| between(&expanded, from, to).len())
             .max();

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::{Explanation, LinkMeaning, PathMeaning};
-use crate::keys::FRAME;
 use crate::model::{Acknowledgments, Name};
 
 impl fmt::Display for Explanation {
@@ -48,7 +47,7 @@ impl fmt::Display for Explanation {
             write_table(f, &rows)?;
             f.write_str("\n")?;
         }
-        let frame = FRAME.bytes();
+        let frame = self.frame.bytes();
         writeln!(
             f,
             "One way, for a frame of {frame} bytes. Held at most {}, {} at once.",

@@ -375,6 +375,13 @@ pub(crate) static PROFILE: Section = Section {
             "the kernel's",
             "TCP of the private hosts.",
         ),
+        key(
+            "mtu",
+            Shape::Size(MTU),
+            "1500B",
+            "The largest IP packet of the private hosts. Gap and overhead are paid once for each packet of that size, the Ethernet \
+             header comes on top. An interface keeps its own.",
+        ),
     ],
 };
 

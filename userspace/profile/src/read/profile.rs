@@ -68,6 +68,7 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
         hosts,
         topology,
         tcp: fields.read("tcp", findings, topology::tcp).unwrap_or_default(),
+        mtu: fields.read("mtu", findings, |at, f| at.quantity(keys::MTU, f)),
     };
     if untouched && profile.servers.is_empty() && overhead != Overhead::default() {
         // Overhead alone is a shorthand too: every packet, no server.
@@ -192,6 +193,19 @@ fn check_sums(fields: &Fields<'_>, profile: &Profile, findings: &mut Findings<'_
     } else {
         "buffer"
     };
+    if profile.mtu.is_some() {
+        let links = profile.topology.iter().flat_map(|one| one.layout.links());
+        let mut all = profile.servers.iter().map(|(_, server)| server).chain(links);
+        if all.any(|server| !crate::delay::admits(server, profile.frame())) {
+            let why = "a buffer holds less than a packet of that size and its Ethernet header, so none would ever pass";
+            fields.unfit(
+                "mtu",
+                why,
+                "make the buffers larger, or the mtu smaller",
+                findings,
+            );
+        }
+    }
     let packets: u64 = profile
         .servers
         .iter()

@@ -419,11 +419,29 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
         limits,
         network,
         hosts,
-        prop_oneof![Just(Tcp::default()), tcp()],
+        (prop_oneof![Just(Tcp::default()), tcp()], of(1280..=65_521u64)),
     )
         .prop_map(
-            |((name, description), seed, overhead, (segmentation, horizon), limits, network, hosts, tcp)| {
+            |(
+                (name, description),
+                seed,
+                overhead,
+                (segmentation, horizon),
+                limits,
+                network,
+                hosts,
+                (tcp, mtu),
+            )| {
                 let (servers, classes, topology) = network;
+                // A buffer that is given may be as small as a frame of 1514 bytes.
+                let links = topology.iter().flat_map(|one: &Topology| one.layout.links());
+                let mut all = servers.iter().map(|(_, server)| server).chain(links);
+                let largest = if all.all(|server| server.buffer.volume.is_none()) {
+                    65_521
+                } else {
+                    1500
+                };
+                let mtu = mtu.map(|mtu| Size::from_bytes(mtu.min(largest)));
                 Profile {
                     name,
                     description,
@@ -437,6 +455,7 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
                     hosts,
                     topology,
                     tcp,
+                    mtu,
                 }
             },
         )

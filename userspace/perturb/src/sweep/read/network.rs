@@ -57,6 +57,7 @@ pub(super) fn base(
             server,
             overhead,
             tcp: Tcp::default(),
+            mtu: None,
         })
     })
 }
@@ -75,6 +76,7 @@ fn from_profile(path: &Path) -> Result<Base, ExperimentError> {
         server: server.clone(),
         overhead: profile.overhead,
         tcp: profile.tcp,
+        mtu: profile.mtu,
     })
 }
 
