@@ -131,6 +131,8 @@ const FLAGS: &[&str] = &[
     "run --pacer user profile.yaml -- PERTURB pattern short-all-to-all --rounds 1 --messages 2",
     "run --pacer user profile.yaml -- PERTURB pattern bulk-all-to-all --rounds 1 --bytes 2000",
     "run --pacer user profile.yaml -- PERTURB pattern task-queue --tasks 2 --work 10us",
+    "run --pacer user profile.yaml -- PERTURB pattern remap --style long --mapping random --iterations 3 --message 2000B \
+     --send 1ms --receive 1ms --per-byte 1us --seed 2",
     "rto --pacer user --coarse --spin 9us --hosts 2 --message 1KiB --rounds 1 --warmup 0 --jitter 1ms \
      --csv OUT/rto.csv --svg OUT/rto.svg topology.yaml",
     "nfs curve --over topology.yaml --pacer user --coarse --spin 9us --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \

@@ -371,6 +371,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         || predict::is_invalid_input(error)
         || locality::is_invalid_input(error)
         || sweep::is_invalid_input(error)
+        || error.is::<pattern::RemapError>()
     {
         INVALID
     } else if causes::lacks_fq(error) || error.is::<files::Lacking>() {

@@ -13,7 +13,10 @@ use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use perturb_workloads::{
     collective::Algorithm,
-    pattern::{Exchange, Pattern, Program},
+    pattern::{
+        Exchange, Pattern, Program, Remap,
+        remap::{self, HEADER},
+    },
 };
 
 use crate::cli::{
@@ -27,7 +30,11 @@ Examples:
   perturb run configs/lan-1gbit.yaml --hosts 4 -- perturb pattern short-all-to-all --rounds 5 --messages 100
   perturb run configs/lan-1gbit.yaml --hosts 4 -- perturb pattern all-to-all --algorithm alltoall-b --rounds 20 --message 16KiB
 
-Prints one JSON object: run_time_s, messages (of the first process), failed_locks.";
+  perturb run configs/alewife-4x4.yaml --hosts 16 -- perturb pattern remap --style synchronous --mapping random \\
+      --iterations 100 --message 46B --send 600us --receive 4.88ms
+
+Prints one JSON object: run_time_s, messages (of the first process), failed_locks; of a remap interval_us,
+round_trip_us (means over all processes) and values (how many came where they should).";
 
 /// Arguments of `perturb pattern`.
 #[derive(Args, Debug)]
@@ -38,6 +45,111 @@ pub struct PatternArgs {
     /// Which process this is; without it, the first, which starts the others.
     #[arg(long, global = true, hide = true)]
     rank: Option<usize>,
+}
+
+/// Arguments of `perturb pattern remap`.
+#[derive(Args, Clone, Copy, Debug)]
+struct RemapArgs {
+    /// How values travel.
+    #[arg(long, value_enum)]
+    style: Style,
+    /// To whom.
+    #[arg(long, value_enum)]
+    mapping: Mapping,
+    /// Messages that each process sends, replies aside.
+    #[arg(long)]
+    iterations: u32,
+    /// B: bytes of a message without headers, at least 20B.
+    #[arg(long, value_parser = value)]
+    message: u64,
+    /// o_s: time of the processor for a send.
+    #[arg(long, value_parser = within(time::WORK_OR_NONE))]
+    send: Duration,
+    /// o_r: time of the processor for a message that has come; a long one hides it.
+    #[arg(long, value_parser = within(time::WORK_OR_NONE))]
+    receive: Duration,
+    /// G, of long messages only, e.g. 20us.
+    #[arg(long, value_parser = within(time::WORK), required_if_eq("style", "long"))]
+    per_byte: Option<Duration>,
+    /// Of the random mapping.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// [`remap::Style`] on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum Style {
+    /// Request and reply before the next.
+    Synchronous,
+    /// One after the other, without waiting.
+    Asynchronous,
+    /// In parts of 512 bytes; the next message when this one is there.
+    Long,
+}
+
+/// [`remap::Mapping`] on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mapping {
+    /// Any other process, drawn for each message.
+    Random,
+    /// Process p to p + 1, p + 2, … in turn.
+    Linear,
+    /// Pairs of neighbors in number.
+    Perfect,
+}
+
+/// A message that has room for a value and what tells it from others.
+fn value(text: &str) -> Result<u64, String> {
+    match quantity::message(text)? {
+        bytes if bytes < HEADER => Err(format!("must be at least {HEADER} bytes")),
+        bytes => Ok(bytes),
+    }
+}
+
+/// A remap that cannot be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RemapError {
+    /// G without long messages.
+    #[error("--per-byte is of long messages; leave it out, or use --style long")]
+    PerByte,
+    /// A datagram that does not fit into a frame.
+    #[error("--message: a short message is one datagram of at most {SHORT} bytes; use --style long")]
+    Short,
+}
+
+/// Bytes of a datagram in a frame of 1514 bytes.
+const SHORT: u64 = 1472;
+
+impl RemapArgs {
+    fn checked(self) -> Result<Self, RemapError> {
+        match self.style {
+            Style::Long => Ok(self),
+            _ if self.per_byte.is_some() => Err(RemapError::PerByte),
+            _ if self.message > SHORT => Err(RemapError::Short),
+            _ => Ok(self),
+        }
+    }
+
+    fn remap(self) -> Remap {
+        Remap {
+            style: match self.style {
+                Style::Synchronous => remap::Style::Synchronous,
+                Style::Asynchronous => remap::Style::Asynchronous,
+                Style::Long => remap::Style::Long,
+            },
+            mapping: match self.mapping {
+                Mapping::Random => remap::Mapping::Random,
+                Mapping::Linear => remap::Mapping::Linear,
+                Mapping::Perfect => remap::Mapping::Perfect,
+            },
+            iterations: self.iterations,
+            message: self.message,
+            send: self.send,
+            receive: self.receive,
+            per_byte: self.per_byte.unwrap_or_default(),
+            seed: self.seed,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -105,6 +217,8 @@ enum Command {
         #[arg(long, value_parser = quantity::message)]
         message: u64,
     },
+    /// Values to all, by datagrams, on a processor of each process that waits and burns nothing: LoGPC's remap
+    Remap(RemapArgs),
     /// Task queues, stealing, and locks that are contended for: Barnes
     TaskQueue {
         /// How many tasks.
@@ -149,6 +263,7 @@ impl Command {
                 rounds,
                 message,
             },
+            Self::Remap(args) => Pattern::Remap(args.remap()),
             Self::TaskQueue { tasks, work } => Pattern::Mesh(Program::Tasks { tasks, work }),
         }
     }
@@ -156,6 +271,9 @@ impl Command {
 
 /// Runs the subcommand; its exit code.
 pub fn run(args: &PatternArgs) -> anyhow::Result<u8> {
+    if let Command::Remap(remap) = args.pattern {
+        remap.checked()?;
+    }
     let hosts = env::var("PERTURB_HOSTS").unwrap_or_default();
     let hosts: Vec<&str> = hosts.split_whitespace().collect();
     ensure!(

@@ -13,9 +13,12 @@
 //! blocking reads (EM3D(read)), pipelined writes (EM3D(write)), all-to-all with short messages (Radix) and in bulk
 //! (Sample), and task queues from which idle processes steal under a lock (Barnes).
 //! What they lack: the computation. They are all communication, so they are more sensitive than what they stand for.
+//!
+//! The [remap](remap) is that of Moritz and Frank 2001, on a mesh.
 
 mod mesh;
 mod programs;
+pub mod remap;
 mod synthetic;
 
 use std::{
@@ -24,7 +27,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::{programs::Program, synthetic::Exchange};
+pub use self::{
+    programs::Program,
+    remap::{Remap, Remapped},
+    synthetic::Exchange,
+};
 use crate::collective::{Algorithm, CollectiveError, Listening};
 
 /// How long nothing may happen.
@@ -42,6 +49,8 @@ pub enum Pattern {
     Datagrams(Exchange),
     /// Of Split-C's kind.
     Mesh(Program),
+    /// Values to all, by datagrams.
+    Remap(Remap),
     /// Rounds of a collective, each begun when the one before is complete here.
     Rounds {
         /// Which.
@@ -59,7 +68,7 @@ impl Pattern {
     pub fn processes(self, hosts: usize) -> usize {
         match self {
             Self::Datagrams(_) => 2,
-            Self::Mesh(_) | Self::Rounds { .. } => hosts,
+            Self::Mesh(_) | Self::Remap(_) | Self::Rounds { .. } => hosts,
         }
     }
 
@@ -78,6 +87,7 @@ impl Pattern {
                 synthetic::first(exchange, peer)?
             }
             Self::Mesh(program) => programs::run(program, rank, addresses)?,
+            Self::Remap(remap) => remap::run(&remap, rank, addresses)?,
             Self::Rounds {
                 algorithm,
                 rounds,
@@ -98,6 +108,7 @@ impl Pattern {
                     run_time_s,
                     messages: rounds * (addresses.len() as u64 - 1),
                     failed_locks: None,
+                    remap: None,
                 }
             }
         };
@@ -122,6 +133,17 @@ pub enum PatternError {
     /// The others are gone, or messages were lost.
     #[error("nothing has come from the other processes for {} s, or a connection is lost", PATIENCE.as_secs())]
     Silence,
+    /// A value that is not one of those that should come here, or comes again.
+    #[error("message {number} of process {from} came where it should not, twice, or with another value")]
+    Misplaced {
+        /// Its sender, from 0.
+        from: usize,
+        /// Its number there, from 0.
+        number: u32,
+    },
+    /// A process without a neighbor.
+    #[error("the perfect mapping pairs hosts, but their number is odd; take one more, or another mapping")]
+    NoNeighbor,
     /// A message that no process sends.
     #[error("process {from} sent a message of the unknown kind {kind}")]
     Unknown {
@@ -146,4 +168,7 @@ pub struct Outcome {
     /// Locks that were asked for in vain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_locks: Option<u64>,
+    /// What a remap measured.
+    #[serde(flatten)]
+    pub remap: Option<Remapped>,
 }

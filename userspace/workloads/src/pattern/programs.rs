@@ -69,6 +69,7 @@ pub(super) fn run(program: Program, rank: usize, addresses: &[IpAddr]) -> Result
             run_time_s,
             messages,
             failed_locks,
+            remap: None,
         })
     })
 }

@@ -135,6 +135,7 @@ pub(super) fn first(exchange: Exchange, peer: SocketAddr) -> Result<Outcome, Pat
         run_time_s,
         messages,
         failed_locks: None,
+        remap: None,
     })
 }
 

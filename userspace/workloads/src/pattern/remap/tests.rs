@@ -1,0 +1,116 @@
+//! Every value arrives, and what does not belong is found.
+
+use std::net::Ipv4Addr;
+
+use super::*;
+
+const SHORT: Remap = Remap {
+    style: Style::Synchronous,
+    mapping: Mapping::Random,
+    iterations: 20,
+    message: 46,
+    send: Duration::from_micros(200),
+    receive: Duration::from_micros(400),
+    per_byte: Duration::ZERO,
+    seed: 1,
+};
+
+/// What the first of so many processes on the loopback network says.
+fn all(remap: Remap, count: u8, network: u8) -> Result<Outcome, PatternError> {
+    let addresses: Vec<IpAddr> = (1..=count)
+        .map(|host| Ipv4Addr::new(127, 78, network, host).into())
+        .collect();
+    thread::scope(|scope| {
+        let start = |rank: usize| {
+            let addresses = &addresses;
+            scope.spawn(move || run(&remap, rank, addresses))
+        };
+        let processes: Vec<_> = (0..usize::from(count)).map(start).collect();
+        let outcomes = processes.into_iter().map(|process| process.join().unwrap());
+        outcomes
+            .collect::<Result<Vec<_>, _>>()
+            .map(|outcomes| outcomes[0])
+    })
+}
+
+#[test]
+fn every_value_comes_where_it_should() {
+    let styles = [Style::Synchronous, Style::Asynchronous, Style::Long];
+    let mappings = [Mapping::Random, Mapping::Linear, Mapping::Perfect];
+    for (style, network) in styles.into_iter().zip([1, 4, 7]) {
+        for (mapping, more) in mappings.into_iter().zip(0..) {
+            let message = if style == Style::Long { 3000 } else { 46 };
+            let remap = Remap {
+                style,
+                mapping,
+                message,
+                ..SHORT
+            };
+            let found = all(remap, 4, network + more).unwrap().remap.unwrap();
+            assert_eq!(found.values, 4 * 20, "{remap:?}");
+            // Nobody shares a processor with another one's sends: an iteration takes at least its own.
+            assert!(found.interval_us >= 200.0, "{remap:?}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_round_trip_takes_both_overheads_twice() {
+    let remap = Remap {
+        mapping: Mapping::Perfect,
+        ..SHORT
+    };
+    let found = all(remap, 2, 11).unwrap().remap.unwrap();
+    assert!(found.interval_us >= 1200.0, "{found:?}");
+}
+
+#[test]
+fn what_comes_to_another_is_no_value_of_its() {
+    let process = (0..3)
+        .find(|process| SHORT.destination(*process, 0, 4) != Some(3))
+        .unwrap();
+    let mut ledger = Ledger::of(&SHORT, 3, 4);
+    let came = |number, value| Beginning {
+        sort: Sort::Value,
+        from: process as u16,
+        part: 0,
+        number,
+        value,
+    };
+    let misplaced = ledger.came(&SHORT, came(0, SHORT.value(process, 0)));
+    assert!(matches!(misplaced, Err(PatternError::Misplaced { .. })));
+    let own = (1..20)
+        .find(|number| SHORT.destination(process, *number, 4) == Some(3))
+        .unwrap();
+    assert!(ledger.came(&SHORT, came(own, 7)).is_err());
+    assert!(ledger.came(&SHORT, came(own, SHORT.value(process, own))).unwrap());
+    assert!(ledger.came(&SHORT, came(own, SHORT.value(process, own))).is_err());
+}
+
+#[test]
+fn a_perfect_mapping_needs_pairs() {
+    let remap = Remap {
+        mapping: Mapping::Perfect,
+        ..SHORT
+    };
+    assert!(matches!(all(remap, 3, 12), Err(PatternError::NoNeighbor)));
+}
+
+#[test]
+fn destinations_are_spread_and_never_the_sender() {
+    for mapping in [Mapping::Random, Mapping::Linear] {
+        let remap = Remap { mapping, ..SHORT };
+        let mut counts = [0; 8];
+        for from in 0..8 {
+            for number in 0..700 {
+                let to = remap.destination(from, number, 8).unwrap();
+                assert_ne!(to, from);
+                counts[to] += 1;
+            }
+        }
+        assert!(
+            counts.iter().all(|count| (600..800).contains(count)),
+            "{mapping:?}: {counts:?}"
+        );
+    }
+}
