@@ -122,7 +122,15 @@ pub enum InvalidInput {
     NoModel,
     /// A table has no curves.
     #[error("{0}: no curves; the table needs columns throughput_op_s and response_ms with numbers")]
-    Reference(PathBuf),
+    Reference(String),
+    /// Neither a table nor a file.
+    #[error("--reference {name}: there is no such file, and no table of that name; the tables are {names}")]
+    NoTable {
+        /// What was written.
+        name: String,
+        /// What could have been.
+        names: String,
+    },
     /// Two networks would write the same file.
     #[error("two networks are called `{0}`; rename one of the profiles")]
     SameName(String),

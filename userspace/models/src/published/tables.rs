@@ -82,8 +82,8 @@ impl Embedded {
     /// Where it is printed.
     #[must_use]
     pub fn citation(self) -> &'static str {
-        let first = self.text.lines().next().unwrap_or_default();
-        first.trim_start_matches('#').trim()
+        let mut comments = self.text.lines().filter_map(|line| line.strip_prefix('#'));
+        comments.next().unwrap_or_default().trim()
     }
 
     /// What is enough to find it: `B.10` of Martin's, `lbf-fig7` of others.
@@ -101,9 +101,9 @@ impl Embedded {
         let mut lines = self
             .text
             .lines()
-            .filter(|line| !line.starts_with('#') && !line.is_empty())
+            .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
             // No cell holds a quote.
-            .map(|line| line.split(',').collect::<Vec<_>>());
+            .map(|line| line.split(',').map(str::trim).collect::<Vec<_>>());
         Table {
             header: lines.next().unwrap_or_default(),
             rows: lines.collect(),

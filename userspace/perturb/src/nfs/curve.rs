@@ -103,9 +103,10 @@ pub(super) struct Curve {
     /// Overlay the queueing model: of a file as for `predict nfs`, or of the embedded server.
     #[arg(long, num_args = 0..=1, value_name = "FILE", conflicts_with = "over")]
     model: Option<Option<PathBuf>>,
-    /// Draw a published table beside it: CSV with throughput_op_s, response_ms and one varied setting.
-    #[arg(long, value_name = "FILE")]
-    reference: Option<PathBuf>,
+    /// Draw a published table beside it: A.1, A.5, B.10, B.12 or B.14 of Martin 1999, or a CSV file with throughput_op_s,
+    /// response_ms and one varied setting.
+    #[arg(long, value_name = "TABLE|FILE")]
+    reference: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -130,6 +131,14 @@ enum Profile {
 pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
     let networks = args.networks()?;
     args.load.check()?;
+    let embedded = args.embedded_config();
+    let scale = args.scale.unwrap_or(if args.server.is_some() {
+        1.0
+    } else {
+        EMBEDDED_SCALE
+    });
+    let model = args.model(&embedded, scale)?;
+    let reference = args.reference.as_deref().map(reference::read).transpose()?;
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
     if args.sandbox {
         return in_sandbox([&args.out], false);
@@ -139,14 +148,6 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
         .out
         .canonicalize()
         .with_context(|| format!("finding {}", args.out.display()))?;
-    let embedded = args.embedded_config();
-    let scale = args.scale.unwrap_or(if args.server.is_some() {
-        1.0
-    } else {
-        EMBEDDED_SCALE
-    });
-    let model = args.model(&embedded, scale)?;
-    let reference = args.reference.as_deref().map(reference::read).transpose()?;
     if let Some(reference) = &reference {
         let svg = reference.chart().to_svg().context("drawing the reference")?;
         fs::write(out.join("reference.svg"), svg).context("writing reference.svg")?;

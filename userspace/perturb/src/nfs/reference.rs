@@ -1,11 +1,12 @@
 //! Published curves, drawn as ours are: throughput, a varied setting, response time.
 //!
-//! Model: a CSV file whose first line is `#` and the citation, and whose second names the columns:
-//! `throughput_op_s`, `response_ms`, and at most one more with a number, by which the points are parted
-//! into curves. Other columns, and rows without the numbers, are passed over.
+//! Model: a table of `perturb_models::published::tables`, or a file of the same form (a line of `#` and the citation, one
+//! with the names of the columns, rows), with the columns `throughput_op_s`, `response_ms`, and at most one more with a
+//! number, by which the points are parted into curves. Other columns, and rows without the numbers, are passed over.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, io::ErrorKind};
 
+use perturb_models::published::tables::{self, Embedded};
 use perturb_present::chart::{Axis, Chart, Series};
 use perturb_profile::Knob;
 
@@ -14,7 +15,7 @@ use super::{InvalidInput, effect, measure::Added};
 /// Curves of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Reference {
-    citation: String,
+    citation: &'static str,
     curves: Vec<Curve>,
 }
 
@@ -26,50 +27,62 @@ struct Curve {
     points: Vec<(f64, f64)>,
 }
 
-/// Reads a table.
-pub(super) fn read(path: &Path) -> Result<Reference, InvalidInput> {
-    let text = std::fs::read_to_string(path).map_err(|reason| InvalidInput::Unreadable {
-        path: path.to_owned(),
-        reason,
-    })?;
-    parse(&text).ok_or_else(|| InvalidInput::Reference(path.to_owned()))
+/// Reads an embedded table by its name, or a file of the same form.
+pub(super) fn read(table: &str) -> Result<Reference, InvalidInput> {
+    let found = match tables::find(table) {
+        Some(embedded) => embedded,
+        None => Embedded {
+            name: "",
+            text: file(table)?,
+        },
+    };
+    curves(found).ok_or_else(|| InvalidInput::Reference(table.to_owned()))
 }
 
-fn parse(text: &str) -> Option<Reference> {
-    let mut citation = String::new();
-    let mut lines = text.lines().filter(|line| match line.strip_prefix('#') {
-        Some(comment) => {
-            if citation.is_empty() {
-                citation = comment.trim().to_owned();
-            }
-            false
+/// The names of the embedded tables that have curves.
+fn names() -> impl Iterator<Item = &'static str> {
+    let with_curves = tables::ALL.iter().filter(|table| curves(**table).is_some());
+    with_curves.map(|table| table.label())
+}
+
+/// A file's text lasts as long as an embedded one's: one is read in a process.
+fn file(path: &str) -> Result<&'static str, InvalidInput> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text.leak()),
+        Err(reason) if reason.kind() == ErrorKind::NotFound && !path.contains(['/', ',']) => {
+            Err(InvalidInput::NoTable {
+                name: path.to_owned(),
+                names: names().collect::<Vec<_>>().join(", "),
+            })
         }
-        None => !line.trim().is_empty(),
-    });
-    let header: Vec<&str> = lines.next()?.split(',').map(str::trim).collect();
-    let column = |name: &str| header.iter().position(|column| *column == name);
-    let (throughput, response) = (column("throughput_op_s")?, column("response_ms")?);
-    let rows: Vec<Vec<&str>> = lines
-        .map(|line| line.split(',').map(str::trim).collect())
-        .collect();
-    let number = |row: &[&str], column: usize| row.get(column)?.parse::<f64>().ok();
-    let setting = (0..header.len()).find(|column| {
-        *column != throughput && *column != response && rows.iter().any(|row| number(row, *column).is_some())
+        Err(reason) => Err(InvalidInput::Unreadable {
+            path: path.into(),
+            reason,
+        }),
+    }
+}
+
+fn curves(embedded: Embedded) -> Option<Reference> {
+    const RATE: &str = "throughput_op_s";
+    const RESPONSE: &str = "response_ms";
+    let table = embedded.table();
+    let setting = table.columns().iter().copied().find(|column| {
+        ![RATE, RESPONSE].contains(column) && table.rows().any(|row| row.number(column).is_some())
     });
     // By value, not by spelling; every number of a table has an order.
     let mut curves: BTreeMap<u64, Curve> = BTreeMap::new();
-    for row in &rows {
-        let (Some(x), Some(y)) = (number(row, throughput), number(row, response)) else {
+    for row in table.rows() {
+        let (Some(x), Some(y)) = (row.number(RATE), row.number(RESPONSE)) else {
             continue;
         };
         let (key, name, added) = match setting {
             None => (0, "published".to_owned(), None),
-            Some(column) => match number(row, column) {
+            Some(column) => match row.number(column) {
                 // Positive floats are ordered as their bits are.
                 Some(value) => (
                     value.max(0.0).to_bits(),
-                    named(header[column], row[column]),
-                    added(header[column], value),
+                    named(column, row.text(column)),
+                    added(column, value),
                 ),
                 None => continue,
             },
@@ -85,6 +98,7 @@ fn parse(text: &str) -> Option<Reference> {
     for curve in &mut curves {
         curve.points.sort_by(|left, right| left.0.total_cmp(&right.0));
     }
+    let citation = embedded.citation();
     (!curves.is_empty()).then_some(Reference { citation, curves })
 }
 
@@ -117,7 +131,7 @@ fn added(column: &str, value: f64) -> Added {
 impl Reference {
     /// Where it was published.
     pub(super) fn citation(&self) -> &str {
-        &self.citation
+        self.citation
     }
 
     /// Base and peak of each curve.
@@ -140,7 +154,7 @@ impl Reference {
             Axis::new("delivered throughput", "op/s"),
             Axis::new("mean response time", "ms"),
         )
-        .caption(self.citation.clone());
+        .caption(self.citation);
         let curves = self
             .curves
             .iter()
@@ -153,11 +167,13 @@ impl Reference {
 mod tests {
     use super::*;
 
-    const TABLE_B_14: &str = perturb_models::published::tables::MARTIN_B_14.text;
+    fn of(text: &'static str) -> Option<Reference> {
+        curves(Embedded { name: "", text })
+    }
 
     #[test]
     fn curves_are_parted_by_the_setting() {
-        let reference = parse(TABLE_B_14).unwrap();
+        let reference = read("B.14").unwrap();
         assert_eq!(reference.citation, "Martin 1999, Table B.14");
         let names: Vec<&str> = reference.curves.iter().map(|curve| curve.name.as_str()).collect();
         assert_eq!(names.len(), 9);
@@ -168,10 +184,22 @@ mod tests {
     }
 
     #[test]
+    fn tables_with_curves_are_named() {
+        assert_eq!(
+            names().collect::<Vec<_>>(),
+            ["A.1", "A.5", "B.10", "B.12", "B.14"]
+        );
+        assert!(read("B.15").unwrap_err().to_string().contains("A.5, B.10"));
+        assert!(read("3.1").unwrap_err().to_string().contains("no curves"));
+        assert!(matches!(read("./B.10"), Err(InvalidInput::Unreadable { .. })));
+        assert_eq!(read("A.5").unwrap().curves[0].name, "published");
+    }
+
+    #[test]
     fn a_table_of_something_else_is_refused() {
-        assert_eq!(parse("# x\na,b\n1,2\n"), None);
-        assert_eq!(parse("throughput_op_s,response_ms\n"), None);
-        let single = parse("throughput_op_s,response_ms\n298,3.4\n").unwrap();
+        assert_eq!(of("# x\na,b\n1,2\n"), None);
+        assert_eq!(of("throughput_op_s,response_ms\n"), None);
+        let single = of("throughput_op_s, response_ms\n298, 3.4\n").unwrap();
         assert_eq!(single.curves[0].name, "published");
         assert_eq!(single.curves[0].points, [(298.0, 3.4)]);
     }
