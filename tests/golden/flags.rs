@@ -31,6 +31,7 @@ const TESTS: &[(&str, &str)] = &[
         "golden/emulated.rs program/sweep/collective.rs program/sweep/known.rs program/sweep/traced.rs",
     ),
     ("report", "golden/json.rs"),
+    ("reproduce", "golden/reproduce.rs"),
     ("predict whatif", "program/trace.rs"),
     ("trace", "golden/json.rs program/trace.rs"),
 ];

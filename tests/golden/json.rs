@@ -76,6 +76,7 @@ pub(super) const OUTPUTS: &[(&str, &str, &[&str])] = &[
         &[],
     ),
     ("locality-thresholds", "locality --json --thresholds 2", &[]),
+    ("reproduce-list", "reproduce --json", &[]),
     ("sweep-dry-run", "sweep --dry-run --json experiment.yaml", &[]),
     ("report", "report --json sweep", &[]),
     ("report-compare", "report --json sweep sweep", &[]),
@@ -171,6 +172,7 @@ fn no_file_is_left_over() -> Result<()> {
     let described = OUTPUTS.iter().map(|(name, ..)| format!("{name}.txt"));
     let others = super::emulated::NAMES.iter().chain(&[
         "check-wrong",
+        "reproduce",
         "trace-summary",
         "trace-events",
         "nfs-load",

@@ -16,6 +16,9 @@ mod plogpt;
 pub mod tables;
 mod whatif;
 
+pub use loggp::run_times;
+pub use nfs::response_times;
+
 /// One published number and ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
@@ -48,6 +51,14 @@ impl Comparison {
         self.ours - self.paper
     }
 
+    /// Whether an input was chosen or fitted for want of a printed one, so that agreement says less.
+    #[must_use]
+    pub fn is_fitted(&self) -> bool {
+        let marks = ["given", "fitted"];
+        self.reading
+            .is_some_and(|reading| marks.iter().any(|mark| reading.starts_with(mark)))
+    }
+
     /// Whether the difference is within the tolerance (and the rounding of doubles).
     #[must_use]
     pub fn agrees(&self) -> bool {
@@ -55,16 +66,29 @@ impl Comparison {
     }
 }
 
+/// A model's comparisons.
+type Compare = fn() -> Vec<Comparison>;
+
+const MODELS: [(&str, Compare); 6] = [
+    ("loggp", loggp::comparisons),
+    ("nfs", nfs::comparisons),
+    ("plogpt", plogpt::comparisons),
+    ("logpc", logpc::comparisons),
+    ("whatif", whatif::comparisons),
+    ("locality", locality::comparisons),
+];
+
 /// Every published number that the models produce, in the order of the models.
 #[must_use]
 pub fn comparisons() -> Vec<Comparison> {
-    let mut all = loggp::comparisons();
-    all.extend(nfs::comparisons());
-    all.extend(plogpt::comparisons());
-    all.extend(logpc::comparisons());
-    all.extend(whatif::comparisons());
-    all.extend(locality::comparisons());
-    all
+    MODELS.iter().flat_map(|(_, compare)| compare()).collect()
+}
+
+/// One model's.
+#[must_use]
+pub fn comparisons_of(model: &str) -> Vec<Comparison> {
+    let known = MODELS.iter().filter(|(name, _)| *name == model);
+    known.flat_map(|(_, compare)| compare()).collect()
 }
 
 /// How far a model is from the measurements of one published table.
@@ -113,6 +137,32 @@ impl Measurements {
             worst_error_percent: worst,
         })
     }
+}
+
+/// Measurements that a paper prints, beside the model's values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredCurve {
+    /// Where they are printed.
+    pub source: &'static str,
+    /// A program or a server, and what is varied.
+    pub case: String,
+    /// What tells this curve from others of the table.
+    pub name: String,
+    /// The setting of the baseline.
+    pub base: Option<f64>,
+    /// In the order of the table.
+    pub points: Vec<MeasuredPoint>,
+}
+
+/// A point of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredPoint {
+    /// The setting, or the load.
+    pub at: f64,
+    /// What was measured.
+    pub measured: f64,
+    /// What the model gives; `None` where it has nothing to say, as beyond saturation.
+    pub ours: Option<f64>,
 }
 
 /// How far the models are from the measurements that the papers print.

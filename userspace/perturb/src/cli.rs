@@ -29,7 +29,7 @@ use self::{
     exit::{DONE, FAILED, INVALID, LACKING},
     time::within,
 };
-use crate::{locality, measure, nfs, pattern, predict, rto, say::Unwritable, sweep, trace, voice};
+use crate::{locality, measure, nfs, pattern, predict, reproduce, rto, say::Unwritable, sweep, trace, voice};
 
 /// Options that contradict each other, where clap's attributes cannot say so.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +100,8 @@ enum Command {
     Pattern(pattern::PatternArgs),
     /// What would a program do on another network? The models of five papers
     Predict(predict::PredictArgs),
+    /// The papers' figures and tables, one by one: their numbers beside ours
+    Reproduce(reproduce::ReproduceArgs),
     /// Locality of a sequence of requests, and its working sets
     Locality(locality::LocalityArgs),
     /// Record what a program computes and sends, for `predict whatif`
@@ -345,6 +347,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Report(args) => sweep::report::run(&args, &mut std::io::stdout().lock()),
         Command::Pattern(args) => pattern::run(&args),
         Command::Predict(args) => predict::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Locality(args) => locality::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
         Command::Trace(args) => trace::run(&args, &mut std::io::stdout().lock()),
         Command::Schema => files::schema(),
@@ -365,7 +368,9 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    if error.is::<ProfileError>()
+    if let Some(code) = reproduce::exit_code(error) {
+        code
+    } else if error.is::<ProfileError>()
         || error.is::<Contradiction>()
         || error.is::<nfs::InvalidInput>()
         || predict::is_invalid_input(error)

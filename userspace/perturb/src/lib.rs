@@ -5,7 +5,8 @@
 //!   ├───► calibrate, measure ──► perturb-emulator, probe (sockets), estimate (pure)
 //!   ├───► nfs, pattern, rto (perturb-workloads)
 //!   ├───► sweep ──► perturb-emulator, and a directory of runs; sweep::report ──► stats, models
-//!   └───► predict, locality (perturb-models)
+//!   ├───► predict, locality (perturb-models)
+//!   └───► reproduce ──► the models, and the commands above as processes of their own
 //! ```
 //!
 //! What results look like is in perturb-present.
@@ -23,6 +24,7 @@ pub mod nfs;
 pub mod pattern;
 pub mod predict;
 pub mod probe;
+pub mod reproduce;
 pub mod rto;
 pub mod sweep;
 pub mod trace;

@@ -9,11 +9,13 @@
 mod estimate;
 mod histogram;
 mod random;
+mod rank;
 mod regression;
 mod sample;
 
 pub use estimate::{Estimate, EstimateError};
 pub use histogram::{Bucket, Histogram, HistogramError};
 pub use random::SplitMix64;
+pub use rank::rank_correlation;
 pub use regression::{Line, RegressionError};
 pub use sample::{Sample, SampleError, median};

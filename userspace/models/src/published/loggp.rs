@@ -3,8 +3,8 @@
 
 use perturb_quantity::{ByteSize, BytesPerSecond, Micros, Share};
 
-use super::tables::{self, Row, Table};
-use super::{Comparison, Measurements};
+use super::tables::{self, Embedded, Row, Table};
+use super::{Comparison, MeasuredCurve, MeasuredPoint, Measurements};
 use crate::loggp::{Baseline, LoggpInput, Messages, Mpi, Parameter, Vary, predict};
 
 /// The NOW's overhead (Table 2.1), from which the increments of Table 3.3 count.
@@ -169,85 +169,92 @@ fn npb() -> Vec<Comparison> {
 
 /// Tables B.2 to B.5 (Split-C programs, 32 nodes) and B.6 to B.9 (NPB).
 pub(super) fn measurements() -> Vec<Measurements> {
-    let programs = SplitC::new();
-    let communication = npb_communication();
-    let mut all = Vec::new();
-    for (source, table, knob) in [
-        ("Martin 1999, Table B.2", tables::MARTIN_B_2, Parameter::OVERHEAD),
-        ("Martin 1999, Table B.3", tables::MARTIN_B_3, Parameter::GAP),
-        ("Martin 1999, Table B.4", tables::MARTIN_B_4, Parameter::LATENCY),
-        ("Martin 1999, Table B.5", tables::MARTIN_B_5, Parameter::BANDWIDTH),
-    ] {
-        let table = table.table();
-        for application in programs.names() {
-            let input = programs
-                .find(application)
-                .and_then(|program| program.input(application));
-            all.extend(input.and_then(|input| measured(source, &table, application, knob, input)));
-        }
-    }
-    for (source, table, knob) in [
-        ("Martin 1999, Table B.6", tables::MARTIN_B_6, Parameter::OVERHEAD),
-        ("Martin 1999, Table B.7", tables::MARTIN_B_7, Parameter::GAP),
-        ("Martin 1999, Table B.8", tables::MARTIN_B_8, Parameter::LATENCY),
-        ("Martin 1999, Table B.9", tables::MARTIN_B_9, Parameter::BANDWIDTH),
-    ] {
-        let table = table.table();
-        for row in communication.rows() {
-            let benchmark = row.text("benchmark");
-            let input = npb_input(&communication, benchmark);
-            all.extend(input.and_then(|input| measured(source, &table, benchmark, knob, input)));
-        }
-    }
-    all
+    [
+        tables::MARTIN_B_2,
+        tables::MARTIN_B_3,
+        tables::MARTIN_B_4,
+        tables::MARTIN_B_5,
+        tables::MARTIN_B_6,
+        tables::MARTIN_B_7,
+        tables::MARTIN_B_8,
+        tables::MARTIN_B_9,
+    ]
+    .into_iter()
+    .flat_map(run_times)
+    .filter_map(|curve| {
+        let pairs = curve.points.iter().filter(|point| Some(point.at) != curve.base);
+        let pairs = pairs.filter_map(|point| Some((point.measured, point.ours?)));
+        Measurements::of("loggp", curve.source, curve.case.clone(), pairs)
+    })
+    .collect()
 }
 
-/// One program's column of a table of measured run times.
-fn measured(
-    source: &'static str,
-    table: &Table,
-    program: &str,
-    knob: Parameter,
-    mut input: LoggpInput,
-) -> Option<Measurements> {
-    let column = format!("{program}_s");
-    let setting = match knob {
-        Parameter::BANDWIDTH => "bandwidth_mb_s".to_owned(),
-        _ => format!("{knob}_us"),
+/// Each program's run times in one of Tables B.1 to B.9, over the knob that its first column names. There is no model of B.1:
+/// messages on 16 nodes are not printed.
+#[must_use]
+pub fn run_times(table: Embedded) -> Vec<MeasuredCurve> {
+    let printed = table.table();
+    let Some((setting, columns)) = printed.columns().split_first() else {
+        return Vec::new();
     };
-    let baseline = match knob {
-        Parameter::BANDWIDTH => input.baseline.bandwidth?.0 / 1e6,
-        Parameter::GAP => input.baseline.gap?.0,
-        Parameter::LATENCY => input.baseline.latency?.0,
-        Parameter::OVERHEAD | Parameter::FragmentOverhead => input.baseline.overhead?.0,
-    };
-    let pairs: Vec<(f64, f64)> = table
-        .rows()
-        .filter_map(|row| {
-            let value = row.number(&setting).filter(|value| *value != baseline)?;
-            let micros = Some(vec![Micros(value)]);
-            input.vary = match knob {
-                Parameter::BANDWIDTH => Vary {
-                    bandwidth: Some(vec![BytesPerSecond(value * 1e6)]),
-                    ..Vary::default()
-                },
-                Parameter::GAP => Vary {
-                    gap: micros,
-                    ..Vary::default()
-                },
-                Parameter::LATENCY => Vary {
-                    latency: micros,
-                    ..Vary::default()
-                },
-                Parameter::OVERHEAD | Parameter::FragmentOverhead => Vary {
-                    overhead: micros,
-                    ..Vary::default()
-                },
-            };
-            Some((row.number(&column)?, *predict(&input).ok()?.run_time_s.first()?))
+    let programs = SplitC::new();
+    let communication = npb_communication();
+    let curve = |column: &&'static str| {
+        let program = column.strip_suffix("_s")?;
+        let input = programs
+            .find(program)
+            .and_then(|found| found.input(program))
+            .or_else(|| npb_input(&communication, program))?;
+        let (knob, base) = match *setting {
+            "overhead_us" => (Parameter::OVERHEAD, input.baseline.overhead?.0),
+            "gap_us" => (Parameter::GAP, input.baseline.gap?.0),
+            "latency_us" => (Parameter::LATENCY, input.baseline.latency?.0),
+            "bandwidth_mb_s" => (Parameter::BANDWIDTH, input.baseline.bandwidth?.0 / 1e6),
+            _ => return None,
+        };
+        let is_modeled = table.name != tables::MARTIN_B_1.name;
+        let point = |row: Row<'_>| {
+            let at = row.number(setting)?;
+            Some(MeasuredPoint {
+                at,
+                measured: row.number(column)?,
+                ours: modeled(&input, knob, at).filter(|_| is_modeled),
+            })
+        };
+        Some(MeasuredCurve {
+            source: table.citation(),
+            case: format!("{program}, {knob}"),
+            name: program.to_owned(),
+            base: Some(base),
+            points: printed.rows().filter_map(point).collect(),
         })
-        .collect();
-    Measurements::of("loggp", source, format!("{program}, {knob}"), pairs)
+    };
+    columns.iter().filter_map(curve).collect()
+}
+
+/// The run time with a knob at a value.
+fn modeled(input: &LoggpInput, knob: Parameter, value: f64) -> Option<f64> {
+    let micros = Some(vec![Micros(value)]);
+    let mut input = input.clone();
+    input.vary = match knob {
+        Parameter::BANDWIDTH => Vary {
+            bandwidth: Some(vec![BytesPerSecond(value * 1e6)]),
+            ..Vary::default()
+        },
+        Parameter::GAP => Vary {
+            gap: micros,
+            ..Vary::default()
+        },
+        Parameter::LATENCY => Vary {
+            latency: micros,
+            ..Vary::default()
+        },
+        Parameter::OVERHEAD | Parameter::FragmentOverhead => Vary {
+            overhead: micros,
+            ..Vary::default()
+        },
+    };
+    predict(&input).ok()?.run_time_s.first().copied()
 }
 
 /// Tables 3.1 and 3.2.
@@ -267,10 +274,6 @@ impl SplitC {
             run_times: tables::MARTIN_3_1.table(),
             communication: tables::MARTIN_3_2.table(),
         }
-    }
-
-    fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.run_times.rows().map(|row| row.text("application"))
     }
 
     fn find(&self, application: &str) -> Option<Program<'_>> {

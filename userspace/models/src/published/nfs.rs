@@ -4,7 +4,7 @@
 use perturb_quantity::{ByteSize, Micros, OperationsPerSecond};
 
 use super::tables::{self, Embedded, Row, Table};
-use super::{Comparison, Measurements};
+use super::{Comparison, MeasuredCurve, MeasuredPoint, Measurements};
 use crate::queueing::{Measured, Network, NfsInput, NfsPrediction, NfsServer, predict_nfs};
 
 /// What section 5.3 says of a server, and what it takes to reproduce Table 5.1.
@@ -17,9 +17,8 @@ struct Server {
     base_rate: f64,
     /// Throughputs between which Table 5.1 draws its line, op/s.
     range: (f64, f64),
-    /// The measured baseline curve, and where it is printed.
+    /// The measured baseline curve.
     baseline: Embedded,
-    baseline_source: &'static str,
     /// Magnitude of the worst error in that range by section 5.3.2.
     worst_error_percent: f64,
 }
@@ -34,7 +33,6 @@ const SERVERS: [Server; 2] = [
         base_rate: 200.0,
         range: (198.0, 1053.0),
         baseline: tables::MARTIN_A_1,
-        baseline_source: "Martin 1999, Table A.1",
         worst_error_percent: 24.0,
     },
     Server {
@@ -46,7 +44,6 @@ const SERVERS: [Server; 2] = [
         base_rate: 500.0,
         range: (494.0, 1405.0),
         baseline: tables::MARTIN_A_5,
-        baseline_source: "Martin 1999, Table A.5",
         worst_error_percent: 30.0,
     },
 ];
@@ -223,74 +220,119 @@ impl Server {
     }
 }
 
-/// The model with the fitted service times against the measured response times, below saturation.
-pub(super) fn measurements() -> Vec<Measurements> {
-    let [scsi, raid] = &SERVERS;
-    let latency = |row: &Row<'_>| {
-        Some(Network {
-            added_latency: Micros(row.number("latency_us")? - BASE_LATENCY_US),
-            ..Network::default()
-        })
-    };
-    let overhead = |row: &Row<'_>| {
-        Some(Network {
-            added_overhead: Micros(row.number("overhead_us")? - BASE_OVERHEAD_US),
-            ..Network::default()
-        })
-    };
-    [
-        measured(
-            scsi.baseline_source,
-            "scsi, baseline",
-            scsi.baseline,
-            scsi,
-            &|_| Some(Network::default()),
-        ),
-        measured(
-            raid.baseline_source,
-            "raid, baseline",
-            raid.baseline,
-            raid,
-            &|_| Some(Network::default()),
-        ),
-        measured(
-            "Martin 1999, Table B.10",
-            "scsi, latency",
-            tables::MARTIN_B_10,
-            scsi,
-            &latency,
-        ),
-        measured(
-            "Martin 1999, Table B.12",
-            "raid, overhead",
-            tables::MARTIN_B_12,
-            raid,
-            &overhead,
-        ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+/// A table of response times, the server whose it is, and what is varied.
+struct Responses {
+    table: Embedded,
+    server: &'static Server,
+    case: &'static str,
+    /// Column of the setting, and what it adds to the baseline's network.
+    setting: Option<(&'static str, Added)>,
 }
 
-fn measured(
-    source: &'static str,
-    case: &str,
-    table: Embedded,
-    server: &Server,
-    network: &dyn Fn(&Row<'_>) -> Option<Network>,
-) -> Option<Measurements> {
-    let station = server.station(server.fitted_cpu_us);
-    let table = table.table();
-    let pairs: Vec<(f64, f64)> = table
-        .rows()
-        .filter_map(|row| {
-            let measured = row
-                .number("response_ms")
-                .filter(|response| *response < STEADY_MS)?;
-            let response = station.response(&network(&row)?, row.number("throughput_op_s")?)?;
-            Some((measured, response.response_ms))
-        })
-        .collect();
-    Measurements::of("nfs", source, case.to_owned(), pairs)
+/// What a value of the setting adds.
+type Added = fn(f64) -> Network;
+
+const RESPONSES: [Responses; 5] = [
+    Responses {
+        table: tables::MARTIN_A_1,
+        server: &SERVERS[0],
+        case: "scsi, baseline",
+        setting: None,
+    },
+    Responses {
+        table: tables::MARTIN_A_5,
+        server: &SERVERS[1],
+        case: "raid, baseline",
+        setting: None,
+    },
+    Responses {
+        table: tables::MARTIN_B_10,
+        server: &SERVERS[0],
+        case: "scsi, latency",
+        setting: Some(("latency_us", |value| Network {
+            added_latency: Micros(value - BASE_LATENCY_US),
+            ..Network::default()
+        })),
+    },
+    Responses {
+        table: tables::MARTIN_B_12,
+        server: &SERVERS[1],
+        case: "raid, overhead",
+        setting: Some(("overhead_us", |value| Network {
+            added_overhead: Micros(value - BASE_OVERHEAD_US),
+            ..Network::default()
+        })),
+    },
+    // The model has no bandwidth.
+    Responses {
+        table: tables::MARTIN_B_14,
+        server: &SERVERS[0],
+        case: "scsi, bandwidth",
+        setting: Some(("bandwidth_mb_s", |_| Network::default())),
+    },
+];
+
+/// The response times of Table A.1, A.5, B.10, B.12 or B.14 over the throughput, a curve for each setting, beside the model
+/// with the fitted service times.
+#[must_use]
+pub fn response_times(table: Embedded) -> Vec<MeasuredCurve> {
+    let known = RESPONSES.iter().find(|known| known.table.name == table.name);
+    known.map(Responses::curves).unwrap_or_default()
+}
+
+impl Responses {
+    fn curves(&self) -> Vec<MeasuredCurve> {
+        let station = self.server.station(self.server.fitted_cpu_us);
+        let mut curves: Vec<MeasuredCurve> = Vec::new();
+        for row in self.table.table().rows() {
+            let (Some(at), Some(measured)) = (row.number("throughput_op_s"), row.number("response_ms"))
+            else {
+                continue;
+            };
+            let (name, network) = match self.setting {
+                None => ("baseline".to_owned(), Network::default()),
+                Some((column, network)) => {
+                    let Some(value) = row.number(column) else { continue };
+                    (
+                        format!("{} {}", self.setting_name(), row.text(column)),
+                        network(value),
+                    )
+                }
+            };
+            let response = station.response(&network, at);
+            let point = MeasuredPoint {
+                at,
+                measured,
+                ours: response.map(|response| response.response_ms),
+            };
+            match curves.iter_mut().find(|curve| curve.name == name) {
+                Some(curve) => curve.points.push(point),
+                None => curves.push(MeasuredCurve {
+                    source: self.table.citation(),
+                    case: self.case.to_owned(),
+                    name,
+                    base: None,
+                    points: vec![point],
+                }),
+            }
+        }
+        curves
+    }
+
+    fn setting_name(&self) -> &'static str {
+        let column = self.setting.map_or("", |(column, _)| column);
+        column.split('_').next().unwrap_or_default()
+    }
+}
+
+/// The model with the fitted service times against the measured response times, below saturation.
+pub(super) fn measurements() -> Vec<Measurements> {
+    let of_table = |known: &Responses| {
+        let points = known.curves().into_iter().flat_map(|curve| curve.points);
+        let steady = points.filter(|point| point.measured < STEADY_MS);
+        let pairs = steady.filter_map(|point| Some((point.measured, point.ours?)));
+        Measurements::of("nfs", known.table.citation(), known.case.to_owned(), pairs)
+    };
+    // Not B.14: the model has no bandwidth.
+    RESPONSES[..4].iter().filter_map(of_table).collect()
 }

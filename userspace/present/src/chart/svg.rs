@@ -385,7 +385,9 @@ fn legend(chart: &Chart) -> Vec<Vec<(usize, f64)>> {
         return rows;
     }
     let mut left = f64::INFINITY;
-    for (place, entry) in chart.series.iter().enumerate() {
+    let named = |entry: &&Series| !entry.name.is_empty();
+    let entries = chart.series.iter().enumerate();
+    for (place, entry) in entries.filter(|(_, entry)| named(entry)) {
         let width = 48.0 + CHARACTER * entry.name.chars().count() as f64;
         if left + width > WIDTH - RIGHT {
             rows.push(Vec::new());

@@ -1,0 +1,245 @@
+//! `perturb reproduce FIGURE`: a figure or table of the five papers by one command, the paper's numbers beside ours.
+//!
+//! [`figure`] is the registry's type; a module per paper has its entries. An entry's preset gives an [`outcome`], from which
+//! [`verdict`] computes errors and verdict, and [`page`] makes the page, the picture and the JSON. No figure prints anything
+//! itself.
+
+use std::{fs, path::PathBuf, time::Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use nix::unistd::geteuid;
+use perturb_present::{Table, measured, span};
+use perturb_quantity::closest;
+use serde::Serialize;
+
+use crate::cli::exit;
+
+mod experiment;
+mod figure;
+mod martin;
+mod outcome;
+mod page;
+mod salisbury;
+mod verdict;
+
+use figure::{Figure, Means, Needs, Paper, Setting};
+
+/// Every figure and table that can be reproduced, by paper.
+static FIGURES: [&[&[Figure]]; 2] = [&martin::FIGURES, &[salisbury::FIGURES]];
+
+/// All of them.
+fn all() -> impl Iterator<Item = &'static Figure> + Clone {
+    FIGURES.into_iter().flatten().copied().flatten()
+}
+
+/// Arguments of `perturb reproduce`.
+#[derive(Args, Debug)]
+pub struct ReproduceArgs {
+    /// Figures and tables by name; `models`: all that need no root; `martin`, `nomura`, `eom`, `moritz-frank`, `salisbury`: a
+    /// paper's. Without any, all are listed.
+    figures: Vec<String>,
+    /// In their short form, where they have one: it shows that the preset works, and how far it gets in a minute.
+    #[arg(long, requires = "figures")]
+    quick: bool,
+    /// Directory of the pages.
+    #[arg(long, value_name = "DIR", default_value = "reproduced", requires = "figures")]
+    out: PathBuf,
+    /// Print a JSON array.
+    #[arg(long)]
+    json: bool,
+    /// Print Markdown.
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+}
+
+/// What is asked for cannot be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("there is no figure `{name}`; {nearest}")]
+    Unknown { name: String, nearest: String },
+    #[error("--quick: {0} has no short form; leave it out")]
+    NotShorter(String),
+}
+
+/// Emulation needs root.
+#[derive(Debug, thiserror::Error)]
+#[error("{figure}: its network is emulated")]
+struct Denied {
+    figure: &'static str,
+    #[source]
+    cause: std::io::Error,
+}
+
+/// A figure in the list.
+#[derive(Serialize)]
+struct Entry {
+    figure: &'static str,
+    paper: &'static str,
+    shows: &'static str,
+    state: Means,
+    needs: Needs,
+}
+
+/// Exit code of an error that an experiment has brought.
+pub(crate) fn exit_code(error: &anyhow::Error) -> Option<u8> {
+    if error.is::<Refused>() {
+        return Some(exit::INVALID);
+    }
+    let code = error.downcast_ref::<experiment::Failed>()?.code;
+    code.filter(|code| [exit::LACKING, exit::INTERRUPTED].contains(code))
+}
+
+pub(crate) fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
+    if args.figures.is_empty() {
+        list(args)?;
+        return Ok(exit::DONE);
+    }
+    let figures = select(&args.figures)?;
+    let shorter = |figure: &&Figure| figure.needs.quick_minutes.is_some();
+    if args.quick && !figures.iter().any(shorter) {
+        return Err(Refused::NotShorter(args.figures.join(", ")).into());
+    }
+    if let Some(figure) = figures.iter().find(|figure| figure.needs.root)
+        && !geteuid().is_root()
+    {
+        return Err(Denied {
+            figure: figure.name,
+            cause: std::io::ErrorKind::PermissionDenied.into(),
+        }
+        .into());
+    }
+    fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
+    let mut results = Vec::new();
+    for figure in figures {
+        let quick = args.quick && shorter(&figure);
+        let setting = Setting {
+            quick,
+            directory: args.out.join(figure.name),
+        };
+        let begun = Instant::now();
+        let outcome = (figure.draw)(&setting).with_context(|| figure.name)?;
+        let result = page::Result::new(figure, &outcome, quick, begun.elapsed().as_secs_f64());
+        result.write(&args.out)?;
+        results.push(serde_json::to_value(&result)?);
+        // Hours may be lost otherwise if a later one fails.
+        if !args.json && !args.markdown {
+            println!(
+                "{}: {}; {}",
+                figure.name,
+                result.verdict.name(),
+                result.errors.line()
+            );
+        }
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&results)?);
+    } else if args.markdown {
+        print!("{}", summary(&results).markdown());
+    } else {
+        println!("\nPages: {}", args.out.join("*.html").display());
+    }
+    Ok(exit::DONE)
+}
+
+/// The figures that the words mean, in their order, each once.
+fn select(words: &[String]) -> Result<Vec<&'static Figure>, Refused> {
+    let mut found: Vec<&Figure> = Vec::new();
+    for word in words {
+        let mut chosen: Vec<&Figure> = all()
+            .filter(|figure| match word.as_str() {
+                "models" => !figure.needs.root,
+                word => figure.name == word || figure.paper.key() == word,
+            })
+            .collect();
+        if chosen.is_empty() {
+            return Err(Refused::Unknown {
+                name: word.clone(),
+                nearest: nearest(word),
+            });
+        }
+        chosen.retain(|figure| !found.iter().any(|known| known.name == figure.name));
+        found.extend(chosen);
+    }
+    Ok(found)
+}
+
+fn nearest(word: &str) -> String {
+    let names = all().map(|figure| figure.name);
+    let beginning = word.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+    let mut near: Vec<&str> = closest(word, names.clone()).into_iter().collect();
+    near.extend(names.filter(|name| beginning.len() > 3 && name.starts_with(beginning)));
+    near.dedup();
+    if near.is_empty() {
+        let papers: Vec<&str> = Paper::ALL.iter().map(|paper| paper.key()).collect();
+        return format!("`perturb reproduce` lists them, of {}", papers.join(", "));
+    }
+    near.truncate(6);
+    format!("did you mean {}?", near.join(", "))
+}
+
+fn list(args: &ReproduceArgs) -> anyhow::Result<()> {
+    if args.json {
+        let entries: Vec<Entry> = all()
+            .map(|figure| Entry {
+                figure: figure.name,
+                paper: figure.paper.citation(),
+                shows: figure.shows,
+                state: figure.means,
+                needs: figure.needs,
+            })
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&entries)?);
+        return Ok(());
+    }
+    let mut table = Table::new(6, &["figure", "by", "needs", "takes", "--quick", "what it shows"]);
+    for figure in all() {
+        let needs = match (figure.needs.root, figure.needs.mpi) {
+            (false, _) => "-",
+            (true, false) => "root",
+            (true, true) => "root, MPI",
+        };
+        let time = |minutes: f64| span((minutes * 60.0).max(1.0));
+        table.row(vec![
+            figure.name.into(),
+            figure.means.name().into(),
+            needs.into(),
+            time(figure.needs.minutes),
+            figure.needs.quick_minutes.map_or_else(|| "-".into(), time),
+            figure.shows.into(),
+        ]);
+    }
+    if args.markdown {
+        print!("{}", table.markdown());
+    } else {
+        print!("{table}");
+        println!("\nPapers: {}", Paper::ALL.map(Paper::citation).join("; "));
+    }
+    Ok(())
+}
+
+/// Results as the book has them.
+fn summary(results: &[serde_json::Value]) -> Table {
+    let mut table = Table::new(
+        2,
+        &["figure", "verdict", "agree", "of", "mean error, %", "worst, %"],
+    );
+    for result in results {
+        let errors = &result["errors"];
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let count = |name: &str| errors[name].as_u64().unwrap_or_default().to_string();
+        let percent = |name: &str| measured(errors[name].as_f64());
+        table.row(vec![
+            text(&result["figure"]),
+            text(&result["verdict"]),
+            count("agreeing"),
+            count("numbers"),
+            percent("mean_error_percent"),
+            percent("worst_error_percent"),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Chapters 3 and 4: Split-C programs and the NAS Parallel Benchmarks, by the models of section 3.2.
+//!
+//! The paper's points are the run times of appendix B over their baseline's, as the figures have them; ours are the models'.
+
+use perturb_models::published::{MeasuredPoint, run_times, tables};
+
+use super::super::{
+    figure::{Differs, Figure, Paper, Setting},
+    outcome::{Curve, Outcome, Panel, Scale},
+};
+
+const MODELED: Differs = Differs {
+    what: "ours is the model, not a measurement",
+    why: "the NOW's programs and inputs are not at hand; the model starts from the run times and message counts of Tables 3.1, \
+          3.2 and 4.1",
+};
+
+const LATENCY: Differs = Differs {
+    what: "the model knows reads alone",
+    why: "the paper says that latency is hidden in ways that need a model for each program; its own is accurate for \
+          EM3D(read) alone",
+};
+
+const fn model(
+    name: &'static str,
+    shows: &'static str,
+    draw: fn(&Setting) -> anyhow::Result<Outcome>,
+) -> Figure {
+    Figure::model(Paper::Martin, name, shows, draw)
+}
+
+pub(super) static FIGURES: &[Figure] = &[
+    model(
+        "martin-table-3.3",
+        "run times of Split-C programs, predicted over added overhead",
+        |_| Ok(Outcome::printed("loggp", &["Martin 1999, Table 3.3"])),
+    ),
+    model(
+        "martin-table-3.4",
+        "run times of Split-C programs, predicted over added gap",
+        |_| Ok(Outcome::printed("loggp", &["Martin 1999, Table 3.4"])),
+    ),
+    model(
+        "martin-fig-3.2",
+        "slowdown of Split-C programs over overhead, 16 and 32 nodes",
+        |_| {
+            Ok(Outcome::of_panels([
+                slowdown("16 nodes", tables::MARTIN_B_1, OVERHEAD),
+                slowdown("32 nodes", tables::MARTIN_B_2, OVERHEAD),
+            ]))
+        },
+    )
+    .differs(&[
+        MODELED,
+        Differs {
+            what: "16 nodes have no line of ours",
+            why: "the paper counts messages on 32 nodes alone (Table 3.2)",
+        },
+    ]),
+    model("martin-fig-3.3", "slowdown of Split-C programs over gap", |_| {
+        Ok(Outcome::of_panels([slowdown(
+            "32 nodes, burst model",
+            tables::MARTIN_B_3,
+            GAP,
+        )]))
+    })
+    .differs(&[MODELED]),
+    model(
+        "martin-fig-3.4",
+        "slowdown of Split-C programs over latency",
+        |_| {
+            Ok(Outcome::of_panels([slowdown(
+                "32 nodes",
+                tables::MARTIN_B_4,
+                LATENCY_SCALE,
+            )]))
+        },
+    )
+    .differs(&[MODELED, LATENCY]),
+    model(
+        "martin-fig-3.5",
+        "slowdown of Split-C programs over bulk bandwidth and bulk gap",
+        |_| Ok(Outcome::of_panels(both_ways(tables::MARTIN_B_5))),
+    )
+    .differs(&[MODELED]),
+    model(
+        "martin-table-4.2",
+        "run times of FT, IS and MG, predicted over overhead",
+        |_| Ok(Outcome::printed("loggp", &["Martin 1999, Table 4.2"])),
+    ),
+    model(
+        "martin-table-4.3",
+        "run times of FT, IS and MG, predicted over bandwidth",
+        |_| Ok(Outcome::printed("loggp", &["Martin 1999, Table 4.3"])),
+    ),
+    model(
+        "martin-fig-4.3",
+        "slowdown of FT, IS and MG over overhead",
+        |_| {
+            Ok(Outcome::of_panels([slowdown(
+                "32 nodes",
+                tables::MARTIN_B_6,
+                OVERHEAD,
+            )]))
+        },
+    )
+    .differs(&[MODELED]),
+    model("martin-fig-4.4", "slowdown of FT, IS and MG over gap", |_| {
+        Ok(Outcome::of_panels([slowdown(
+            "32 nodes",
+            tables::MARTIN_B_7,
+            GAP,
+        )]))
+    })
+    .differs(&[MODELED]),
+    model("martin-fig-4.5", "slowdown of FT, IS and MG over latency", |_| {
+        Ok(Outcome::of_panels([slowdown(
+            "32 nodes",
+            tables::MARTIN_B_8,
+            LATENCY_SCALE,
+        )]))
+    })
+    .differs(&[MODELED]),
+    model(
+        "martin-fig-4.6",
+        "slowdown of FT, IS and MG over bandwidth and bulk gap",
+        |_| Ok(Outcome::of_panels(both_ways(tables::MARTIN_B_9))),
+    )
+    .differs(&[MODELED]),
+];
+
+const OVERHEAD: Scale = Scale::linear("overhead", "us");
+const GAP: Scale = Scale::linear("gap", "us");
+const LATENCY_SCALE: Scale = Scale::linear("latency", "us");
+
+/// A table's run times over those of the baseline.
+fn slowdown(title: &str, table: tables::Embedded, x: Scale) -> Panel {
+    panel(title, table, x, |bandwidth| bandwidth)
+}
+
+/// Over the bandwidth, and over its inverse.
+fn both_ways(table: tables::Embedded) -> [Panel; 2] {
+    [
+        slowdown("over bandwidth", table, Scale::linear("bandwidth", "MB/s")),
+        panel(
+            "over bulk gap",
+            table,
+            Scale::linear("bulk gap", "us/B"),
+            |bandwidth| 1.0 / bandwidth,
+        ),
+    ]
+}
+
+fn panel(title: &str, table: tables::Embedded, x: Scale, place: fn(f64) -> f64) -> Panel {
+    let curve = |curve: perturb_models::published::MeasuredCurve| {
+        let at = |point: &MeasuredPoint| place(point.at);
+        let paper = curve.points.iter().map(|point| (at(point), point.measured));
+        let ours = curve
+            .points
+            .iter()
+            .filter_map(|point| Some((at(point), point.ours?)));
+        let drawn = Curve::new(curve.name.clone(), paper, ours);
+        match curve.base {
+            Some(base) => drawn.over(place(base)),
+            None => drawn,
+        }
+    };
+    Panel {
+        title: title.to_owned(),
+        x,
+        y: Scale::linear("slowdown", ""),
+        curves: run_times(table).into_iter().map(curve).collect(),
+    }
+}
