@@ -36,7 +36,7 @@ pub struct Measured {
 }
 
 /// The stations of a server.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NfsServer {
     /// Processor time of one operation: `S`.
@@ -57,6 +57,27 @@ pub struct NfsServer {
     /// Delay that every operation has beside the server's stations: `D`.
     #[serde(default)]
     pub fixed_delay: Micros,
+}
+
+impl NfsServer {
+    /// The server with plain disks of Martin 1999, as section 5.3.1 states it.
+    pub const MARTIN_SCSI: Self = Self {
+        cpu_service: Micros(900.0),
+        cache: Some(ByteSize(128e6)),
+        touched_per_rate: Some(ByteSize(1e6)),
+        hit: None,
+        disks: 24,
+        disk_service: Micros(12_000.0),
+        fixed_delay: Micros(3_400.0),
+    };
+
+    /// The one with a disk array; its cache is memory (448 MB) and NVRAM (64 MB).
+    pub const MARTIN_RAID: Self = Self {
+        cpu_service: Micros(650.0),
+        cache: Some(ByteSize(512e6)),
+        disks: 28,
+        ..Self::MARTIN_SCSI
+    };
 }
 
 /// What is added to the measured network.

@@ -2,8 +2,9 @@
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
-use clap::{Args, ValueEnum};
-use perturb_quantity::{OperationsPerSecond, Share, Size};
+use clap::{ArgGroup, Args, ValueEnum};
+use perturb_models::queueing::NfsServer;
+use perturb_quantity::{ByteSize, Micros, OperationsPerSecond, Share, Size};
 use perturb_workloads::nfs::{
     client::{Export, Options, Ports, Transport},
     load::Plan,
@@ -78,40 +79,47 @@ pub(super) struct PortOptions {
 
 /// What requests cost the embedded server.
 #[derive(Args, Clone, Debug)]
+#[command(
+    group = ArgGroup::new("processor").args(["cpu_service", "server_model"]).multiple(true),
+    group = ArgGroup::new("a_cache").args(["cache", "server_model"]).multiple(true),
+    group = ArgGroup::new("disk").args(["disk_service", "server_model"]).multiple(true),
+)]
 pub(super) struct ServerOptions {
+    /// Processor, disks, cache and delay of a server of Martin 1999, section 5.3; what is given beside it counts instead.
+    #[arg(long, value_enum, value_name = "NAME")]
+    server_model: Option<ServerModelName>,
     /// Mean processor time of a request; one processor serves all in turn.
     #[arg(long, value_parser = within(time::WORK), value_name = "TIME")]
     pub(super) cpu_service: Option<Duration>,
     /// How it is spread.
-    #[arg(long, value_enum, default_value_t = DistributionName::Exponential, requires = "cpu_service")]
+    #[arg(long, value_enum, default_value_t = DistributionName::Exponential, requires = "processor")]
     cpu_distribution: DistributionName,
     /// Burn the processor time instead of waiting for it: it competes with a network's overhead, as a real
     /// server's does. In a curve each private host then has processors of its own.
-    #[arg(long, requires = "cpu_service")]
+    #[arg(long, requires = "processor")]
     pub(super) burn: bool,
     /// Mean time of a disk for a request that the cache cannot serve.
     #[arg(long, value_parser = within(time::WORK), value_name = "TIME")]
     disk_service: Option<Duration>,
     /// How it is spread.
-    #[arg(long, value_enum, default_value_t = DistributionName::Exponential, requires = "disk_service")]
+    #[arg(long, value_enum, default_value_t = DistributionName::Exponential, requires = "disk")]
     disk_distribution: DistributionName,
-    /// Disks, with one queue before them.
-    #[arg(long, default_value_t = 1, value_name = "N", requires = "disk_service")]
-    disks: usize,
+    /// Disks, with one queue before them [default: 1].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000), value_name = "N", requires = "disk")]
+    disks: Option<u32>,
     /// Cache before the disks: the latest 8 KiB blocks, so many bytes of them.
-    #[arg(
-        long,
-        value_name = "SIZE",
-        conflicts_with = "hit_ratio",
-        requires = "disk_service"
-    )]
+    #[arg(long, value_name = "SIZE", conflicts_with = "hit_ratio", requires = "disk")]
     cache: Option<Size>,
+    /// Bytes that are worked on for each op/s, 1 MB in SFS: then the cache holds its share of them, whatever the size of
+    /// the data set, and a request is a hit with that probability.
+    #[arg(long, value_name = "SIZE", conflicts_with = "hit_ratio", requires = "a_cache")]
+    working_set: Option<Size>,
     /// Cache before the disks: a request is a hit with this probability [default: 0].
-    #[arg(long, value_parser = fraction, value_name = "FRACTION", requires = "disk_service")]
+    #[arg(long, value_parser = fraction, value_name = "FRACTION", requires = "disk")]
     hit_ratio: Option<Share>,
-    /// Time that every request takes besides, without a queue.
-    #[arg(long, value_parser = within(time::WORK_OR_NONE), default_value = "0s", value_name = "TIME")]
-    fixed_delay: Duration,
+    /// Time that every request takes besides, without a queue [default: 0s].
+    #[arg(long, value_parser = within(time::WORK_OR_NONE), value_name = "TIME")]
+    fixed_delay: Option<Duration>,
     /// Memory for files.
     #[arg(long, default_value = "4GiB", value_name = "SIZE")]
     capacity: Size,
@@ -140,6 +148,23 @@ enum TransportName {
     Tcp,
     /// UDP.
     Udp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ServerModelName {
+    /// 900 us of processor, 24 disks of 12 ms, 128 MB of cache, 3.4 ms of delay.
+    MartinScsi,
+    /// 650 us, 28 disks, 448 MB and 64 MB of NVRAM.
+    MartinRaid,
+}
+
+impl ServerModelName {
+    fn server(self) -> NfsServer {
+        match self {
+            Self::MartinScsi => NfsServer::MARTIN_SCSI,
+            Self::MartinRaid => NfsServer::MARTIN_RAID,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -223,9 +248,30 @@ impl ServerOptions {
                 DistributionName::Exponential => Distribution::Exponential,
             },
         };
-        let cache = match (self.cache, self.hit_ratio) {
-            (Some(size), _) => Cache::Bytes(size.bytes()),
-            (None, ratio) => Cache::HitRatio(ratio.unwrap_or_default().0),
+        let model = self.server_model.map(ServerModelName::server);
+        let micros = |Micros(micros)| Duration::from_secs_f64(micros / 1e6);
+        let cpu_service = self.cpu_service.or(model.map(|model| micros(model.cpu_service)));
+        let disk_service = self
+            .disk_service
+            .or(model.map(|model| micros(model.disk_service)));
+        let disks = self.disks.or(model.map(|model| model.disks)).unwrap_or(1);
+        let fixed_delay = self.fixed_delay.or(model.map(|model| micros(model.fixed_delay)));
+        let bytes = |size: ByteSize| size.0 as u64;
+        // A cache of its own is one of blocks, unless it is told what to share.
+        let modeled = model.filter(|_| self.cache.is_none() || self.working_set.is_some());
+        let given = |own: Option<Size>, of: fn(&NfsServer) -> Option<ByteSize>| {
+            let own = own.map(|size| size.bytes());
+            own.or_else(|| modeled.as_ref().and_then(of).map(bytes))
+        };
+        let cache = match (
+            self.hit_ratio,
+            given(self.cache, |model| model.cache),
+            given(self.working_set, |model| model.touched_per_rate),
+        ) {
+            (Some(ratio), ..) => Cache::HitRatio(ratio.0),
+            (None, Some(cache), Some(working_set)) => Cache::Share { cache, working_set },
+            (None, Some(cache), None) => Cache::Bytes(cache),
+            (None, None, _) => Cache::HitRatio(0.0),
         };
         Config {
             listen,
@@ -233,11 +279,11 @@ impl ServerOptions {
             capacity: self.capacity.bytes(),
             read_only: self.read_only,
             service: ServiceModel {
-                fixed_delay: self.fixed_delay,
-                cpu: self.cpu_service.map(|mean| service(mean, self.cpu_distribution)),
+                fixed_delay: fixed_delay.unwrap_or_default(),
+                cpu: cpu_service.map(|mean| service(mean, self.cpu_distribution)),
                 burn: self.burn,
-                disks: self.disk_service.map(|mean| Disks {
-                    count: self.disks.max(1),
+                disks: disk_service.map(|mean| Disks {
+                    count: disks as usize,
                     service: service(mean, self.disk_distribution),
                     cache,
                 }),
@@ -268,7 +314,51 @@ pub(super) fn read_yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        server: ServerOptions,
+    }
+
+    fn service(words: &str) -> ServiceModel {
+        let line = Line::try_parse_from(std::iter::once("x").chain(words.split_whitespace())).unwrap();
+        line.server.config(([127, 0, 0, 1], 0).into()).service
+    }
+
+    #[test]
+    fn a_model_of_a_server_is_a_default() {
+        let scsi = service("--server-model martin-scsi");
+        assert_eq!(scsi.cpu.unwrap().mean, Duration::from_micros(900));
+        assert_eq!(scsi.fixed_delay, Duration::from_micros(3400));
+        let share = Cache::Share {
+            cache: 128_000_000,
+            working_set: 1_000_000,
+        };
+        assert_eq!(
+            (scsi.disks.unwrap().count, scsi.disks.unwrap().cache),
+            (24, share)
+        );
+        let own = service("--server-model martin-raid --cpu-service 1ms --cache 1MB --disks 2 --burn");
+        assert_eq!(own.cpu.unwrap().mean, Duration::from_millis(1));
+        let disks = own.disks.unwrap();
+        assert_eq!((disks.count, disks.cache), (2, Cache::Bytes(1_000_000)));
+        assert_eq!(disks.service.mean, Duration::from_millis(12));
+        assert!(own.burn);
+        let disks = service("--disk-service 5ms --cache 1MB --working-set 2MB")
+            .disks
+            .unwrap();
+        let share = Cache::Share {
+            cache: 1_000_000,
+            working_set: 2_000_000,
+        };
+        assert_eq!((disks.count, disks.cache), (1, share));
+        assert!(Line::try_parse_from(["x", "--burn"]).is_err());
+        assert!(Line::try_parse_from(["x", "--disk-service", "5ms", "--working-set", "1MB"]).is_err());
+    }
 
     #[test]
     fn a_mix_is_a_name_or_a_file() {

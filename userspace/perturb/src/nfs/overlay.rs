@@ -36,16 +36,18 @@ pub(super) struct Overlay {
 pub(super) fn of_embedded(config: &Config, scale: f64) -> Option<NfsServer> {
     let micros = |duration: std::time::Duration| Micros(duration.as_secs_f64() * 1e6);
     let cpu = config.service.cpu?;
-    let (cache, hit) = match config.service.disks.map(|disks| disks.cache) {
-        Some(Cache::Bytes(bytes)) => (Some(ByteSize(bytes as f64)), None),
-        Some(Cache::HitRatio(ratio)) => (None, Some(Share(ratio))),
-        None => (None, Some(Share(1.0))),
+    // SFS: 10 MB for each op/s, one tenth of it accessed.
+    let touched = 1e6 * scale;
+    let (cache, touched, hit) = match config.service.disks.map(|disks| disks.cache) {
+        Some(Cache::Bytes(bytes)) => (Some(bytes as f64), touched, None),
+        Some(Cache::Share { cache, working_set }) => (Some(cache as f64), working_set as f64, None),
+        Some(Cache::HitRatio(ratio)) => (None, touched, Some(Share(ratio))),
+        None => (None, touched, Some(Share(1.0))),
     };
     Some(NfsServer {
         cpu_service: micros(cpu.mean),
-        // SFS: 10 MB for each op/s, one tenth of it accessed.
-        touched_per_rate: cache.is_some().then_some(ByteSize(1e6 * scale)),
-        cache,
+        touched_per_rate: cache.is_some().then_some(ByteSize(touched)),
+        cache: cache.map(ByteSize),
         hit,
         disks: config.service.disks.map_or(1, |disks| disks.count as u32),
         disk_service: config

@@ -7,8 +7,11 @@
 //! by Lindley's recursion on instants, so a late wake-up delays one reply and no other.
 //! The delay centre is put *after* the queues here, which changes no response time and lets requests
 //! join the queues in the order of their coming.
-//! The cache is either a probability, or a least-recently-used set of 8 KiB blocks that requests
+//! The cache is one of three. A probability. Or a least-recently-used set of 8 KiB blocks that requests
 //! really touch; writes leave their block in it and do not wait for a disk (non-volatile memory).
+//! Or a share of the working set, as Martin has it: requests that come at λ a second work on so many
+//! bytes times λ, and find `cache / (bytes λ)` of them; λ is what came in the last whole second. So a
+//! large server's cache can be emulated with a small data set. All requests are alike: writes wait, too.
 //! The processor's time is waited for, or burnt (`burn`): then a request occupies a processor of this
 //! machine, which whatever else runs there, such as an emulated network's overhead, shares with it.
 
@@ -49,6 +52,13 @@ pub enum Cache {
     HitRatio(f64),
     /// Blocks touched lately are hits; so many bytes of them are kept.
     Bytes(u64),
+    /// The cache over the working set is the probability of a hit.
+    Share {
+        /// Bytes of the cache.
+        cache: u64,
+        /// Bytes that are worked on for each request per second.
+        working_set: u64,
+    },
 }
 
 /// What a request costs.
@@ -96,6 +106,29 @@ pub(super) struct Queues {
     /// When each disk is free.
     disks_free: Vec<Instant>,
     cached: Option<LruCache<(Number, Option<u64>), ()>>,
+    pace: Pace,
+}
+
+/// How many requests came in the last whole second.
+struct Pace {
+    since: Instant,
+    seen: u32,
+    per_second: Option<f64>,
+}
+
+impl Pace {
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Counts a request; the rate, once it is known.
+    fn count(&mut self, now: Instant) -> Option<f64> {
+        let elapsed = now.saturating_duration_since(self.since);
+        if elapsed >= Self::SECOND {
+            self.per_second = Some(f64::from(self.seen) / elapsed.as_secs_f64());
+            (self.since, self.seen) = (now, 0);
+        }
+        self.seen += 1;
+        self.per_second
+    }
 }
 
 impl ServiceModel {
@@ -122,7 +155,7 @@ impl Queues {
                 let blocks = usize::try_from(bytes / CACHE_BLOCK).unwrap_or(usize::MAX);
                 std::num::NonZeroUsize::new(blocks).map(|_| LruCache::unbounded())
             }
-            Some(Cache::HitRatio(_)) | None => None,
+            Some(Cache::HitRatio(_) | Cache::Share { .. }) | None => None,
         };
         Self {
             model,
@@ -131,6 +164,11 @@ impl Queues {
             cpu_free: now,
             disks_free: vec![now; model.disks.map_or(0, |disks| disks.count)],
             cached,
+            pace: Pace {
+                since: now,
+                seen: 0,
+                per_second: None,
+            },
         }
     }
 
@@ -149,7 +187,7 @@ impl Queues {
             self.cpu_free = at;
         }
         if let Some(disks) = self.model.disks
-            && self.misses(disks.cache, touch)
+            && self.misses(disks.cache, touch, now)
             && let Some(free) = self.disks_free.iter_mut().min()
         {
             at = at.max(*free) + disks.service.draw(&mut self.random);
@@ -158,9 +196,13 @@ impl Queues {
         at + self.model.fixed_delay
     }
 
-    fn misses(&mut self, cache: Cache, touch: Option<Touch>) -> bool {
+    fn misses(&mut self, cache: Cache, touch: Option<Touch>, now: Instant) -> bool {
         match cache {
             Cache::HitRatio(ratio) => self.random.fraction() >= ratio,
+            Cache::Share { cache, working_set } => {
+                let rate = self.pace.count(now).unwrap_or_default();
+                self.random.fraction() * working_set as f64 * rate >= cache as f64
+            }
             Cache::Bytes(bytes) => {
                 // A request without an object, such as null, needs no disk.
                 let Some(touch) = touch else { return false };
@@ -264,7 +306,7 @@ mod tests {
                 blocks: Some((block, block)),
                 writes,
             };
-            queues.misses(disks.cache, Some(touch))
+            queues.misses(disks.cache, Some(touch), start)
         };
         assert!(missed(1, 0, false));
         assert!(!missed(1, 0, false));
@@ -272,6 +314,32 @@ mod tests {
         assert!(!missed(2, 0, false), "and leaves its block behind");
         assert!(missed(3, 0, false));
         assert!(missed(1, 0, false), "pushed out by the third object");
+    }
+
+    /// 1 MB for each op/s and 128 MB: all hits up to 128 op/s, then 128/λ of them. Sample size 20 s, tolerance 0.02 and the
+    /// first second.
+    #[test]
+    fn a_share_of_the_working_set_is_in_the_cache() {
+        for (rate, hits) in [(100_u32, 1.0), (256, 0.5), (1000, 0.128)] {
+            let start = Instant::now();
+            let disks = Disks {
+                count: 1,
+                service: fixed(MILLI),
+                cache: Cache::Share {
+                    cache: 128_000_000,
+                    working_set: 1_000_000,
+                },
+            };
+            let mut queues = Queues::new(model(None, Some(disks)), start);
+            let gap = Duration::from_secs(1) / rate;
+            let missed = (0..21 * rate)
+                .map(|number| queues.misses(disks.cache, None, start + gap * number))
+                .skip(rate as usize + 1)
+                .filter(|missed| *missed)
+                .count();
+            let seen = 1.0 - missed as f64 / f64::from(20 * rate);
+            assert!((seen - hits).abs() < 0.02, "{rate}: {seen}, not {hits}");
+        }
     }
 
     /// Mean response of M/M/1 is S/(1 - rho), of M/M/2 S/(1 - rho²) with rho the load of each.
