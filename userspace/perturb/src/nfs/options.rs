@@ -260,7 +260,7 @@ impl ServerOptions {
         // A cache of its own is one of blocks, unless it is told what to share.
         let modeled = model.filter(|_| self.cache.is_none() || self.working_set.is_some());
         let given = |own: Option<Size>, of: fn(&NfsServer) -> Option<ByteSize>| {
-            let own = own.map(|size| size.bytes());
+            let own = own.map(Size::bytes);
             own.or_else(|| modeled.as_ref().and_then(of).map(bytes))
         };
         let cache = match (
