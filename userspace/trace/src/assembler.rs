@@ -10,6 +10,7 @@
 //! not recorded yet) holds up its thread alone. Nothing waits longer than its patience.
 
 mod report;
+mod sockets;
 #[cfg(test)]
 mod tests;
 
@@ -227,33 +228,6 @@ impl Assembler {
         has_handled
     }
 
-    /// Handles what changes the meaning of descriptors.
-    fn descriptors(&mut self, id: ThreadId, event: &Event) {
-        let source = &mut self.sources[id.0];
-        let namespace = (source.writer.machine, source.writer.net_namespace);
-        match *event {
-            Event::Local { port, address, .. } => {
-                source.opening.insert(id.1, Place::new(address, port, namespace));
-            }
-            Event::Remote {
-                port,
-                descriptor,
-                address,
-                cookie,
-            } => {
-                if let Some(own) = source.opening.remove(&id.1) {
-                    let peer = Place::new(address, port, namespace);
-                    let end = self.streams.open((source.host, cookie), own, peer, id);
-                    source.ends.insert(descriptor, end);
-                }
-            }
-            Event::Closed { descriptor } => {
-                source.ends.remove(&descriptor);
-            }
-            _ => {}
-        }
-    }
-
     fn handle(&mut self, id: ThreadId, item: &Item, forced: bool) -> Handled {
         let record = &item.record;
         self.time_ns = record.time_ns;
@@ -283,6 +257,7 @@ impl Assembler {
                 self.exit(id.0, last);
             }
             (Event::Paused, _) => self.pause(id, record.cpu_ns),
+            (Event::KeepAlive, _) => self.keep_alive(id, record.cpu_ns),
             (Event::Resumed, _) => {
                 self.sources[id.0].is_paused = false;
                 self.thread(id).cpu_ns = record.cpu_ns;
@@ -295,54 +270,6 @@ impl Assembler {
                 self.thread(id).cpu_ns = record.cpu_ns;
             }
             (event, _) => self.message_passing(id, &event, record.cpu_ns),
-        }
-        Handled::Done
-    }
-
-    fn sent(
-        &mut self,
-        id: ThreadId,
-        (end, place): (EndId, u64),
-        bytes: u64,
-        before: u64,
-        forced: bool,
-    ) -> Handled {
-        let Some(peer) = self.streams.peer(end) else {
-            if !forced {
-                return Handled::Waits {
-                    patience_ns: PEER_PATIENCE_NS,
-                };
-            }
-            self.streams.leave_out(end, place);
-            self.outside += 1;
-            return Handled::Done;
-        };
-        let message = MessageName::Stream(self.streams.tell(end, place));
-        let to = self.thread(peer).name.clone();
-        self.emit(id, before, &Happening::Send { message, bytes, to });
-        Handled::Done
-    }
-
-    fn taken(&mut self, id: ThreadId, end: EndId, bytes: u64, cpu_ns: [u64; 2], forced: bool) -> Handled {
-        if !forced && !self.streams.can_take(end, bytes) {
-            let patience_ns = if self.streams.peer(end).is_some() {
-                SEND_PATIENCE_NS
-            } else {
-                PEER_PATIENCE_NS
-            };
-            return Handled::Waits { patience_ns };
-        }
-        if self.streams.peer(end).is_none() {
-            self.outside += 1;
-        }
-        let complete = self.streams.take(end, bytes);
-        let [before, after] = cpu_ns;
-        if !complete.is_empty() {
-            self.emit(id, before, &Happening::StartReceive);
-            for number in complete {
-                let message = MessageName::Stream(number);
-                self.emit(id, after, &Happening::EndReceive { message });
-            }
         }
         Handled::Done
     }
@@ -387,6 +314,14 @@ impl Assembler {
         self.sources[id.0].is_paused = true;
         if self.thread(id).cpu_ns < cpu_ns {
             self.emit(id, cpu_ns, &Happening::Compute);
+        }
+    }
+
+    /// A thread that is known has computed since its last event.
+    fn keep_alive(&mut self, id: ThreadId, cpu_ns: u64) {
+        let computed = self.threads.get(&id).is_some_and(|thread| thread.cpu_ns < cpu_ns);
+        if computed && !self.sources[id.0].is_paused {
+            self.emit(id, cpu_ns, &Happening::KeepAlive);
         }
     }
 

@@ -29,6 +29,8 @@
 #[cfg(not(interpose))]
 mod address;
 #[cfg(not(interpose))]
+mod alive;
+#[cfg(not(interpose))]
 mod assembler;
 #[cfg(not(interpose))]
 mod collective;

@@ -36,6 +36,7 @@ pub(super) enum MessageName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Happening {
     Compute,
+    KeepAlive,
     Send {
         message: MessageName,
         bytes: u64,
@@ -58,6 +59,7 @@ impl Lines {
     pub(super) fn write(&mut self, process: &Name, cpu_ns: u64, time_ns: Option<u64>, event: &Happening) {
         let kind = match event {
             Happening::Compute => "compute",
+            Happening::KeepAlive => "keep_alive",
             Happening::Send { .. } => "send",
             Happening::StartReceive => "start_recv",
             Happening::EndReceive { .. } => "end_recv",

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// First word of a ring, written last: "perturb\n".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"perturb\n");
 /// Of this layout.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// Records in a ring.
 pub(crate) const CAPACITY: u64 = 4096;
 /// Where the records begin, in bytes.
@@ -44,6 +44,25 @@ pub(crate) struct Header {
     pub(crate) tail: AtomicU64,
     /// Records lost because nobody took the ones before.
     pub(crate) lost: AtomicU64,
+    /// Threads that have recorded; those beyond are not looked at when they are silent.
+    pub(crate) threads: [ThreadState; THREADS],
+}
+
+/// Threads whose state a ring has room for.
+pub(crate) const THREADS: usize = 64;
+
+/// What whoever reads a thread's CPU clock from outside has to know of it.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct ThreadState {
+    /// Its number; 0 if the place is free.
+    pub(crate) thread: AtomicU32,
+    /// Begins and ends of MPI calls: odd inside one.
+    pub(crate) calls: AtomicU32,
+    /// CPU time that is left out, in ns.
+    pub(crate) out_ns: AtomicU64,
+    /// CLOCK_MONOTONIC of its last record, in ns.
+    pub(crate) time_ns: AtomicU64,
 }
 
 /// Room for a record.
@@ -205,11 +224,13 @@ pub(crate) enum Event {
     Paused,
     /// It is recorded again; CPU time in between is nobody's.
     Resumed,
+    /// The thread goes on computing: written by the collector, for one that has recorded nothing for long.
+    KeepAlive,
 }
 
 impl Event {
     /// The number of the last one.
-    const LAST: u16 = 24;
+    const LAST: u16 = 25;
 }
 
 /// Which collective operation.
@@ -286,7 +307,7 @@ mod tests {
             thread: 7,
             cpu_ns: 8,
             time_ns: u64::MAX,
-            event: Event::Resumed,
+            event: Event::KeepAlive,
         };
         let slot = slot();
         assert_eq!(slot.take(3), None);
@@ -298,7 +319,7 @@ mod tests {
             unsafe { slot.event.get().cast::<u16>().write(number) };
             assert_eq!(slot.take(3), Some(None), "{number}");
         }
-        // SAFETY: as above. `Resumed` is the last one.
+        // SAFETY: as above. `KeepAlive` is the last one.
         unsafe { slot.event.get().cast::<u16>().write(Event::LAST) };
         assert_eq!(slot.take(3), Some(Some(record)));
     }

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use self::signals::Signals;
 use crate::address::Address;
+use crate::alive::Alive;
 use crate::assembler::{Assembler, ProcessReport};
 use crate::record::CAPACITY;
 use crate::serve::Server;
@@ -185,6 +186,7 @@ pub fn traced(options: &Options) -> Result<(ExitStatus, Report), TraceError> {
     let start = Instant::now();
     let mut collector = Collector {
         spool: Spool::new(place.rings.path()),
+        alive: Alive::default(),
         assembler: Assembler::new(options.has_times),
         start,
         costs: Vec::new(),
@@ -217,6 +219,7 @@ pub fn sent(options: &Options, address: &Address) -> Result<(ExitStatus, u64, us
     let mut sender = Sender::connect(address).map_err(failed)?;
     let place = Place::make(options.rings.as_deref())?;
     let mut spool = Spool::new(place.rings.path());
+    let mut alive = Alive::default();
     let mut total = 0;
     let mut pass = |spool: &mut Spool| -> Result<u64, TraceError> {
         let known = spool.rings.len();
@@ -232,6 +235,9 @@ pub fn sent(options: &Options, address: &Address) -> Result<(ExitStatus, u64, us
             for records in records.chunks(CAPACITY as usize) {
                 sender.send(&Frame::Records(number, records.to_vec()));
             }
+        }
+        for (ring, record) in alive.silent(&spool.rings) {
+            sender.send(&Frame::Records(ring as u32, vec![record]));
         }
         Ok(most)
     };
@@ -410,6 +416,7 @@ impl<'a> Trace<'a> {
 /// The rings and what has been made of them.
 struct Collector {
     spool: Spool,
+    alive: Alive,
     assembler: Assembler,
     start: Instant,
     /// By ring: what recording an event costs, and how many there were.
@@ -435,6 +442,9 @@ impl Collector {
             let taken = ring.drain(|record| self.assembler.record(source, record, now));
             self.costs[source].1 += taken;
             most = most.max(taken);
+        }
+        for (source, record) in self.alive.silent(&self.spool.rings) {
+            self.assembler.record(source, record, now);
         }
         self.assembler.settle(now);
         Ok(most)

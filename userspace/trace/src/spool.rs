@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use crate::record::{CAPACITY, Header, MAGIC, RECORDS, Record, SIZE, Slot, VERSION};
+use crate::record::{CAPACITY, Header, MAGIC, RECORDS, Record, SIZE, Slot, ThreadState, VERSION};
 use serde::{Deserialize, Serialize};
 
 /// Why rings cannot be read.
@@ -186,6 +186,11 @@ impl Ring {
         // SAFETY: inside the mapping, and a multiple of 64.
         let slot = unsafe { &*self.address.byte_add(offset).cast::<Slot>() };
         slot.take((self.taken / CAPACITY) as u32 + 1)
+    }
+
+    /// What is known of its threads.
+    pub(super) fn threads(&self) -> &[ThreadState] {
+        &self.header().threads
     }
 
     /// Tells the process to record no more; how many events nobody took.

@@ -1,7 +1,7 @@
 //! Records on their way from `perturb trace --to`, on one machine, to `perturb trace --merge`, on perhaps another.
 //!
 //! ```text
-//! greeting "perturb trace 2\n", then frames: length of the rest (4 bytes, little-endian), a `Frame` (postcard)
+//! greeting "perturb trace 3\n", then frames: length of the rest (4 bytes, little-endian), a `Frame` (postcard)
 //! ```
 //!
 //! What is sent are the records, not the lines made of them: only who has the records of
@@ -18,7 +18,7 @@ use crate::address::Address;
 use crate::record::{CAPACITY, Record};
 use crate::spool::Writer;
 
-const GREETING: &[u8; 16] = b"perturb trace 2\n";
+const GREETING: &[u8; 16] = b"perturb trace 3\n";
 /// Longest frame: a ring's worth of records, none of which is longer than 100 bytes.
 const LONGEST: usize = 100 * (CAPACITY as usize + 1);
 /// How long a collector that does not listen yet is waited for.

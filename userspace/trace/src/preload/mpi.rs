@@ -10,3 +10,4 @@ mod communicators;
 mod completions;
 mod define;
 mod messages;
+mod shape;

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::preload::sys;
-use crate::record::{CAPACITY, Event, Header, MAGIC, RECORDS, Record, SIZE, Slot, VERSION};
+use crate::record::{CAPACITY, Event, Header, MAGIC, RECORDS, Record, SIZE, Slot, ThreadState, VERSION};
 
 /// Longest path of a ring.
 const PATH: usize = 256;
@@ -41,7 +41,12 @@ thread_local! {
     static THREAD: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
     /// This thread's last reading of its CPU clock, and when that was; zeros if there is none.
     static READING: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    /// This thread's begins and ends of MPI calls, and its place among the ring's threads.
+    static CALLS: Cell<(u32, usize)> = const { Cell::new((0, NOWHERE)) };
 }
+
+/// The place of a thread that the ring has no room for, or does not know yet.
+const NOWHERE: usize = usize::MAX;
 
 /// Begins with this process, if the environment names a directory.
 pub(crate) fn begin() {
@@ -58,6 +63,10 @@ pub(crate) fn begin() {
 extern "C" fn thread_ends(_: *mut c_void) {
     if is_on() {
         write(Event::ThreadExit, counted_cpu());
+        if let Some(state) = state() {
+            state.thread.store(0, Ordering::Release);
+        }
+        CALLS.set((CALLS.get().0, NOWHERE));
     }
 }
 
@@ -68,6 +77,7 @@ pub(crate) fn begin_again() {
         sys::unmap(ring, SIZE);
     }
     THREAD.set((0, 0));
+    CALLS.set((CALLS.get().0, NOWHERE));
     // The child's CPU clock begins at 0.
     READING.set((0, 0));
     if STATE.load(Ordering::Relaxed) != OFF {
@@ -121,10 +131,40 @@ pub(crate) fn counted(cpu_ns: u64) -> u64 {
     cpu_ns.saturating_sub(THREAD.get().1)
 }
 
-/// Leaves CPU time of this thread out.
-pub(crate) fn leave_out(nanos: u64) {
+/// This thread's call of MPI begins.
+pub(crate) fn call_begins() {
+    count_call();
+}
+
+/// It ends, and this CPU time is left out.
+pub(crate) fn call_ends(nanos: u64) {
     let (thread, out) = THREAD.get();
-    THREAD.set((thread, out + nanos));
+    let out = out + nanos;
+    THREAD.set((thread, out));
+    if let Some(state) = state() {
+        state.out_ns.store(out, Ordering::Relaxed);
+    }
+    count_call();
+}
+
+fn count_call() {
+    let (calls, place) = CALLS.get();
+    let calls = calls.wrapping_add(1);
+    CALLS.set((calls, place));
+    if let Some(state) = state() {
+        state.calls.store(calls, Ordering::Release);
+    }
+}
+
+/// This thread's place in the ring, if it has one.
+fn state() -> Option<&'static ThreadState> {
+    let (_, place) = CALLS.get();
+    let ring = RING.load(Ordering::Acquire);
+    if place == NOWHERE || ring.is_null() || !is_on() {
+        return None;
+    }
+    // SAFETY: this process's ring stays mapped; a fork's child, which drops it, has forgotten the place.
+    unsafe { (*ring.cast::<Header>()).threads.get(place) }
 }
 
 /// Writes an event of this thread.
@@ -137,11 +177,16 @@ pub(crate) fn write(event: Event, cpu_ns: u64) {
         if let Some(key) = KEY.load(Ordering::Relaxed).checked_sub(1) {
             sys::mark_thread(key);
         }
+        ring.place(thread, out);
+    }
+    let time_ns = sys::monotonic();
+    if let Some(state) = state() {
+        state.time_ns.store(time_ns, Ordering::Release);
     }
     ring.append(Record {
         thread,
         cpu_ns,
-        time_ns: sys::monotonic(),
+        time_ns,
         event,
     });
 }
@@ -250,6 +295,24 @@ impl Ring {
     fn header(&self) -> &Header {
         // SAFETY: the mapping is larger and lives until a fork's child drops it, which has one thread.
         unsafe { &*self.0.cast::<Header>() }
+    }
+
+    /// Gives this thread a place among the ring's.
+    fn place(&self, thread: u32, out_ns: u64) {
+        let (calls, _) = CALLS.get();
+        let free = |state: &ThreadState| {
+            state
+                .thread
+                .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        };
+        let threads = &self.header().threads;
+        let Some(place) = threads.iter().position(free) else {
+            return;
+        };
+        threads[place].out_ns.store(out_ns, Ordering::Relaxed);
+        threads[place].calls.store(calls, Ordering::Release);
+        CALLS.set((calls, place));
     }
 
     fn slot(&self, index: u64) -> &Slot {

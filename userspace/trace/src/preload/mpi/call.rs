@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::abi::{self, Abi, Address, Handle, STATUS};
+use super::shape::Shape;
 use crate::preload::process::{self, Layer};
 use crate::preload::sys::Errno;
 use crate::preload::writer;
@@ -47,7 +48,12 @@ impl Call {
         let depth = DEPTH.get();
         DEPTH.set(depth + 1);
         let outermost = depth == 0;
-        let start = if outermost { writer::cpu_at_start() } else { 0 };
+        let start = if outermost {
+            writer::call_begins();
+            writer::cpu_at_start()
+        } else {
+            0
+        };
         Self {
             abi: Abi::of_process(),
             outermost,
@@ -203,8 +209,24 @@ impl Call {
         }
     }
 
-    /// A message is received.
-    pub(crate) fn received(&self, comm: Handle, spare: &Spare) {
+    /// A receive of one sender's messages with one tag begins: which message that is, is known already, and whoever follows
+    /// the trace need not wait with this process.
+    pub(crate) fn receives(&self, comm: Handle, peer: c_int, tag: c_int) {
+        if let (Ok(peer), 0..) = (u32::try_from(peer), tag) {
+            let communicator = self.known(comm);
+            self.write(Event::Received {
+                peer,
+                tag,
+                communicator,
+            });
+        }
+    }
+
+    /// A message is received, of a sender or with a tag that was not known before.
+    pub(crate) fn received(&self, comm: Handle, peer: c_int, tag: c_int, spare: &Spare) {
+        if peer >= 0 && tag >= 0 {
+            return;
+        }
         if let Some((peer, tag)) = spare.source_and_tag(self.abi, 0) {
             let communicator = self.known(comm);
             self.write(Event::Received {
@@ -321,7 +343,7 @@ impl Drop for Call {
         DEPTH.set(DEPTH.get().saturating_sub(1));
         if self.outermost {
             let _errno = Errno::save();
-            writer::leave_out(writer::cpu_at_end().saturating_sub(self.start));
+            writer::call_ends(writer::cpu_at_end().saturating_sub(self.start));
         }
     }
 }
@@ -329,51 +351,6 @@ impl Drop for Call {
 /// A part of a list, and zeros behind it.
 fn filled<const N: usize>(part: &[u32]) -> [u32; N] {
     std::array::from_fn(|index| part.get(index).copied().unwrap_or(0))
-}
-
-/// What a collective moves.
-#[derive(Debug, Default)]
-pub(crate) struct Shape {
-    /// Bytes from this process to each other, or of the vector.
-    pub(crate) bytes: u64,
-    /// The root, if there is one.
-    pub(crate) root: c_int,
-    /// Bytes for each, where they differ.
-    pub(crate) sizes: Vec<u32>,
-}
-
-impl Shape {
-    pub(crate) fn of(bytes: u64, root: c_int) -> Self {
-        Self {
-            bytes,
-            root,
-            sizes: Vec::new(),
-        }
-    }
-
-    /// From counts of elements; `datatype` gives the type of each.
-    ///
-    /// # Safety
-    /// There are `size` counts.
-    pub(crate) unsafe fn of_counts(
-        counts: *const c_int,
-        size: usize,
-        root: c_int,
-        datatype: impl Fn(usize) -> Handle,
-    ) -> Self {
-        let sizes: Vec<u32> = (0..size)
-            .map(|index| {
-                // SAFETY: as the caller says.
-                let count = unsafe { counts.add(index).read() };
-                u32::try_from(abi::bytes(count, datatype(index))).unwrap_or(u32::MAX)
-            })
-            .collect();
-        Self {
-            bytes: sizes.iter().map(|size| u64::from(*size)).sum(),
-            root,
-            sizes,
-        }
-    }
 }
 
 /// What a call needs beside the caller's memory: the requests before it made them void, and a status where the

@@ -5,8 +5,9 @@
 use std::ffi::c_int;
 
 use super::abi::{self, Abi, Address, Handle, bytes};
-use super::call::{Call, Language, Requests, Shape};
+use super::call::{Call, Language, Requests, Spare};
 use super::define::{c_type, define, passed, value};
+use super::shape::Shape;
 use crate::record::Collective;
 
 /// Bytes that everyone gets from everyone: the receiving side is always valid.
@@ -122,7 +123,12 @@ macro_rules! collective {
     )*) => {
         define! {$(
             $c $fortran $f08 ($($argument: $sort,)* $comm: comm)
-                => |$call, _spare| $call.collective(Collective::$which, $comm, &$shape, 0);
+                before |$call, _language| {
+                    // At once: others may compute for long before this one goes on.
+                    $call.collective(Collective::$which, $comm, &$shape, 0);
+                    Spare::none()
+                };
+                => |_call, _spare| ();
             $ic $ifortran $if08 ($($argument: $sort,)* $comm: comm, request: requests)
                 => |$call, _spare| $call.collective(Collective::$which, $comm, &$shape, request.get());
         )*}

@@ -32,8 +32,11 @@ define! {
         => |call, _spare| call.sent(comm, peer, tag, bytes(count, datatype), request.get());
     MPI_Recv mpi_recv_ mpi_recv_f08_
         (data: buffer, count: count, datatype: datatype, source: count, tag: count, comm: comm, status: status)
-        before |call, language| Spare::none().statuses(language, call.abi, status, 1);
-        => |call, spare| call.received(comm, spare);
+        before |call, language| {
+            call.receives(comm, source, tag);
+            Spare::none().statuses(language, call.abi, status, 1)
+        };
+        => |call, spare| call.received(comm, source, tag, spare);
     MPI_Irecv mpi_irecv_ mpi_irecv_f08_
         (data: buffer, count: count, datatype: datatype, source: count, tag: count, comm: comm, request: requests)
         => |call, _spare| call.posted(comm, request.get());
@@ -43,21 +46,23 @@ define! {
             room: buffer, room_count: count, room_type: datatype, source: count, room_tag: count,
             comm: comm, status: status
         )
-        before |call, language| Spare::none().statuses(language, call.abi, status, 1);
-        => |call, spare| {
+        before |call, language| {
             call.sent(comm, peer, tag, bytes(count, datatype), 0);
-            call.received(comm, spare);
+            call.receives(comm, source, room_tag);
+            Spare::none().statuses(language, call.abi, status, 1)
         };
+        => |call, spare| call.received(comm, source, room_tag, spare);
     MPI_Sendrecv_replace mpi_sendrecv_replace_ mpi_sendrecv_replace_f08_
         (
             data: buffer, count: count, datatype: datatype, peer: count, tag: count,
             source: count, room_tag: count, comm: comm, status: status
         )
-        before |call, language| Spare::none().statuses(language, call.abi, status, 1);
-        => |call, spare| {
+        before |call, language| {
             call.sent(comm, peer, tag, bytes(count, datatype), 0);
-            call.received(comm, spare);
+            call.receives(comm, source, room_tag);
+            Spare::none().statuses(language, call.abi, status, 1)
         };
+        => |call, spare| call.received(comm, source, room_tag, spare);
     MPI_Mprobe mpi_mprobe_ mpi_mprobe_f08_
         (source: count, tag: count, comm: comm, message: message, status: buffer)
         => |call, _spare| call.matched(comm, message.get());
