@@ -4,14 +4,7 @@ mod daemon;
 mod enter;
 mod service;
 
-use std::{
-    cell::RefCell,
-    convert::Infallible,
-    future::pending,
-    io::{self, IsTerminal as _},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{cell::RefCell, convert::Infallible, future::pending, io, path::PathBuf, time::Duration};
 
 use anyhow::bail;
 use perturb_emulator::{
@@ -26,7 +19,7 @@ use perturb_emulator::{
     status::Report,
     update::{self, update},
 };
-use perturb_present::LiveLine;
+use perturb_present::{LiveLine, Shown};
 
 use self::enter::Enter;
 use crate::{
@@ -139,11 +132,11 @@ async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow:
     let targets = chosen.targets()?;
     // Handlers first: a signal during the set-up waits until the guards exist.
     let mut signals = Signals::listen()?;
-    let line = LiveLine::new(Voice, !request.quiet && io::stderr().is_terminal());
+    let line = LiveLine::new(Voice, Shown::on(&io::stderr(), request.quiet));
     let enter = RefCell::new(Enter::default());
     let mut witness = |record: &Record| {
         enter.borrow_mut().look(record);
-        if line.is_on()
+        if line.is_live()
             && let Ok(Some(totals)) = totals(record)
         {
             line.show(totals);

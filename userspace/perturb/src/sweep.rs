@@ -28,7 +28,7 @@ use std::{
 };
 
 use clap::{ArgGroup, Args};
-use perturb_present::span;
+use perturb_present::{LiveLine, span};
 use serde_json::json;
 
 use execute::{Ended, Sweep};
@@ -174,7 +174,7 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let ended = runtime.block_on(sweep.run(args.quiet))?;
+    let ended = runtime.block_on(sweep.run(LiveLine::stderr(args.quiet)))?;
     let count = sweep.store.records.len();
     match ended {
         Ended::Complete => {

@@ -11,7 +11,7 @@ mod number;
 mod page;
 mod table;
 
-pub use live::{LiveLine, bar, clear_screen};
+pub use live::{LiveLine, Shown, bar, clear_screen};
 pub use number::{Digits, cell, compact, computed, measured, span};
 pub use page::Page;
 pub use table::Table;

@@ -1,7 +1,7 @@
 //! What is written again and again over itself while something goes on.
 //!
 //! Model: a [`LiveLine`] is one line of a terminal. Each text takes the place of the one before, by one write, so that
-//! threads do not mix. What is no terminal gets nothing: its reader wants whole lines, which the caller has. A line that
+//! threads do not mix. What is no terminal gets only whole lines. A line that
 //! cannot be written is no reason to stop what it tells of.
 //! What is lacking: several lines, times (the callers know better than a rate how long their work takes), and a thread of
 //! its own. Crates for progress bars bring these, and write to a terminal that they choose; a controller's line goes to
@@ -9,55 +9,81 @@
 
 use std::{
     fmt,
-    io::{self, IsTerminal, Stderr, Write},
+    io::{self, IsTerminal, Write},
     sync::{Mutex, PoisonError},
 };
 
 /// Cells of a [`bar`].
 const CELLS: usize = 24;
 
-/// One line of a terminal.
-#[derive(Debug)]
-pub struct LiveLine<W> {
-    on: bool,
-    state: Mutex<State<W>>,
+/// What its reader wants to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// Nothing.
+    Nothing,
+    /// Whole lines.
+    Lines,
+    /// The live line, and whole lines.
+    Live,
 }
 
-#[derive(Debug)]
-struct State<W> {
-    to: W,
+impl Shown {
+    /// The live line on a terminal, lines elsewhere; nothing if `quiet`.
+    #[must_use]
+    pub fn on(stream: &impl IsTerminal, quiet: bool) -> Self {
+        match (quiet, stream.is_terminal()) {
+            (true, _) => Self::Nothing,
+            (false, true) => Self::Live,
+            (false, false) => Self::Lines,
+        }
+    }
+}
+
+/// One line of a terminal.
+pub struct LiveLine {
+    shown: Shown,
+    state: Mutex<State>,
+}
+
+struct State {
+    to: Box<dyn Write + Send>,
     /// Something stands in the line.
     written: bool,
 }
 
-impl LiveLine<Stderr> {
-    /// A line on standard error, if that is a terminal; nothing if `quiet`.
+impl LiveLine {
+    /// A line on standard error; nothing if `quiet`.
     #[must_use]
     pub fn stderr(quiet: bool) -> Self {
         let to = io::stderr();
-        let on = !quiet && to.is_terminal();
-        Self::new(to, on)
+        let shown = Shown::on(&to, quiet);
+        Self::new(to, shown)
     }
-}
 
-impl<W: Write> LiveLine<W> {
-    /// A line that is written to `to` if it is `on`.
-    pub fn new(to: W, on: bool) -> Self {
-        let state = State { to, written: false };
-        Self {
-            on,
-            state: Mutex::new(state),
+    /// A line that is written to `to`.
+    pub fn new(to: impl Write + Send + 'static, shown: Shown) -> Self {
+        let to = Box::new(to);
+        let state = Mutex::new(State { to, written: false });
+        Self { shown, state }
+    }
+
+    /// Whether texts take each other's places.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.shown == Shown::Live
+    }
+
+    /// Writes a whole line, in the place of the text that stands there.
+    pub fn say(&self, text: impl fmt::Display) {
+        if self.shown != Shown::Nothing {
+            self.clear();
+            self.write(&format!("{text}\n"), false);
         }
-    }
-
-    /// Whether anything is shown.
-    pub fn is_on(&self) -> bool {
-        self.on
     }
 
     /// Puts a text in the place of the one that stands there. It has no line breaks.
     pub fn show(&self, text: impl fmt::Display) {
-        if self.on {
+        if self.is_live() {
             self.write(&format!("\r\x1b[K{text}"), true);
         }
     }
@@ -105,35 +131,62 @@ pub fn clear_screen(out: &impl IsTerminal) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
-    fn written(on: bool, act: impl Fn(&LiveLine<Vec<u8>>)) -> String {
-        let line = LiveLine::new(Vec::new(), on);
-        act(&line);
-        String::from_utf8(line.state.into_inner().unwrap().to).unwrap()
+    /// What is written, for its test to read.
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(text)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written(shown: Shown, act: impl Fn(&LiveLine)) -> String {
+        let paper = Paper::default();
+        act(&LiveLine::new(paper.clone(), shown));
+        String::from_utf8(paper.0.lock().unwrap().clone()).unwrap()
     }
 
     #[test]
     fn a_text_takes_the_place_of_the_one_before() {
-        let act = |line: &LiveLine<Vec<u8>>| {
+        let act = |line: &LiveLine| {
             line.show(1);
             line.show("two");
             line.keep();
             line.keep();
         };
-        assert_eq!(written(true, act), "\r\x1b[K1\r\x1b[Ktwo\n");
-        assert_eq!(written(false, act), "");
+        assert_eq!(written(Shown::Live, act), "\r\x1b[K1\r\x1b[Ktwo\n");
+        assert_eq!(written(Shown::Lines, act), "");
+    }
+
+    #[test]
+    fn a_whole_line_is_for_every_reader() {
+        let act = |line: &LiveLine| {
+            line.show(1);
+            line.say("two");
+        };
+        assert_eq!(written(Shown::Live, act), "\r\x1b[K1\r\x1b[Ktwo\n");
+        assert_eq!(written(Shown::Lines, act), "two\n");
+        assert_eq!(written(Shown::Nothing, act), "");
     }
 
     #[test]
     fn what_is_not_there_is_not_taken_away() {
-        assert_eq!(written(true, LiveLine::clear), "");
-        let act = |line: &LiveLine<Vec<u8>>| {
+        assert_eq!(written(Shown::Live, LiveLine::clear), "");
+        let act = |line: &LiveLine| {
             line.show("x");
             line.clear();
             line.keep();
         };
-        assert_eq!(written(true, act), "\r\x1b[Kx\r\x1b[K");
+        assert_eq!(written(Shown::Live, act), "\r\x1b[Kx\r\x1b[K");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use perturb_emulator::{
     signals::Signals,
     status::Report,
 };
+use perturb_present::LiveLine;
 use perturb_sandbox::exit_code;
 use perturb_stats::Sample;
 
@@ -65,14 +66,14 @@ pub struct Sweep<'a> {
 
 impl Sweep<'_> {
     /// Makes the runs that are missing.
-    pub async fn run(&mut self, quiet: bool) -> anyhow::Result<Ended> {
+    pub async fn run(&mut self, line: LiveLine) -> anyhow::Result<Ended> {
         let mut signals = Signals::listen()?;
         let cells = plan::cells(self.experiment);
         let cells = match self.task {
             Some(task) => task.of(cells),
             None => cells,
         };
-        let mut progress = Progress::new(self.experiment, quiet);
+        let mut progress = Progress::new(self.experiment, line);
         for block in 0.. {
             let wanted = self.wanted(&cells, block);
             let rest = self.experiment.repetitions.saturating_sub(block + 1);

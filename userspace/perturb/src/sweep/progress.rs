@@ -1,6 +1,6 @@
 //! What a sweep says on standard error: a bar with the time left on a terminal, else a line for each run.
 
-use std::{collections::HashMap, io::Stderr, time::Instant};
+use std::{collections::HashMap, time::Instant};
 
 use perturb_present::{LiveLine, bar, span};
 
@@ -16,8 +16,7 @@ pub(super) const SET_UP_S: f64 = 0.5;
 /// Progress of a sweep.
 pub(super) struct Progress<'a> {
     experiment: &'a Experiment,
-    quiet: bool,
-    line: LiveLine<Stderr>,
+    line: LiveLine,
     done: usize,
     /// Runs of this block that are to come, by workload.
     left: HashMap<usize, usize>,
@@ -29,11 +28,10 @@ pub(super) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    pub(super) fn new(experiment: &'a Experiment, quiet: bool) -> Self {
+    pub(super) fn new(experiment: &'a Experiment, line: LiveLine) -> Self {
         Self {
             experiment,
-            quiet,
-            line: LiveLine::stderr(quiet),
+            line,
             done: 0,
             left: HashMap::new(),
             later: 0,
@@ -51,8 +49,9 @@ impl<'a> Progress<'a> {
         }
         self.later = later;
         self.last = Instant::now();
-        if !self.quiet && !self.line.is_on() && before > 0 {
-            eprintln!("block {block}: {before} runs were made before");
+        if !self.line.is_live() && before > 0 {
+            self.line
+                .say(format_args!("block {block}: {before} runs were made before"));
         }
     }
 
@@ -68,9 +67,6 @@ impl<'a> Progress<'a> {
                 *left = left.saturating_sub(1);
             }
         }
-        if self.quiet {
-            return;
-        }
         let total = self.done + self.left.values().sum::<usize>() + self.later;
         let what = format!("{} {}", record.workload, run.written());
         let outcome = match (record.status, record.value) {
@@ -79,14 +75,17 @@ impl<'a> Progress<'a> {
             (status, _) => format!("{} ({})", status.key().to_uppercase(), record.reasons.join("; ")),
         };
         let left = span(self.seconds_left());
-        if self.line.is_on() {
+        if self.line.is_live() {
             let bar = bar(self.done as f64 / total.max(1) as f64);
             self.line.show(format_args!(
                 "{bar} {}/{total}, {left} left · {what}: {outcome}",
                 self.done
             ));
         } else {
-            eprintln!("[{}/{total}, {left} left] {what}: {outcome}", self.done);
+            self.line.say(format_args!(
+                "[{}/{total}, {left} left] {what}: {outcome}",
+                self.done
+            ));
         }
     }
 
