@@ -22,11 +22,12 @@ const LONGEST: usize = 500;
 /// Where sources are.
 const SOURCES: [&str; 4] = ["ebpf-prog", "tests", "userspace", "xtask"];
 /// Libraries that [print](speaks) nothing: they give values, and `perturb` says them. The sandbox is a program's other end, and speaks.
-const SILENT: [&str; 11] = [
+const SILENT: [&str; 12] = [
     "ebpf-prog/common/src",
     "userspace/clock/src",
     "userspace/dataplane/src",
     "userspace/emulator/src",
+    "userspace/experiments/src",
     "userspace/models/src",
     "userspace/present/src",
     "userspace/profile/src",

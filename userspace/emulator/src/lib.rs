@@ -43,10 +43,21 @@ pub mod update;
 
 use std::time::Duration;
 
+use anyhow::Context as _;
+
 use crate::registry::Registry;
 
 /// How long a command waits for another one that changes the registry.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A runtime on this thread. Children die with the thread that made them (PR_SET_PDEATHSIG), so commands are started on a
+/// process's first one.
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")
+}
 
 /// Opens the registry and removes what killed commands left.
 pub fn enter() -> anyhow::Result<Registry> {

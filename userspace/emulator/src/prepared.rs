@@ -31,6 +31,7 @@ pub enum ProfileError {
 }
 
 /// A profile, ready to be put in force.
+#[derive(Clone)]
 pub struct Prepared {
     /// What was read.
     pub profile: Profile,

@@ -60,10 +60,7 @@ impl Signals {
 
 /// For commands that do not wait for signals: a thread does what `each` says at each of them.
 pub fn at_each_signal(mut each: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting the runtime")?;
+    let runtime = crate::runtime()?;
     let mut signals = {
         let _inside = runtime.enter();
         Signals::listen()?

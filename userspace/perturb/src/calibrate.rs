@@ -1,103 +1,123 @@
-//! `perturb calibrate`: does every knob do what it says, and leave the others alone?
-//!
-//! ```text
-//! sweep ──► hosts (two private hosts, profile changed live) ──► measurement (probe: sockets; estimate: pure)
-//!   └─────► judge (pure) ──► report (table, JSON) ──► files (CSV, page)
-//! ```
-//!
-//! Model: Martin 1999, section 2.3: an apparatus is calibrated by turning one knob at a time and measuring all
-//! parameters, with micro-benchmarks that do not know what was asked for.
-
-pub mod classes;
-pub mod files;
-pub mod hosts;
-pub mod judge;
-pub mod knob;
-pub mod measurement;
-pub mod provenance;
-pub mod report;
-pub mod signature;
-pub mod sweep;
+//! `perturb calibrate`.
 
 use std::path::PathBuf;
 
-use clap::Args;
-use perturb_emulator::conduct::Pacing;
+use anyhow::Context as _;
+use clap::{
+    Args,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
+use perturb_experiments::calibrate::{self, Outcome, Request, Sabotage};
+use perturb_present::LiveLine;
+use perturb_profile::Knob;
 
-use crate::cli::exit::{DONE, FAILED, INTERRUPTED};
-use knob::Sabotage;
-use perturb_profile::{Knob, Profile};
-use report::Outcome;
+use crate::cli::{
+    PacingArgs,
+    exit::{DONE, FAILED, INTERRUPTED},
+    in_sandbox,
+};
 
-/// Options of `perturb calibrate` beside the pacer's.
-#[derive(Args, Clone, Debug)]
-pub struct Options {
+const EXAMPLES: &str = "\
+Examples:
+  sudo perturb calibrate                             all knobs through their ranges
+  sudo perturb calibrate --quick --json              in less than 45 s; for CI
+  sudo perturb calibrate --knob latency --out cal    one knob; cal/calibration.html has the charts
+  sudo perturb calibrate configs/dsl.yaml            one profile's classes: asked, got, error, verdict
+  perturb calibrate --sandbox                        on a user-mode kernel with sch_fq, without root
+
+Exit codes:
+  0 every knob is within its tolerance (2 % or 30 us; G 2 %)
+  1 a knob is not, or the machine is too busy to tell
+  2 usage   3 this kernel lacks something";
+
+/// Arguments of `perturb calibrate`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, after_long_help = EXAMPLES)]
+#[command(mut_arg("coarse", |coarse| coarse.requires("profile")))]
+pub(crate) struct Calibrate {
     /// Check the classes of this profile instead of the knobs: asked, got, error, verdict.
     #[arg(conflicts_with_all = ["knobs", "quick", "out", "seed", "sabotage"])]
-    pub profile: Option<PathBuf>,
+    profile: Option<PathBuf>,
     /// Only these knobs.
-    #[arg(long = "knob", value_parser = knob::parser(), value_name = "KNOB")]
-    pub knobs: Vec<Knob>,
+    #[arg(long = "knob", value_parser = knob_names(), value_name = "KNOB")]
+    knobs: Vec<Knob>,
     /// Fewer samples; ends within 45 s.
     #[arg(long)]
-    pub quick: bool,
+    quick: bool,
     /// Write calibration.json, calibration.csv (raw samples) and calibration.html into this directory.
     #[arg(long, value_name = "DIRECTORY")]
-    pub out: Option<PathBuf>,
+    out: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
     /// Seed of the order in which a knob's settings are measured, and of the profiles.
     #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    seed: u64,
     /// Make the emulator wrong on purpose: KNOB=FACTOR.
     #[arg(long, hide = true, value_name = "KNOB=FACTOR")]
-    pub sabotage: Option<Sabotage>,
+    sabotage: Option<Sabotage>,
     /// No progress on standard error.
     #[arg(long, short)]
-    pub quiet: bool,
+    quiet: bool,
+    #[command(flatten)]
+    pacing: PacingArgs,
+    /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
+    #[arg(long)]
+    sandbox: bool,
 }
 
-/// Calibrates; returns the exit code.
-pub fn run(options: &Options, pacing: Pacing, coarse: bool) -> anyhow::Result<u8> {
-    let quiet = options.quiet;
-    let mut say = move |what: &str| {
-        if !quiet {
-            eprintln!("calibrate: {what}");
+/// The knobs, by the names of LogGP's parameters.
+fn knob_names() -> impl TypedValueParser<Value = Knob> {
+    let names = Knob::ALL.map(|knob| {
+        let help = match knob {
+            Knob::Overhead => "o, of the sender and of the receiver",
+            Knob::Gap | Knob::Latency | Knob::Bandwidth => knob.letter(),
+        };
+        PossibleValue::new(knob.parameter()).help(help)
+    });
+    PossibleValuesParser::new(names).try_map(|name| name.parse())
+}
+
+/// Calibrates; the exit code.
+pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
+    if args.sandbox {
+        let out = args.out.as_deref();
+        if let Some(out) = out {
+            std::fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
         }
-    };
-    if let Some(profile) = &options.profile {
-        let plan = classes::Plan::load(profile, coarse)?;
-        let original = plan.profile().clone();
-        let Some(classes) = hosts::measure(&original, pacing, move |hosts| plan.run(hosts, &mut say))? else {
+        return in_sandbox(out, false);
+    }
+    let line = LiveLine::stderr(args.quiet);
+    let pacing = args.pacing.into();
+    if let Some(profile) = &args.profile {
+        let Some(classes) = calibrate::classes(profile, pacing, args.pacing.coarse, line)? else {
             return Ok(INTERRUPTED);
         };
-        if options.json {
+        if args.json {
             println!("{}", serde_json::to_string_pretty(&classes)?);
         } else {
             print!("{classes}");
         }
         return Ok(exit_code(classes.verdict));
     }
-    let request = sweep::Request {
-        knobs: if options.knobs.is_empty() {
+    let request = Request {
+        knobs: if args.knobs.is_empty() {
             Knob::ALL.to_vec()
         } else {
-            options.knobs.clone()
+            args.knobs
         },
-        quick: options.quick,
+        quick: args.quick,
         pacing,
-        seed: options.seed,
-        sabotage: options.sabotage,
+        seed: args.seed,
+        sabotage: args.sabotage,
     };
-    let work = move |hosts| sweep::run(&request, hosts, &mut say);
-    let Some((calibration, raw)) = hosts::measure(&Profile::default(), pacing, work)? else {
+    let Some((calibration, raw)) = calibrate::knobs(request, line)? else {
         return Ok(INTERRUPTED);
     };
-    if let Some(out) = &options.out {
-        files::write(out, &calibration, &raw)?;
+    if let Some(out) = &args.out {
+        calibrate::write(out, &calibration, &raw)?;
     }
-    if options.json {
+    if args.json {
         println!("{}", serde_json::to_string_pretty(&calibration)?);
     } else {
         print!("{calibration}");

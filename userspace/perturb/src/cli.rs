@@ -1,6 +1,5 @@
 //! The command line. Only this module prints results and decides exit codes.
 
-mod calibrate;
 mod emulate;
 pub(crate) mod exit;
 mod files;
@@ -11,7 +10,6 @@ mod ssh;
 mod status;
 pub(crate) mod time;
 
-pub(crate) use emulate::run_on_hosts;
 pub(crate) use sandbox::in_sandbox;
 pub(crate) use status::totals;
 
@@ -24,12 +22,16 @@ use perturb_emulator::{
     lab::MAX_HOSTS,
     prepared::ProfileError,
 };
+use perturb_experiments::sweep::report::InputError;
 
 use self::{
     exit::{DONE, FAILED, INVALID, LACKING},
     time::within,
 };
-use crate::{locality, measure, nfs, pattern, predict, reproduce, rto, say::Unwritable, sweep, trace, voice};
+use crate::{
+    calibrate, locality, measure, nfs, pattern, predict, report, reproduce, rto, say::Unwritable, sweep,
+    trace, voice,
+};
 
 /// Options that contradict each other, where clap's attributes cannot say so.
 #[derive(Debug, thiserror::Error)]
@@ -83,10 +85,8 @@ enum Command {
     /// Inside `run`: run a command on another private host
     On(inside::On),
     /// Does every knob do what it says? Desired against observed, on private hosts
-    #[command(after_help = calibrate::EXAMPLES, after_long_help = calibrate::EXAMPLES)]
     Calibrate(calibrate::Calibrate),
     /// LogGP and PlogP parameters of a real path, written as a profile
-    #[command(after_help = calibrate::MEASURE_EXAMPLES, after_long_help = calibrate::MEASURE_EXAMPLES)]
     Measure(Box<measure::Measure>),
     /// NFS: a SPECsfs-like load, a server in memory, the response-time curve
     Nfs(nfs::Nfs),
@@ -95,7 +95,7 @@ enum Command {
     /// Turn the knobs of the network under programs, and record what they do
     Sweep(sweep::SweepArgs),
     /// What a sweep says: sensitivity, tolerance, models, curves
-    Report(sweep::report::ReportArgs),
+    Report(report::ReportArgs),
     /// Programs of known communication, for sweeps
     Pattern(pattern::PatternArgs),
     /// What would a program do on another network? The models of five papers
@@ -281,7 +281,7 @@ impl From<PacerName> for PacerChoice {
 
 /// Runs the command line of this process.
 #[must_use]
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     voice::listen();
     let done = match panic::catch_unwind(move || dispatch(cli.command)) {
@@ -339,12 +339,12 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Status(args) => status::run(&args),
         Command::Run(args) => emulate::run(args),
         Command::On(args) => inside::on(&args),
-        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Calibrate(args) => calibrate::run(args),
         Command::Measure(args) => measure::run(&args),
         Command::Nfs(args) => nfs::run(args),
         Command::Rto(args) => rto::run(&args),
         Command::Sweep(args) => sweep::run(&args),
-        Command::Report(args) => sweep::report::run(&args, &mut std::io::stdout().lock()),
+        Command::Report(args) => report::run(&args, &mut std::io::stdout().lock()),
         Command::Pattern(args) => pattern::run(&args),
         Command::Predict(args) => predict::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
         Command::Reproduce(args) => reproduce::run(&args),
@@ -372,11 +372,12 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         code
     } else if error.is::<ProfileError>()
         || error.is::<Contradiction>()
-        || error.is::<nfs::InvalidInput>()
+        || nfs::is_invalid_input(error)
         || predict::is_invalid_input(error)
         || locality::is_invalid_input(error)
         || sweep::is_invalid_input(error)
         || error.is::<pattern::RemapError>()
+        || error.is::<InputError>()
     {
         INVALID
     } else if causes::lacks_fq(error) || error.is::<files::Lacking>() {

@@ -1,7 +1,7 @@
 //! `perturb locality`: how local a program's communication is, what its working sets are, and what they
 //! cost on a time-multiplexed network.
 
-pub mod capture;
+pub(crate) mod capture;
 mod output;
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,7 @@ use output::{Answer, Costs};
 
 /// Arguments of `perturb locality`.
 #[derive(Args, Debug)]
-pub struct LocalityArgs {
+pub(crate) struct LocalityArgs {
     /// Requests: loop notation or labels, a pcap or pcapng capture, or JSON lines with a source and a
     /// destination, e.g. from `perturb status --flows --watch --json`; `-` for standard input.
     #[arg(required_unless_present_any = ["experiment", "thresholds"])]
@@ -67,7 +67,7 @@ pub struct LocalityArgs {
 
 /// What a file of requests holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// By its first bytes.
     Auto,
     /// Labels and loops.
@@ -121,7 +121,7 @@ enum RequestError {
 
 /// Options that cannot be.
 #[derive(Debug, thiserror::Error)]
-pub enum OptionError {
+pub(crate) enum OptionError {
     /// --partition is no method.
     #[error("--partition: {0}")]
     Method(PartitionError),
@@ -138,7 +138,7 @@ pub enum OptionError {
 
 /// Whether an error of [`run`] is the input's fault: exit code 2 instead of 1.
 #[must_use]
-pub fn is_invalid_input(error: &anyhow::Error) -> bool {
+pub(crate) fn is_invalid_input(error: &anyhow::Error) -> bool {
     error.is::<InputError>() || error.is::<OptionError>()
 }
 
@@ -146,7 +146,7 @@ pub fn is_invalid_input(error: &anyhow::Error) -> bool {
 ///
 /// # Errors
 /// An error for which [`is_invalid_input`] holds, or what went wrong while printing.
-pub fn run(args: &LocalityArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn run(args: &LocalityArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let network = args.network.as_deref().map(network).transpose()?;
     if let (Some(programs), Some(network)) = (args.experiment, &network) {
         let found = experiment::run(network, programs, args.loops, args.seed);

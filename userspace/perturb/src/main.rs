@@ -1,4 +1,35 @@
 //! perturb: run unmodified programs on a network whose LogGP parameters are knobs.
+//!
+//! This is the door: it reads the command line, goes into the sandbox where that is asked for, prints all that is said, and
+//! turns what happened into exit codes.
+//!
+//! ```text
+//! cli ──► apply, run, status ─────────────────────► perturb-emulator (this machine's emulations; private hosts)
+//!   ├───► calibrate, measure, sweep, report, rto ─► perturb-experiments
+//!   ├───► nfs ────────────────────────────────────► perturb-experiments (curve), perturb-workloads (load, serve)
+//!   ├───► predict, locality, trace, pattern ──────► perturb-models, perturb-trace, perturb-workloads
+//!   └───► reproduce ──► perturb-models, and the commands above as processes of their own
+//! ```
+//!
+//! What results look like is in perturb-present.
+
+#[macro_use]
+mod say;
+
+mod apply;
+mod calibrate;
+mod cli;
+mod locality;
+mod measure;
+mod nfs;
+mod pattern;
+mod predict;
+mod report;
+mod reproduce;
+mod rto;
+mod sweep;
+mod trace;
+mod voice;
 
 use std::process::ExitCode;
 
@@ -11,5 +42,5 @@ fn main() -> ExitCode {
     // One that has begun itself again (`/proc/self/exe`) is called `exe` otherwise: neither `pgrep perturb` would find it, nor
     // the other emulations of this machine. It fails on no kernel.
     let _ = nix::sys::prctl::set_name(c"perturb");
-    perturb::cli::main()
+    cli::main()
 }

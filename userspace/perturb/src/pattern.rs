@@ -39,7 +39,7 @@ round_trip_us (means over all processes) and values (how many came where they sh
 /// Arguments of `perturb pattern`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct PatternArgs {
+pub(crate) struct PatternArgs {
     #[command(subcommand)]
     pattern: Command,
     /// Which process this is; without it, the first, which starts the others.
@@ -270,7 +270,7 @@ impl Command {
 }
 
 /// Runs the subcommand; its exit code.
-pub fn run(args: &PatternArgs) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &PatternArgs) -> anyhow::Result<u8> {
     if let Command::Remap(remap) = args.pattern {
         remap.checked()?;
     }

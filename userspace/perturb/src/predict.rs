@@ -17,19 +17,18 @@ mod profile;
 mod validate;
 mod whatif;
 
-pub use input::{InputError, read};
-pub use loggp::LoggpArgs;
-pub use logpc::LogpcArgs;
-pub use nfs::NfsArgs;
-pub use pipeline::PipelineArgs;
-pub use plogpt::PlogptArgs;
-pub use profile::ProfileArg;
-pub use validate::ValidateArgs;
-pub use whatif::WhatifArgs;
+pub(crate) use input::{InputError, read};
+pub(crate) use loggp::LoggpArgs;
+pub(crate) use logpc::LogpcArgs;
+pub(crate) use nfs::NfsArgs;
+pub(crate) use pipeline::PipelineArgs;
+pub(crate) use plogpt::PlogptArgs;
+pub(crate) use validate::ValidateArgs;
+pub(crate) use whatif::WhatifArgs;
 
 /// Arguments of `perturb predict`.
 #[derive(Args, Debug)]
-pub struct PredictArgs {
+pub(crate) struct PredictArgs {
     /// Which model.
     #[command(subcommand)]
     pub model: Model,
@@ -37,7 +36,7 @@ pub struct PredictArgs {
 
 /// The models.
 #[derive(Debug, Subcommand)]
-pub enum Model {
+pub(crate) enum Model {
     /// Run time against overhead, gap, latency and bandwidth (Martin)
     Loggp(LoggpArgs),
     /// Response time of an NFS server against its load (Martin)
@@ -58,7 +57,7 @@ pub enum Model {
 ///
 /// # Errors
 /// An error for which [`is_invalid_input`] holds, or what went wrong while printing.
-pub fn run(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn run(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.model {
         Model::Loggp(args) => loggp::run(args, out),
         Model::Nfs(args) => nfs::run(args, out),
@@ -72,7 +71,7 @@ pub fn run(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Whether an error of [`run`] is the input's fault: exit code 2 instead of 1.
 #[must_use]
-pub fn is_invalid_input(error: &anyhow::Error) -> bool {
+pub(crate) fn is_invalid_input(error: &anyhow::Error) -> bool {
     error.is::<InputError>()
         || error.is::<loggp::TwiceError>()
         || error.is::<perturb_trace::SummaryError>()

@@ -35,7 +35,7 @@ fn all() -> impl Iterator<Item = &'static Figure> + Clone {
 
 /// Arguments of `perturb reproduce`.
 #[derive(Args, Debug)]
-pub struct ReproduceArgs {
+pub(crate) struct ReproduceArgs {
     /// Figures and tables by name; `models`: all that need no root; `martin`, `nomura`, `eom`, `moritz-frank`, `salisbury`: a
     /// paper's. Without any, all are listed.
     figures: Vec<String>,

@@ -1,18 +1,4 @@
-//! `perturb rto`: real TCP between private hosts over a profile's network, round by round, beside what PlogPT and
-//! PlogP predict.
-//!
-//! ```text
-//! cli ──► rto ──► lab (hosts), controller (emulation)
-//!           ├───► experiment: a thread per host ──► workloads::collective
-//!           ├───► counters: TCP's own, per host     ├───► prediction ──► models::plogpt
-//!           └───► results ──► table, JSON, CSV, SVG
-//! ```
-
-mod counters;
-mod experiment;
-mod output;
-mod prediction;
-mod results;
+//! `perturb rto`.
 
 use std::{
     fs,
@@ -24,24 +10,20 @@ use std::{
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use perturb_emulator::{
-    conduct::Conduct,
-    lab::{self, Lab, MAX_HOSTS},
+    lab::{self, MAX_HOSTS},
     prepared::Prepared,
-    registry::Record,
-    session::{End, OnSignal, OnTrouble, Place, Session},
-    signals::Signals,
-    status::{self, Checked, Fault},
+    status::{Checked, Fault},
 };
-use perturb_profile::Profile;
+use perturb_experiments::rto::{self, Plan, Series};
+use perturb_present::LiveLine;
 use perturb_workloads::collective::Algorithm;
 
 use crate::cli::{
     Contradiction, PacingArgs,
     exit::{DONE, INTERRUPTED},
-    quantity,
+    in_sandbox, quantity,
     time::{self, within},
 };
-use results::Series;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,49 +41,49 @@ const JITTER: Duration = Duration::from_micros(100);
 /// Arguments of `perturb rto`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = EXAMPLES)]
-pub struct RtoArgs {
+pub(crate) struct RtoArgs {
     /// The profile: a topology, or any other network.
-    pub profile: PathBuf,
+    profile: PathBuf,
     /// How many hosts, one rank on each.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
-    pub hosts: u32,
+    hosts: u32,
     /// Size of each message, e.g. 64KiB; several sizes are tried one after the other.
     #[arg(long, value_delimiter = ',', value_name = "SIZE", required = true, value_parser = quantity::message)]
-    pub message: Vec<u64>,
+    message: Vec<u64>,
     /// Who sends to whom.
     #[arg(long, value_enum, default_value_t = AlgorithmName::AlltoallB)]
-    pub algorithm: AlgorithmName,
+    algorithm: AlgorithmName,
     /// Rounds that are measured, for each size.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub rounds: u32,
+    rounds: u32,
     /// Rounds before them, which open TCP's windows.
     #[arg(long, default_value_t = 2)]
-    pub warmup: u32,
+    warmup: u32,
     /// Silence between rounds.
     #[arg(long, value_name = "TIME", value_parser = within(time::WORK), default_value = "20ms")]
-    pub pause: Duration,
+    pause: Duration,
     /// How far apart nominally simultaneous events are taken to be in the prediction: PlogPT's J [default: 100us].
     #[arg(long, value_name = "TIME", value_parser = within(time::WORK))]
-    pub jitter: Option<Duration>,
+    jitter: Option<Duration>,
     /// Print one JSON object, or an array if there are several sizes.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
     /// Write a line for each round.
     #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
+    csv: Option<PathBuf>,
     /// Draw time against message size, measured over predicted.
     #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
+    svg: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) pacing: PacingArgs,
+    pacing: PacingArgs,
     /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
     #[arg(long)]
-    pub sandbox: bool,
+    sandbox: bool,
 }
 
 /// [`Algorithm`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum AlgorithmName {
+enum AlgorithmName {
     /// Each step waits for its send and its receive (fig. 13 A).
     #[value(name = "alltoall-a")]
     AlltoallA,
@@ -112,30 +94,22 @@ pub enum AlgorithmName {
     Incast,
 }
 
-impl AlgorithmName {
-    fn name(self) -> &'static str {
-        match self {
-            Self::AlltoallA => "alltoall-a",
-            Self::AlltoallB => "alltoall-b",
-            Self::Incast => "incast",
-        }
-    }
-
-    fn algorithm(self) -> Algorithm {
-        match self {
-            Self::AlltoallA => Algorithm::AlltoallA,
-            Self::AlltoallB => Algorithm::AlltoallB,
-            Self::Incast => Algorithm::Incast,
+impl From<AlgorithmName> for Algorithm {
+    fn from(name: AlgorithmName) -> Self {
+        match name {
+            AlgorithmName::AlltoallA => Self::AlltoallA,
+            AlgorithmName::AlltoallB => Self::AlltoallB,
+            AlgorithmName::Incast => Self::Incast,
         }
     }
 }
 
 /// Runs the experiment; the exit code.
-pub fn run(args: &RtoArgs) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
     // Errors in the profile come first, and need neither root nor kernel.
     let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
     let written = Prepared::read(&args.profile)?;
-    if args.jitter.is_some() && !prediction::is_tree(&written) {
+    if args.jitter.is_some() && !rto::is_tree(&written) {
         return Err(Contradiction(
             "--jitter is a parameter of PlogPT, which predicts trees and stars; this profile's network is neither",
         )
@@ -147,34 +121,10 @@ pub fn run(args: &RtoArgs) -> anyhow::Result<u8> {
             let path = std::path::absolute(file).with_context(|| format!("finding {}", file.display()))?;
             Ok(path.parent().unwrap_or(Path::new("/")).to_path_buf())
         });
-        return crate::cli::in_sandbox(directories.collect::<anyhow::Result<Vec<_>>>()?, false);
+        return in_sandbox(directories.collect::<anyhow::Result<Vec<_>>>()?, false);
     }
-    let prepared = prepared.coarse_if(args.pacing.coarse);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting the runtime")?;
-    match runtime.block_on(measure(args, &prepared, written))? {
-        Some((series, faults)) => conclude(args, &series, &faults).map(|()| DONE),
-        None => Ok(INTERRUPTED),
-    }
-}
-
-/// Measures every size, and finds what speaks against it; nothing if it was interrupted.
-async fn measure(
-    args: &RtoArgs,
-    prepared: &Prepared,
-    written: Profile,
-) -> anyhow::Result<Option<(Vec<Series>, Vec<Fault>)>> {
-    let mut signals = Signals::listen()?;
-    let mut nobody = |_: &Record| ();
-    let lab = Lab::new(args.hosts, &prepared.profile)?;
-    let conduct = Conduct::of_hosts(args.pacing.into(), false);
-    let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
-    session.core().put(prepared)?;
-    let plan = experiment::Plan {
-        algorithm: args.algorithm.algorithm(),
-        name: args.algorithm.name(),
+    let plan = Plan {
+        algorithm: args.algorithm.into(),
         messages: args.message.clone(),
         rounds: args.rounds,
         warmup: args.warmup,
@@ -182,33 +132,26 @@ async fn measure(
         jitter: args.jitter.unwrap_or(JITTER),
         profile: written,
     };
-    let record = session.core().running().map(|running| running.record.clone());
-    let measured = experiment::start(&lab, plan, record.context("nothing is emulated")?)?;
-    let end = session.keep(measured, OnSignal::End, OnTrouble::End).await;
-    let outcome = session.end(end)?;
-    let faults = outcome.faults();
-    status::warn(&faults);
-    match outcome.end {
-        End::Done(series) => {
-            let series = series.context("the experiment's thread has ended")??;
-            outcome
-                .report?
-                .context("the emulation has ended before the rounds")?;
-            Ok(Some((series, faults)))
-        }
-        End::Trouble(trouble) => Err(trouble.into()),
-        End::Asked | End::Over | End::Unconfirmed => Ok(None),
+    let prepared = prepared.coarse_if(args.pacing.coarse);
+    let pacing = args.pacing.into();
+    match rto::measure(args.hosts, &prepared, pacing, plan, LiveLine::stderr(false))? {
+        Some((series, faults)) => conclude(args, &series, &faults).map(|()| DONE),
+        None => Ok(INTERRUPTED),
     }
 }
 
 /// Prints and writes what was asked for.
 fn conclude(args: &RtoArgs, series: &[Series], faults: &[Fault]) -> anyhow::Result<()> {
     if let Some(path) = &args.csv {
-        write(path, &output::csv(series))?;
+        write(path, &rto::csv(series))?;
     }
     if let Some(path) = &args.svg {
-        let title = format!("{} over {}", args.algorithm.name(), args.profile.display());
-        write(path, &output::svg(series, &title)?)?;
+        let title = format!(
+            "{} over {}",
+            Algorithm::from(args.algorithm).name(),
+            args.profile.display()
+        );
+        write(path, &rto::svg(series, &title)?)?;
     }
     let mut out = std::io::stdout().lock();
     // The rounds of all sizes cross one emulation.
@@ -220,7 +163,7 @@ fn conclude(args: &RtoArgs, series: &[Series], faults: &[Fault]) -> anyhow::Resu
     match checked.as_slice() {
         [one] if args.json => serde_json::to_writer(&mut out, one)?,
         all if args.json => serde_json::to_writer(&mut out, all)?,
-        _ => output::print(series, &mut out)?,
+        _ => write!(out, "{}", rto::Sheet(series))?,
     }
     if args.json {
         writeln!(out)?;

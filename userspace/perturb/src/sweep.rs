@@ -1,44 +1,19 @@
-//! `perturb sweep`: one knob of the network after another is turned under unmodified programs.
-//!
-//! ```text
-//! experiment.yaml ─read─► Experiment ─plan─► runs in a seeded order ─execute─► private hosts (lab)
-//!                                                                     └──────► store (one directory)
-//! ```
-//!
-//! The sweep only measures; what it means is `perturb report`'s affair, which reads the directory.
+//! `perturb sweep`.
 
-pub mod execute;
-pub mod experiment;
-pub mod metric;
-pub mod needs;
-pub mod network;
-pub mod plan;
-mod progress;
-pub mod read;
-pub mod report;
-mod scratch;
-pub mod split;
-pub mod store;
-mod traced;
+mod split;
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{collections::BTreeMap, env, path::PathBuf};
 
 use clap::{ArgGroup, Args};
+use perturb_experiments::sweep::{
+    Ended, ExperimentError, StoreError, Sweep, Task, check, load, make_directory,
+};
 use perturb_present::{LiveLine, span};
 use serde_json::json;
 
-use execute::{Ended, Sweep};
-use experiment::{Design, Experiment};
-use plan::Task;
-use store::{Provenance, Store, StoreError};
-
-use crate::{
-    calibrate::provenance::line_of,
-    cli::exit::{DONE, FAILED},
+use crate::cli::{
+    exit::{DONE, FAILED},
+    in_sandbox,
 };
 
 const EXAMPLES: &str = "\
@@ -58,7 +33,7 @@ Exit codes:
 /// Arguments of `perturb sweep`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("part").args(["array_index", "slurm"]))]
-pub struct SweepArgs {
+pub(crate) struct SweepArgs {
     /// What to measure, in YAML; see docs/reference/experiment.md.
     experiment: PathBuf,
     /// Directory of the runs [default: the experiment's name].
@@ -94,11 +69,9 @@ pub struct SweepArgs {
 }
 
 /// Whether an error means that the input was invalid.
-#[must_use]
-pub fn is_invalid_input(error: &anyhow::Error) -> bool {
-    error.is::<read::ExperimentError>()
+pub(crate) fn is_invalid_input(error: &anyhow::Error) -> bool {
+    error.is::<ExperimentError>()
         || error.is::<split::SplitError>()
-        || error.is::<report::InputError>()
         || matches!(
             error.downcast_ref(),
             Some(
@@ -111,8 +84,8 @@ pub fn is_invalid_input(error: &anyhow::Error) -> bool {
 }
 
 /// Runs the subcommand; its exit code.
-pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
-    let mut experiment = read::load(&args.experiment)?;
+pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<u8> {
+    let mut experiment = load(&args.experiment)?;
     let tasks = args.tasks.map(|tasks| tasks as usize);
     let task = match (args.array_index, tasks) {
         (Some(index), Some(tasks)) => Some(split::task(index, tasks)?),
@@ -121,14 +94,16 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
     if let Some(seed) = args.seed {
         experiment.seed = seed;
     }
-    let out = args
-        .out
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(experiment.name.as_str()));
+    let own_name = || PathBuf::from(experiment.name.as_str());
+    let out = args.out.clone().unwrap_or_else(own_name);
+    let mut sweep = Sweep::new(experiment, task, &out);
     if let (true, Some(tasks)) = (args.slurm, tasks) {
         let program = env::current_exe()?;
         let longest = (0..tasks)
-            .map(|index| seconds(&experiment, &runs(&experiment, Some(Task { index, tasks }))))
+            .map(|index| {
+                sweep.task = Some(Task { index, tasks });
+                sweep.seconds(&sweep.runs()).0
+            })
             .fold(0.0, f64::max);
         let seed = args
             .seed
@@ -141,10 +116,9 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
         );
         return Ok(DONE);
     }
-    let directory = split::directory(&out, task);
-    let missing = needs::check(&experiment);
+    let missing = check(&sweep.experiment);
     if args.dry_run {
-        dry_run(&experiment, task, &directory, args)?;
+        dry_run(&sweep, args)?;
         if let Err(missing) = missing {
             eprintln!("perturb: warning: {missing}");
         }
@@ -152,35 +126,15 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
     }
     missing?;
     if args.sandbox {
-        store::make_directory(&out)?;
-        return crate::cli::in_sandbox([&*out], false);
+        make_directory(&out)?;
+        return in_sandbox([&*out], false);
     }
-    if !args.resume {
-        store::make_directory(&directory)?;
-    }
-    let store = Store::open(
-        &directory,
-        &stored_text(&experiment),
-        &provenance(&experiment, task),
-        args.resume,
-    )?;
-    let mut sweep = Sweep {
-        experiment: &experiment,
-        task,
-        directory: &directory,
-        store,
-    };
-    // On this thread: the command dies with the thread that started it.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let ended = runtime.block_on(sweep.run(LiveLine::stderr(args.quiet)))?;
-    let count = sweep.store.records.len();
+    let (ended, count) = sweep.measure(args.resume, LiveLine::stderr(args.quiet))?;
     match ended {
         Ended::Complete => {
             eprintln!(
                 "{count} runs are in {0}; `perturb report {1}` says what they mean",
-                directory.display(),
+                sweep.directory.display(),
                 out.display()
             );
             Ok(DONE)
@@ -188,85 +142,31 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<u8> {
         Ended::Interrupted => {
             eprintln!(
                 "interrupted after {count} runs; the same command with --resume goes on with {}",
-                directory.display()
+                sweep.directory.display()
             );
             Ok(FAILED)
         }
     }
 }
 
-/// The experiment's text, with the seed that was asked for instead of its own.
-fn stored_text(experiment: &Experiment) -> String {
-    let own = |line: &str| line.starts_with("seed:");
-    let seed = format!("seed: {}", experiment.seed);
-    let mut found = false;
-    let lines: Vec<&str> = experiment
-        .text
-        .lines()
-        .map(|line| {
-            if own(line) {
-                found = true;
-                seed.as_str()
-            } else {
-                line
-            }
-        })
-        .collect();
-    let text = lines.join("\n") + "\n";
-    if found { text } else { format!("{text}{seed}\n") }
-}
-
-/// The runs of all repetitions; the stop rule may add to them.
-fn runs(experiment: &Experiment, task: Option<Task>) -> Vec<plan::Run> {
-    let cells = plan::cells(experiment);
-    let cells = task.map_or(cells.clone(), |task| task.of(cells));
-    (0..experiment.repetitions)
-        .flat_map(|block| plan::block(experiment, &cells, block))
-        .collect()
-}
-
-fn seconds(experiment: &Experiment, runs: &[plan::Run]) -> f64 {
-    runs.iter()
-        .map(|run| progress::expected(experiment, run.cell.workload))
-        .sum()
-}
-
-fn dry_run(
-    experiment: &Experiment,
-    task: Option<Task>,
-    directory: &Path,
-    args: &SweepArgs,
-) -> anyhow::Result<()> {
-    let mut runs = runs(experiment, task);
-    if args.resume {
-        let made = store::resumed(directory, &stored_text(experiment), task)?;
-        runs.retain(|run| !store::is_done(&made, &run.id, experiment.retries));
-    }
-    let expected = seconds(experiment, &runs);
-    let longest: f64 = runs
-        .iter()
-        .map(|run| {
-            let limit = experiment.workloads[run.cell.workload].time_limit;
-            limit.as_secs_f64() + progress::SET_UP_S
-        })
-        .sum();
-    let confounding: Vec<String> = if experiment.design == Design::Fractional {
-        let knobs = |workload: &experiment::Workload| {
-            let knobs: Vec<_> = workload.knobs.iter().map(|(knob, _)| *knob).collect();
-            plan::confounding(&knobs)
-        };
-        experiment.workloads.first().map(knobs).unwrap_or_default()
+fn dry_run(sweep: &Sweep, args: &SweepArgs) -> anyhow::Result<()> {
+    let experiment = &sweep.experiment;
+    let runs = if args.resume {
+        sweep.missing()?
     } else {
-        Vec::new()
+        sweep.runs()
     };
+    let (expected, longest) = sweep.seconds(&runs);
+    let confounding = sweep.confounding();
     if args.json {
         let listed: Vec<_> = runs
             .iter()
             .map(|run| {
+                let setting = run.cell.setting.iter().map(|(knob, value)| (knob.key(), value));
                 json!({
                     "id": run.id,
-                    "workload": experiment.workloads[run.cell.workload].name,
-                    "setting": run.cell.setting.iter().map(|(knob, value)| (knob.key(), value)).collect::<std::collections::BTreeMap<_, _>>(),
+                    "workload": sweep.workload(run).name,
+                    "setting": setting.collect::<BTreeMap<_, _>>(),
                     "block": run.block,
                     "traced": run.traced,
                 })
@@ -276,7 +176,7 @@ fn dry_run(
             "experiment": experiment.name,
             "design": experiment.design.key(),
             "seed": experiment.seed,
-            "out": directory,
+            "out": sweep.directory,
             "runs": listed,
             "expected_s": expected,
             "at_most_s": longest,
@@ -289,7 +189,7 @@ fn dry_run(
         println!(
             "{number:>5}  block {:<3} {:<20} {}",
             run.block,
-            experiment.workloads[run.cell.workload].name.as_str(),
+            sweep.workload(run).name.as_str(),
             run.written()
         );
     }
@@ -303,7 +203,7 @@ fn dry_run(
         experiment.seed,
         span(expected),
         span(longest),
-        directory.display()
+        sweep.directory.display()
     );
     if let Some(stop) = experiment.stop {
         println!(
@@ -313,27 +213,4 @@ fn dry_run(
         );
     }
     Ok(())
-}
-
-fn provenance(experiment: &Experiment, task: Option<Task>) -> Provenance {
-    let jit = fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").ok();
-    Provenance {
-        version: 1,
-        perturb: env!("CARGO_PKG_VERSION").into(),
-        kernel: nix::sys::utsname::uname()
-            .map(|name| name.release().to_string_lossy().into_owned())
-            .unwrap_or_default(),
-        processor: line_of("/proc/cpuinfo", "model name").unwrap_or_default(),
-        processors: std::thread::available_parallelism().map_or(0, usize::from),
-        jit: jit.map(|value| value.trim() != "0"),
-        memory_mib: line_of("/proc/meminfo", "MemTotal")
-            .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
-            .map(|kib| kib / 1024),
-        started: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |time| time.as_secs_f64()),
-        resumed: 0,
-        task,
-        experiment: experiment.summary(),
-    }
 }

@@ -30,7 +30,7 @@ communicate, NAME/2, NAME/3, ...";
 /// Arguments of `perturb trace`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = EXAMPLES)]
-pub struct TraceArgs {
+pub(crate) struct TraceArgs {
     /// Where the events go, as JSON lines; `-` is standard output.
     #[arg(long, value_name = "FILE", default_value = "trace.jsonl")]
     pub out: PathBuf,
@@ -126,7 +126,7 @@ impl TraceArgs {
 ///
 /// # Errors
 /// What went wrong, but for the command itself.
-pub fn run(args: &TraceArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &TraceArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
     let options = args.options();
     if let (Some(address), Some(senders)) = (&args.merge, args.senders) {
         let report = perturb_trace::merge(&options, address, senders, |error| {

@@ -73,6 +73,12 @@ impl LiveLine {
         self.shown == Shown::Live
     }
 
+    /// Whether nothing is written at all.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.shown == Shown::Nothing
+    }
+
     /// Writes a whole line, in the place of the text that stands there.
     pub fn say(&self, text: impl fmt::Display) {
         if self.shown != Shown::Nothing {

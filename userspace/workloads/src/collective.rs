@@ -52,6 +52,18 @@ pub enum Algorithm {
     Incast,
 }
 
+impl Algorithm {
+    /// Its name on the command line and in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AlltoallA => "alltoall-a",
+            Self::AlltoallB => "alltoall-b",
+            Self::Incast => "incast",
+        }
+    }
+}
+
 /// Why a collective failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectiveError {

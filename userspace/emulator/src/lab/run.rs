@@ -25,8 +25,9 @@ use crate::{
     prepared::Prepared,
     privileges::{self, Owner},
     registry::Record,
-    session::{OnSignal, OnTrouble, Outcome, Place, Session},
+    session::{End, OnSignal, OnTrouble, Place, Session},
     signals::Signals,
+    status,
 };
 
 /// What was asked for.
@@ -47,8 +48,9 @@ pub struct Request {
     pub command: Vec<OsString>,
 }
 
-/// Runs the command. The outcome tells how its stage has ended.
-pub async fn run(request: Request) -> anyhow::Result<Outcome<io::Result<ExitStatus>>> {
+/// Runs the command, and warns of what speaks against its results. How it ended; nothing if something else ended the
+/// emulation first.
+pub async fn run(request: Request) -> anyhow::Result<Option<ExitStatus>> {
     // Those that come before the command runs; later ones: see [`Forwarding`].
     let mut signals = Signals::listen_for_command()?;
     let mut nobody = |_: &Record| ();
@@ -74,7 +76,17 @@ pub async fn run(request: Request) -> anyhow::Result<Outcome<io::Result<ExitStat
         .keep(child.wait(), OnSignal::Pass(pid), OnTrouble::GoOn)
         .await;
     drop(forwarding);
-    session.end(end)
+    let outcome = session.end(end)?;
+    status::warn(&outcome.faults());
+    match (outcome.trouble, outcome.end) {
+        (Some(trouble), _) | (None, End::Trouble(trouble)) => Err(trouble.into()),
+        (None, End::Done(ended)) => {
+            // Without its maps there is nothing to be said; whoever ended it has said that.
+            outcome.report?;
+            Ok(Some(ended?))
+        }
+        (None, End::Asked | End::Over | End::Unconfirmed) => Ok(None),
+    }
 }
 
 /// A user without capabilities may send ICMP echo requests from then on (`ping_init_sock` in the kernel).

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use perturb_emulator::{
     clear,
     conduct::SpinBudget,
@@ -10,8 +10,7 @@ use perturb_emulator::{
     prepared::Prepared,
     privileges::Owner,
     registry::{self, terms::Due},
-    session::End,
-    status,
+    runtime,
 };
 use perturb_profile::{Profile, Tcp};
 
@@ -20,15 +19,6 @@ use crate::{
     apply::{self, Outcome},
     voice,
 };
-
-/// A runtime on this thread: children die with the thread that made them (PR_SET_PDEATHSIG), so it
-/// must be the main one.
-pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting the runtime")
-}
 
 pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     if let (Some(duration), Some(confirm)) = (args.duration, args.confirm)
@@ -218,20 +208,6 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         command,
     };
     voice::begin();
-    run_on_hosts(request)
-}
-
-/// Runs a command on private hosts; its exit code.
-pub(crate) fn run_on_hosts(request: lab::run::Request) -> anyhow::Result<u8> {
-    let outcome = runtime()?.block_on(lab::run::run(request))?;
-    status::warn(&outcome.faults());
-    match (outcome.trouble, outcome.end) {
-        (Some(trouble), _) | (None, End::Trouble(trouble)) => Err(trouble.into()),
-        (None, End::Done(status)) => {
-            // Without its maps there is nothing to be said; whoever ended it has said that.
-            outcome.report?;
-            Ok(perturb_sandbox::exit_code(status?))
-        }
-        (None, End::Asked | End::Over | End::Unconfirmed) => Ok(FAILED),
-    }
+    let ended = runtime()?.block_on(lab::run::run(request))?;
+    Ok(ended.map_or(FAILED, perturb_sandbox::exit_code))
 }

@@ -10,12 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perturb_emulator::{registry, status::Report, told::Told};
+use perturb_emulator::{registry, runtime, status::Report, told::Told};
 use perturb_present::clear_screen;
 
 pub(crate) use self::totals::totals;
 use self::{activity::Activity, table::Sheet};
-use super::{Contradiction, DONE, Status, emulate::runtime};
+use super::{Contradiction, DONE, Status};
 
 /// Between two looks of `--watch`, if no time is given.
 const LOOK: Duration = Duration::from_secs(1);

@@ -20,7 +20,7 @@ const LARGEST: u32 = 1 << 26;
 
 /// A capture that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum CaptureError {
+pub(crate) enum CaptureError {
     /// Reading failed.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -54,7 +54,7 @@ pub enum CaptureError {
 
 /// What was passed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Skipped {
+pub(crate) struct Skipped {
     /// Packets that are not IP.
     pub not_ip: u64,
     /// Packets cut before their addresses.
@@ -65,7 +65,7 @@ pub struct Skipped {
 
 /// Whether a file that begins like this is a capture.
 #[must_use]
-pub fn is_capture(start: &[u8]) -> bool {
+pub(crate) fn is_capture(start: &[u8]) -> bool {
     start
         .first_chunk::<4>()
         .is_some_and(|magic| *magic == SECTION || classic(*magic).is_some())
@@ -134,7 +134,10 @@ impl<R: Read> Source<R> {
 ///
 /// # Errors
 /// When reading fails, the file is damaged, or its link layer is not understood.
-pub fn read(input: impl Read, mut request: impl FnMut(IpAddr, IpAddr)) -> Result<Skipped, CaptureError> {
+pub(crate) fn read(
+    input: impl Read,
+    mut request: impl FnMut(IpAddr, IpAddr),
+) -> Result<Skipped, CaptureError> {
     let mut source = Source { input, offset: 0 };
     let mut magic = [0; 4];
     let mut skipped = Skipped::default();

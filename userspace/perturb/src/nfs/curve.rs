@@ -1,35 +1,27 @@
 //! `perturb nfs curve`.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-    sync::atomic::Ordering,
-    time::Duration,
-};
+use std::{fs, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::{ArgGroup, Args};
-use perturb_emulator::{lab, prepared::Prepared};
-use perturb_models::queueing::NfsInput;
-use perturb_profile::{Knob, Name};
+use perturb_experiments::nfs::{self, Levels, Network, Reference, Request};
+use perturb_models::queueing::{NfsInput, NfsServer};
+use perturb_present::LiveLine;
 use perturb_quantity::OperationsPerSecond;
 use perturb_workloads::nfs::{
     Stop,
     client::Export,
-    curve::CurveFile,
     server::{Config, Distribution, Service},
 };
 
 use super::{
-    DONE, FAILED, InvalidInput, emulated,
-    interrupt::{EMULATING, stop_on_signal},
-    measure::{self, Added, Levels, Series, Where},
-    options::{LoadOptions, PortOptions, ServerOptions, read_yaml},
-    overlay, reference,
-    report::{Measured, Report},
+    interrupt::stop_on_signal,
+    options::{LoadOptions, PortOptions, ServerOptions},
 };
-use crate::cli::{PacingArgs, in_sandbox, quantity::rate};
+use crate::{
+    cli::{Contradiction, PacingArgs, in_sandbox, quantity::rate},
+    predict::read,
+};
 
 /// Scale of the data set on the embedded server, which keeps it in memory.
 const EMBEDDED_SCALE: f64 = 0.01;
@@ -115,135 +107,85 @@ pub(super) struct Curve {
     quiet: bool,
 }
 
-/// A network to measure on.
-struct Network {
-    name: String,
-    added: Added,
-    /// The profile; without one, no emulation.
-    profile: Option<Profile>,
-}
-
-enum Profile {
-    File(PathBuf),
-    Made(Box<perturb_profile::Profile>),
-}
-
+/// Measures; the exit code.
 pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
-    let networks = args.networks()?;
-    args.load.check()?;
-    let embedded = args.embedded_config();
-    let scale = args.scale.unwrap_or(if args.server.is_some() {
-        1.0
-    } else {
-        EMBEDDED_SCALE
-    });
-    let model = args.model(&embedded, scale)?;
-    let reference = args.reference.as_deref().map(reference::read).transpose()?;
+    let mut request = args.request()?;
+    request.check()?;
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
     if args.sandbox {
         return in_sandbox([&args.out], false);
     }
     // Processes in other directories are told this path.
-    let out = args
+    request.out = args
         .out
         .canonicalize()
         .with_context(|| format!("finding {}", args.out.display()))?;
-    if let Some(reference) = &reference {
-        let svg = reference.chart().to_svg().context("drawing the reference")?;
-        fs::write(out.join("reference.svg"), svg).context("writing reference.svg")?;
-    }
     let stop = Stop::default();
-    stop_on_signal(stop.clone())?;
-    let (mut code, mut failed) = (DONE, Ok(()));
-    let mut measured = Vec::new();
-    for network in networks {
-        let series = args.series(&network, &embedded, scale, &out)?;
-        let done = match &network.profile {
-            None => measure::measure(&series, None, &stop),
-            Some(profile) => profile
-                .prepare(&out, &network.name)
-                .map(|prepared| prepared.coarse_if(args.pacing.coarse))
-                .and_then(|prepared| {
-                    EMULATING.store(true, Ordering::Relaxed);
-                    let done = emulated::measure_under(&series, prepared, args.pacing.into());
-                    EMULATING.store(false, Ordering::Relaxed);
-                    done
-                }),
-        };
-        // What was measured is told all the same.
-        match done {
-            Ok(done) => code = code.max(done),
-            Err(error) => failed = Err(error),
-        }
-        if failed.is_err() && !series.file().exists() {
-            break;
-        }
-        let file = CurveFile::open(&series.file(), true)?;
-        if !file.levels().is_empty() {
-            measured.push(Measured::new(
-                network.name,
-                network.added,
-                file.levels().to_vec(),
-                model.as_ref(),
-                series.faults()?,
-            ));
-        }
-        // Written anew after each curve, so an interrupted measurement has a report too.
-        Report::new(&measured, reference.as_ref()).write(&out, model.as_ref())?;
-        if stop.is_set() || code != DONE || failed.is_err() {
-            break;
-        }
-    }
-    let report = Report::new(&measured, reference.as_ref());
+    stop_on_signal(stop.clone(), request.emulates())?;
+    let curves = nfs::measure(&request, &stop, &LiveLine::stderr(args.quiet))?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        println!("{}", serde_json::to_string_pretty(&curves.report())?);
     } else {
-        print!("{report}");
-        eprintln!("results in {}", out.display());
+        print!("{}", curves.report());
+        eprintln!("results in {}", request.out.display());
     }
-    if measured.iter().any(Measured::is_faulty) {
-        code = code.max(FAILED);
-    }
-    failed.map(|()| code)
+    curves.end()
 }
 
 impl Curve {
-    fn networks(&self) -> Result<Vec<Network>, InvalidInput> {
+    fn request(&self) -> anyhow::Result<Request> {
         let networks = match &self.vary {
-            Some(text) => vary(text)?,
-            None if self.over.is_empty() => {
-                vec![Network {
-                    name: "curve".into(),
-                    added: None,
-                    profile: None,
-                }]
+            Some(text) => Network::vary(text)?,
+            None if self.over.is_empty() => vec![Network::none()],
+            None => {
+                let networks = self.over.iter().map(|profile| Network::of(profile));
+                networks.collect::<Result<_, _>>()?
             }
-            None => self
-                .over
-                .iter()
-                .map(|path| over(path))
-                .collect::<Result<_, _>>()?,
         };
-        if self.server.is_some() && networks.iter().any(|network| network.profile.is_some()) {
-            return Err(InvalidInput::ServerElsewhere);
-        }
-        if let (Some(_), Some((knob @ (Knob::Gap | Knob::Bandwidth), _))) =
-            (&self.model, networks.first().and_then(|network| network.added))
-        {
-            return Err(InvalidInput::NotModeled(knob));
-        }
-        let mut names = BTreeSet::new();
-        match networks
-            .iter()
-            .find(|network| !names.insert(network.name.clone()))
-        {
-            Some(twice) => Err(InvalidInput::SameName(twice.name.clone())),
-            None => Ok(networks),
-        }
+        let embedded = match &self.server {
+            None => Some(self.embedded_config()),
+            Some(_) if self.vary.is_some() || !self.over.is_empty() => {
+                return Err(Contradiction(
+                    "--over and --vary measure the embedded server on private hosts; for a server elsewhere, emulate on \
+                     the interface (`perturb apply`) and measure without them",
+                )
+                .into());
+            }
+            Some(_) => None,
+        };
+        let scale = match (self.scale, &embedded) {
+            (Some(scale), _) => scale,
+            (None, Some(_)) => EMBEDDED_SCALE,
+            (None, None) => 1.0,
+        };
+        let own = || Export {
+            host: String::new(),
+            path: self.embedded.export.clone(),
+        };
+        let export = self.server.clone().unwrap_or_else(own);
+        let plan = self
+            .load
+            .plan(export, self.ports.ports(), OperationsPerSecond(1.0), scale)?;
+        Ok(Request {
+            networks,
+            model: self.model(embedded.as_ref(), scale)?,
+            embedded,
+            plan,
+            levels: if self.rates.is_empty() {
+                Levels::Auto(self.levels)
+            } else {
+                Levels::Rates(self.rates.iter().map(|rate| rate.0).collect())
+            },
+            reference: self.reference.as_deref().map(Reference::read).transpose()?,
+            pacing: self.pacing.into(),
+            coarse: self.pacing.coarse,
+            out: self.out.clone(),
+            resume: self.resume,
+        })
     }
 
     fn embedded_config(&self) -> Config {
-        let mut config = self.embedded.config(measure::loopback());
+        let mut config = self.embedded.config((Ipv4Addr::LOCALHOST, 0).into());
         if config.service.is_instant() {
             config.service.cpu = Some(Service {
                 mean: EMBEDDED_CPU,
@@ -253,179 +195,17 @@ impl Curve {
         config
     }
 
-    fn series(
-        &self,
-        network: &Network,
-        embedded: &Config,
-        scale: f64,
-        out: &Path,
-    ) -> Result<Series, InvalidInput> {
-        let server = match (&self.server, &network.profile) {
-            (Some(_), _) => Where::Elsewhere,
-            (None, None) => Where::Here(embedded.clone()),
-            (None, Some(_)) => Where::OnHost(Config {
-                listen: measure::private_address(),
-                ..embedded.clone()
-            }),
-        };
-        let here = || Export {
-            host: String::new(),
-            path: embedded.export.clone(),
-        };
-        let export = self.server.clone().unwrap_or_else(here);
-        let profile = match &network.profile {
-            None => None,
-            Some(Profile::Made(profile)) => Some(profile.to_string()),
-            Some(Profile::File(path)) => {
-                let unreadable = |reason| InvalidInput::Unreadable {
-                    path: path.clone(),
-                    reason,
-                };
-                Some(fs::read_to_string(path).map_err(unreadable)?)
-            }
-        };
-        Ok(Series {
-            name: network.name.clone(),
-            network: network.added,
-            profile,
-            plan: self
-                .load
-                .plan(export, self.ports.ports(), OperationsPerSecond(1.0), scale)?,
-            levels: if self.rates.is_empty() {
-                Levels::Auto(self.levels)
-            } else {
-                Levels::Rates(self.rates.iter().map(|rate| rate.0).collect())
-            },
-            server,
-            out: out.to_owned(),
-            resume: self.resume,
-            quiet: self.quiet,
-        })
-    }
-
-    fn model(
-        &self,
-        embedded: &Config,
-        scale: f64,
-    ) -> Result<Option<perturb_models::queueing::NfsServer>, InvalidInput> {
+    fn model(&self, embedded: Option<&Config>, scale: f64) -> anyhow::Result<Option<NfsServer>> {
         match &self.model {
             None => Ok(None),
-            Some(Some(path)) => Ok(Some(read_yaml::<NfsInput>(path)?.server)),
-            Some(None) if self.server.is_none() => overlay::of_embedded(embedded, scale)
-                .map(Some)
-                .ok_or(InvalidInput::NoModel),
-            Some(None) => Err(InvalidInput::NoModel),
-        }
-    }
-}
-
-impl Profile {
-    /// Ready to be put in force; one that was made is written beside the results.
-    fn prepare(&self, out: &Path, name: &str) -> anyhow::Result<Prepared> {
-        let hosts = lab::all_addresses(emulated::HOSTS);
-        match self {
-            Self::File(path) => Ok(Prepared::load_for(path, &hosts)?),
-            Self::Made(profile) => {
-                let path = out.join(format!("{name}.yaml"));
-                fs::write(&path, profile.to_string())
-                    .with_context(|| format!("writing {}", path.display()))?;
-                Ok(Prepared::of((**profile).clone(), &hosts)?)
-            }
-        }
-    }
-}
-
-fn over(path: &Path) -> Result<Network, InvalidInput> {
-    let unreadable = |reason| InvalidInput::Unreadable {
-        path: path.to_owned(),
-        reason,
-    };
-    fs::metadata(path).map_err(unreadable)?;
-    let name = path
-        .file_stem()
-        .unwrap_or(path.as_os_str())
-        .to_string_lossy()
-        .into_owned();
-    Ok(Network {
-        name,
-        added: None,
-        profile: Some(Profile::File(path.to_owned())),
-    })
-}
-
-/// One network for each level of a knob.
-fn vary(text: &str) -> Result<Vec<Network>, InvalidInput> {
-    let invalid = |reason| InvalidInput::Vary {
-        text: text.to_owned(),
-        reason,
-    };
-    let (knob, levels) = text
-        .split_once('=')
-        .ok_or_else(|| invalid("there is no `=`".into()))?;
-    levels
-        .split(',')
-        .map(|level| network(knob.trim(), level.trim()).map_err(invalid))
-        .collect()
-}
-
-fn network(knob: &str, level: &str) -> Result<Network, Box<dyn std::error::Error + Send + Sync>> {
-    let knob: Knob = knob.parse()?;
-    let level = if level == "0" && knob != Knob::Bandwidth {
-        "0us"
-    } else {
-        level
-    };
-    let value = knob.parse(level)?;
-    let name = format!("{knob}-{}", level.replace('/', ""));
-    let plain = perturb_profile::Profile {
-        name: Name::new(&name),
-        seed: 1,
-        ..perturb_profile::Profile::default()
-    };
-    Ok(Network {
-        name,
-        added: Some((knob, value)),
-        profile: Some(Profile::Made(Box::new(plain.with(knob, value)?))),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn levels_become_profiles() {
-        let networks = vary("latency=0,150us,4ms").unwrap();
-        let names: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
-        assert_eq!(names, ["latency-0us", "latency-150us", "latency-4ms"]);
-        assert_eq!(networks[2].added, Some((Knob::Latency, 4000.0)));
-        for text in [
-            "latency=0,150us",
-            "overhead=10us,80us",
-            "gap=5us",
-            "bandwidth=10Mbit/s",
-        ] {
-            for network in vary(text).unwrap() {
-                let Some(Profile::Made(profile)) = network.profile else {
-                    panic!("no profile")
-                };
-                assert_eq!(
-                    perturb_profile::parse(&profile.to_string()),
-                    Ok(*profile),
-                    "{text}"
-                );
-            }
-        }
-        for (wrong, reason) in [
-            ("latency", "there is no `=`"),
-            ("speed=1us", "`speed` is not a knob"),
-            ("latency=5", "unit"),
-            ("latency=", ""),
-            ("latency=200s", "out of range"),
-            ("bandwidth=0", ""),
-        ] {
-            let refused = vary(wrong).err().unwrap().to_string();
-            assert!(refused.contains(reason), "{wrong}: {refused}");
+            Some(Some(path)) => Ok(Some(read::<NfsInput>(path)?.server)),
+            Some(None) => match embedded.and_then(|config| nfs::embedded_model(config, scale)) {
+                None => Err(Contradiction(
+                    "--model without a file takes its service times from the embedded server: give --cpu-service, or a file",
+                )
+                .into()),
+                model => Ok(model),
+            },
         }
     }
 }

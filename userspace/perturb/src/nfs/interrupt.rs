@@ -1,21 +1,16 @@
 //! A signal stops a load, which then cleans up; a second one ends the process at once, unless it has an emulation to take down.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use perturb_emulator::signals::at_each_signal;
 use perturb_workloads::nfs::Stop;
 
 use crate::cli::exit::INTERRUPTED;
 
-/// Whether this process keeps an emulation up, which it must take down.
-pub(super) static EMULATING: AtomicBool = AtomicBool::new(false);
-
-/// Sets `stop` at the first signal. A further one does not end the process while it is [`EMULATING`]: the part that
-/// measures has the signal, too, and ends.
-pub(super) fn stop_on_signal(stop: Stop) -> anyhow::Result<()> {
+/// Sets `stop` at the first signal. A further one does not end a process that `emulates`: the part that measures has the
+/// signal, too, and ends.
+pub(super) fn stop_on_signal(stop: Stop, emulates: bool) -> anyhow::Result<()> {
     let mut again = false;
     at_each_signal(move || {
-        if again && EMULATING.load(Ordering::Relaxed) {
+        if again && emulates {
             return;
         }
         if again {

@@ -2,24 +2,17 @@
 
 use clap::Args;
 use perturb_emulator::status::{self, Bystander};
-use perturb_present::{LiveLine, Table, bar, measured};
+use perturb_experiments::nfs::{is_whole, said};
+use perturb_present::{LiveLine, Table, measured};
 use perturb_quantity::OperationsPerSecond;
-use perturb_workloads::nfs::{
-    Stop,
-    client::Export,
-    load::{self, LoadError, Outcome, Progress},
-    record::{CutShort, Record},
-};
+use perturb_workloads::nfs::{Stop, client::Export, load, record::Record};
 
 use super::{
-    DONE, FAILED, InvalidInput,
+    DONE, FAILED,
     interrupt::stop_on_signal,
     options::{LoadOptions, PortOptions},
 };
 use crate::cli::quantity::rate;
-
-/// The generator's own lateness is worth a warning from this share of the response time on.
-const LATE_SHARE: f64 = 0.5;
 
 /// Arguments of `perturb nfs load`.
 #[derive(Args, Debug)]
@@ -59,15 +52,12 @@ pub(super) fn run(args: Load) -> anyhow::Result<u8> {
         .plan(args.server, args.ports.ports(), args.rate, args.scale)?;
     plan.histogram = args.histogram;
     let stop = Stop::default();
-    stop_on_signal(stop.clone())?;
+    stop_on_signal(stop.clone(), false)?;
     let bystander = Bystander::begin()?;
     let line = LiveLine::stderr(args.quiet);
     let outcome = load::run(&plan, &stop, &|progress| line.show(said(progress)));
     line.clear();
-    let outcome = outcome.map_err(|error| match error {
-        LoadError::Setting { .. } => InvalidInput::Load(error).into(),
-        other => anyhow::Error::new(other),
-    })?;
+    let outcome = outcome?;
     let (checked, looked) = bystander.check(&outcome.record);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&checked)?);
@@ -76,55 +66,13 @@ pub(super) fn run(args: Load) -> anyhow::Result<u8> {
     }
     let faults = checked.faults.unwrap_or_default();
     status::warn(&faults);
-    let code = warn(&outcome);
+    let is_whole = is_whole(&outcome);
     looked?;
-    Ok(if faults.is_empty() { code } else { FAILED.max(code) })
-}
-
-/// Says on stderr what the figures do not; the exit code.
-pub(super) fn warn(outcome: &Outcome) -> u8 {
-    let mut code = DONE;
-    for example in &outcome.examples {
-        eprintln!("perturb: warning: calls failed, for example {example}");
-    }
-    if let (Some(late), Some(mean)) = (outcome.record.late_p99_ms, outcome.record.mean_ms)
-        && late > LATE_SHARE * mean
-    {
-        eprintln!(
-            "perturb: warning: 1 % of the calls were sent more than {} ms late, of a mean response time of {} ms: this \
-             machine is busy or the rate too high for it; use a quieter one, more --connections, or less load",
-            measured(late),
-            measured(mean)
-        );
-    }
-    match outcome.record.cut_short {
-        Some(CutShort::Stopped) => {
-            eprintln!(
-                "perturb: stopped after {:.1} s of the run",
-                outcome.record.duration_s
-            );
-            code = FAILED;
-        }
-        Some(CutShort::ServerGone) => {
-            eprintln!(
-                "perturb: the server stopped answering; the figures are of the {:.1} s before that was clear",
-                outcome.record.duration_s
-            );
-            code = FAILED;
-        }
-        None => {}
-    }
-    if outcome.record.operations.is_empty() {
-        eprintln!("perturb: nothing was answered in the run; is the server still there?");
-        code = FAILED;
-    }
-    if let Some(error) = &outcome.left_behind {
-        eprintln!(
-            "perturb: the data set could not be removed, and is removed by the next run with --reuse: {error}"
-        );
-        code = FAILED;
-    }
-    code
+    Ok(if is_whole && faults.is_empty() {
+        DONE
+    } else {
+        FAILED
+    })
 }
 
 fn describe(record: &Record) -> String {
@@ -176,22 +124,4 @@ fn describe(record: &Record) -> String {
         ]);
     }
     text + &table.to_string()
-}
-
-/// What the live line says.
-pub(super) fn said(progress: Progress) -> String {
-    match progress {
-        Progress::Making { done, of } => format!("making files: {done} of {of}"),
-        Progress::Running {
-            elapsed,
-            of,
-            answered,
-            failed,
-        } => format!(
-            "{} {answered} answered, {failed} failed, {} s left",
-            bar(elapsed.as_secs_f64() / of.as_secs_f64()),
-            of.saturating_sub(elapsed).as_secs()
-        ),
-        Progress::Removing => "removing files".into(),
-    }
 }

@@ -13,10 +13,13 @@ use perturb_workloads::nfs::{
     server::{Cache, Config, Disks, Distribution, Service, ServiceModel},
 };
 
-use super::InvalidInput;
-use crate::cli::{
-    quantity::fraction,
-    time::{self, within},
+use crate::{
+    cli::{
+        Contradiction,
+        quantity::fraction,
+        time::{self, within},
+    },
+    predict::read,
 };
 
 /// What load, apart from its rate.
@@ -177,12 +180,16 @@ enum DistributionName {
 
 impl LoadOptions {
     /// Whether the options fit each other.
-    pub(super) fn check(&self) -> Result<(), InvalidInput> {
+    fn check(&self) -> Result<(), Contradiction> {
         if self.retransmit_after.is_some() && self.transport == TransportName::Tcp {
-            return Err(InvalidInput::TcpRetransmits);
+            return Err(Contradiction(
+                "--retransmit-after is for --transport udp; over TCP the kernel decides when to send again",
+            ));
         }
         if self.processes.is_some() && self.arrivals == ArrivalsName::Open {
-            return Err(InvalidInput::OpenProcesses);
+            return Err(Contradiction(
+                "--processes is for --arrivals closed; open arrivals come at the rate, whoever waits",
+            ));
         }
         Ok(())
     }
@@ -194,7 +201,7 @@ impl LoadOptions {
         ports: Ports,
         rate: OperationsPerSecond,
         scale: f64,
-    ) -> Result<Plan, InvalidInput> {
+    ) -> anyhow::Result<Plan> {
         self.check()?;
         let usual = Options::default();
         Ok(Plan {
@@ -293,23 +300,11 @@ impl ServerOptions {
     }
 }
 
-fn read_mix(text: &str) -> Result<Mix, InvalidInput> {
+fn read_mix(text: &str) -> anyhow::Result<Mix> {
     if mix::NAMES.contains(&text) || !(text.contains(['.', '/']) || Path::new(text).exists()) {
-        return Mix::named(text).map_err(InvalidInput::Mix);
+        return Ok(Mix::named(text)?);
     }
-    read_yaml(Path::new(text))
-}
-
-/// Reads a YAML file.
-pub(super) fn read_yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, InvalidInput> {
-    let text = std::fs::read_to_string(path).map_err(|reason| InvalidInput::Unreadable {
-        path: path.to_owned(),
-        reason,
-    })?;
-    serde_saphyr::from_str(&text).map_err(|reason| InvalidInput::Yaml {
-        path: path.to_owned(),
-        reason: Box::new(reason),
-    })
+    Ok(read(Path::new(text))?)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ const MOST_NODES: usize = 100_000_000;
 
 /// An input that cannot be used; its source says where and why.
 #[derive(Debug, thiserror::Error)]
-pub enum InputError {
+pub(crate) enum InputError {
     /// It cannot be read.
     #[error("{file}")]
     Read {
@@ -42,7 +42,7 @@ pub enum InputError {
 
 impl InputError {
     /// A model's refusal of a file.
-    pub fn model(path: &Path, source: impl Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn model(path: &Path, source: impl Error + Send + Sync + 'static) -> Self {
         Self::Model {
             file: path.display().to_string(),
             source: Box::new(source),
@@ -54,7 +54,7 @@ impl InputError {
 ///
 /// # Errors
 /// When it cannot be read or is not of the form; the error names line and column.
-pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, InputError> {
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, InputError> {
     let file = path.display().to_string();
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

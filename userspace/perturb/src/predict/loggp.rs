@@ -13,7 +13,7 @@ use perturb_trace::summarize;
 
 /// Arguments of `perturb predict loggp`.
 #[derive(Args, Debug)]
-pub struct LoggpArgs {
+pub(crate) struct LoggpArgs {
     /// The input, in YAML: baseline, messages or mpi, vary.
     pub file: PathBuf,
     /// The baseline's network.

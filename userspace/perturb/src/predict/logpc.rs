@@ -17,7 +17,7 @@ use super::profile::{ProfileArg, Used, WithProfile};
 
 /// Arguments of `perturb predict logpc`.
 #[derive(Args, Debug)]
-pub struct LogpcArgs {
+pub(crate) struct LogpcArgs {
     /// The input, in YAML.
     pub file: PathBuf,
     /// The network.

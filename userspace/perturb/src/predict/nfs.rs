@@ -11,7 +11,7 @@ use super::input::{InputError, read};
 
 /// Arguments of `perturb predict nfs`.
 #[derive(Args, Debug)]
-pub struct NfsArgs {
+pub(crate) struct NfsArgs {
     /// The input, in YAML: server, rates, base_rate, network, measured.
     pub file: PathBuf,
     /// Print one JSON object.

@@ -11,7 +11,7 @@ use super::input::{InputError, read};
 
 /// Arguments of `perturb predict pipeline`.
 #[derive(Args, Debug)]
-pub struct PipelineArgs {
+pub(crate) struct PipelineArgs {
     /// The input, in YAML: stages, message, fragment.
     pub file: PathBuf,
     /// Print one JSON object.

@@ -18,7 +18,7 @@ const MOST_ROWS: usize = 200;
 
 /// Arguments of `perturb predict plogpt`.
 #[derive(Args, Debug)]
-pub struct PlogptArgs {
+pub(crate) struct PlogptArgs {
     /// The input, in YAML: parameters and program.
     pub file: PathBuf,
     /// The network.

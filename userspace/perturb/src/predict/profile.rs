@@ -13,7 +13,7 @@ use super::input::InputError;
 
 /// The option.
 #[derive(Args, Debug, Default)]
-pub struct ProfileArg {
+pub(crate) struct ProfileArg {
     /// Take the network from this profile; what it says counts instead of the input's, which may leave it out.
     #[arg(long, value_name = "PROFILE")]
     pub profile: Option<PathBuf>,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// Arguments of `perturb predict validate`.
 #[derive(Args, Debug)]
-pub struct ValidateArgs {
+pub(crate) struct ValidateArgs {
     /// This model only.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,

@@ -24,7 +24,7 @@ use output::{Row, Suggestions, Summary, Trigger};
 
 /// Arguments of `perturb predict whatif`.
 #[derive(Args, Debug)]
-pub struct WhatifArgs {
+pub(crate) struct WhatifArgs {
     /// The input, in YAML: groups, network, bus.
     pub file: PathBuf,
     /// The network between the groups.

@@ -3,12 +3,9 @@
 //! Each task writes a directory `task-I` of its own below the common one, with its own baselines, so that slowdowns are
 //! relative to the machine that measured them; `perturb report` joins the directories.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-};
+use std::{env, path::Path};
 
-use super::plan::Task;
+use perturb_experiments::sweep::Task;
 
 /// Variables in which schedulers tell a task its index: Kubernetes' indexed jobs, Slurm's arrays, GNU parallel (which
 /// counts from 1).
@@ -20,7 +17,7 @@ const INDEX_VARIABLES: [(&str, usize); 3] = [
 
 /// Why the part cannot be told.
 #[derive(Debug, thiserror::Error)]
-pub enum SplitError {
+pub(super) enum SplitError {
     /// Beyond the end.
     #[error("--array-index {index}: there are {tasks} tasks, numbered from 0")]
     Beyond {
@@ -39,7 +36,7 @@ pub enum SplitError {
 
 /// Which part is meant by `--array-index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Index {
+pub(super) enum Index {
     /// The scheduler's variable tells.
     Auto,
     /// This one.
@@ -61,7 +58,7 @@ impl std::str::FromStr for Index {
 }
 
 /// The part with an index.
-pub fn task(index: Index, tasks: usize) -> Result<Task, SplitError> {
+pub(super) fn task(index: Index, tasks: usize) -> Result<Task, SplitError> {
     let index = match index {
         Index::At(index) => index,
         Index::Auto => INDEX_VARIABLES
@@ -78,18 +75,9 @@ pub fn task(index: Index, tasks: usize) -> Result<Task, SplitError> {
     Ok(Task { index, tasks })
 }
 
-/// Directory of a part.
-#[must_use]
-pub fn directory(out: &Path, task: Option<Task>) -> PathBuf {
-    match task {
-        Some(task) => out.join(format!("task-{}", task.index)),
-        None => out.into(),
-    }
-}
-
 /// A job script for `sbatch`. Each task is given the `options`, too.
 #[must_use]
-pub fn slurm(
+pub(super) fn slurm(
     program: &Path,
     experiment: &Path,
     out: &Path,

@@ -1,0 +1,185 @@
+//! Two private hosts with a measuring socket each, joined by a wire without emulation, or under emulation with a
+//! profile that is changed live.
+//!
+//! A thread of its own measures; the command's first thread keeps the emulation up, and does what the measuring one asks.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener, UdpSocket},
+    os::fd::OwnedFd,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use perturb_emulator::{
+    conduct::{Conduct, Pacer, Pacing},
+    lab::{self, Lab},
+    prepared::Prepared,
+    registry::Record,
+    running::{ProcessorTime, Program, Running, count_processor_time},
+    runtime,
+    session::{Core, End, Handle, OnSignal, OnTrouble, Place, Session},
+    signals::Signals,
+    status::Fault,
+};
+use perturb_profile::Profile;
+use tokio::sync::oneshot;
+
+use crate::probe::{
+    endpoint::{Endpoint, Receipt},
+    stream::{self, Transfer},
+};
+
+/// The hosts, for the thread that measures.
+pub struct Hosts {
+    session: Handle,
+    /// The measuring socket of h1.
+    pub here: Endpoint,
+    /// That of h2.
+    pub there: Endpoint,
+    /// Where that is.
+    pub to: SocketAddr,
+    listening: Option<(SocketAddr, Endpoint)>,
+    lab: Arc<Lab>,
+    pacer: Pacer,
+    is_emulated: bool,
+    _counting: Option<OwnedFd>,
+}
+
+/// Makes the hosts, with a profile's MTU and TCP settings but without emulation, and has a thread do the work between
+/// them. What came of it; nothing if a signal has ended it.
+pub(super) fn measure<T: Send + 'static>(
+    profile: &Profile,
+    pacing: Pacing,
+    work: impl FnOnce(Hosts) -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<Option<T>> {
+    runtime()?.block_on(async {
+        let mut signals = Signals::listen()?;
+        let mut nobody = |_: &Record| ();
+        let lab = Arc::new(Lab::new(2, profile)?);
+        let conduct = Conduct::of_hosts(pacing, false);
+        let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
+        let hosts = Hosts::new(Arc::clone(&lab), pacing.choice.decide()?, session.handle())?;
+        let (tell, told) = oneshot::channel();
+        thread::Builder::new()
+            .name("measuring".into())
+            // Nobody waits any more if the command was interrupted.
+            .spawn(move || drop(tell.send(work(hosts))))
+            .context("starting the thread that measures")?;
+        let end = session.keep(told, OnSignal::End, OnTrouble::End).await;
+        match session.end(end)?.end {
+            End::Done(result) => result.context("the thread that measures has panicked")?.map(Some),
+            End::Trouble(trouble) => Err(trouble.into()),
+            End::Asked | End::Over | End::Unconfirmed => Ok(None),
+        }
+    })
+}
+
+impl Hosts {
+    fn new(lab: Arc<Lab>, pacer: Pacer, session: Handle) -> anyhow::Result<Self> {
+        let [first, second] = lab.hosts.as_slice() else {
+            bail!("a lab of two hosts has {}", lab.hosts.len())
+        };
+        let endpoint = |host: &lab::Host| -> anyhow::Result<Endpoint> {
+            let (v4, _) = lab::addresses(host.number);
+            let socket = host.namespace.enter(|| UdpSocket::bind((v4, 0)))??;
+            Ok(Endpoint::start(socket)?)
+        };
+        let (here, there) = (endpoint(first)?, endpoint(second)?);
+        let to = there.address()?;
+        Ok(Self {
+            session,
+            here,
+            there,
+            to,
+            listening: None,
+            lab,
+            pacer,
+            is_emulated: false,
+            // Where the kernel cannot count, processor time is missing from the result.
+            _counting: count_processor_time().ok(),
+        })
+    }
+
+    /// Opens a measuring socket of h2 at a port, in the place of the one that was opened last.
+    pub fn listen(&mut self, port: u16) -> anyhow::Result<SocketAddr> {
+        let [_, second] = self.lab.hosts.as_slice() else {
+            bail!("a lab of two hosts has {}", self.lab.hosts.len())
+        };
+        let (v4, _) = lab::addresses(second.number);
+        let socket = second.namespace.enter(|| UdpSocket::bind((v4, port)))??;
+        let endpoint = Endpoint::start(socket)?;
+        let address = endpoint.address()?;
+        self.listening = Some((address, endpoint));
+        Ok(address)
+    }
+
+    /// What came of a train at a socket of h2.
+    #[must_use]
+    pub fn take(&self, at: SocketAddr, number: u32, expected: usize, patience: Duration) -> Vec<Receipt> {
+        let endpoint = match &self.listening {
+            Some((address, endpoint)) if *address == at => endpoint,
+            _ => &self.there,
+        };
+        endpoint.take(number, expected, patience)
+    }
+
+    /// Puts a profile in force: begins the emulation, or changes it live.
+    pub fn set(&mut self, prepared: Prepared) -> anyhow::Result<()> {
+        self.is_emulated = true;
+        self.session.ask(move |core| core.put(&prepared))?
+    }
+
+    /// Whether a thread keeps the time, which wants a processor.
+    #[must_use]
+    pub fn pacer_wants_processor(&self) -> bool {
+        self.is_emulated && self.pacer == Pacer::User
+    }
+
+    /// Ends the emulation.
+    pub fn clear(&mut self) -> anyhow::Result<()> {
+        self.is_emulated = false;
+        let clear: fn(&mut Core<'_>) -> anyhow::Result<()> = |core| core.clear();
+        self.session.ask(clear)?
+    }
+
+    /// What the program at the interfaces' ingress, which burns the receiver's overhead, has cost so far. `None` where
+    /// the kernel's own clock (`sched_clock`) counts ticks, as user-mode Linux's does: times are whole milliseconds then.
+    pub fn ingress_time(&mut self) -> Option<ProcessorTime> {
+        const FINEST_TICK_NS: u32 = 1_000_000;
+        let ask = |core: &mut Core<'_>| core.running()?.processor_time(Program::Ingress);
+        let time = self.session.ask(ask).ok()??;
+        (time.total.subsec_nanos() % FINEST_TICK_NS != 0).then_some(time)
+    }
+
+    /// What the emulation did that no profile asked for, once its traffic rests.
+    pub fn faults(&mut self) -> anyhow::Result<Vec<Fault>> {
+        let settle = |core: &mut Core<'_>| core.running().map(Running::settled);
+        let Some(settled) = self.session.ask(settle)? else {
+            return Ok(Vec::new());
+        };
+        Ok(settled?.context("the emulation is gone")?.faults())
+    }
+
+    /// What TCP makes of it: round trips, and a transfer of `bytes`.
+    pub fn transfer(&self, trips: u32, bytes: usize) -> anyhow::Result<Transfer> {
+        let [first, second] = self.lab.hosts.as_slice() else {
+            bail!("a lab of two hosts has {}", self.lab.hosts.len())
+        };
+        let (v4, _) = lab::addresses(second.number);
+        let listener = second.namespace.enter(|| TcpListener::bind((v4, 0)))??;
+        let ask =
+            |to: SocketAddr| -> io::Result<_> { first.namespace.enter(|| stream::ask(to, trips, bytes))? };
+        stream::transfer(&listener, (trips, bytes), ask).context("measuring over TCP")
+    }
+
+    /// Names of the offloads that the hosts' interfaces have switched on.
+    pub fn offloads(&self) -> anyhow::Result<Vec<&'static str>> {
+        let Some(first) = self.lab.hosts.first() else {
+            bail!("a lab without hosts")
+        };
+        first.offloads()
+    }
+}

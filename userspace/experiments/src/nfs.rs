@@ -1,0 +1,70 @@
+//! The response-time curve of an NFS server, on this machine or on private hosts, beside the queueing model.
+//!
+//! ```text
+//! curve ─► measure (levels one by one, into a file) ──► perturb_workloads::nfs::load
+//!   ├────► emulated: `perturb nfs part …` as a command on private hosts ──► measure
+//!   └────► report (table, CSV, JSON, charts) ──► overlay (model), effect (lines over a knob), reference (published)
+//! ```
+//!
+//! A curve under emulation is measured by another process of this program on private hosts, so
+//! the workloads do not know that emulation is on; the two share a file of settings and one of results.
+
+mod curve;
+mod effect;
+mod emulated;
+mod measure;
+mod outcome;
+mod overlay;
+mod processors;
+mod reference;
+mod report;
+
+use std::path::PathBuf;
+
+pub use self::{
+    curve::{Curves, Network, Request, embedded_model, measure},
+    emulated::Part,
+    measure::Levels,
+    outcome::{is_whole, said},
+    reference::Reference,
+};
+
+/// The input is not valid.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidInput {
+    /// A file cannot be read.
+    #[error("{path}: {reason}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: std::io::Error,
+    },
+    /// A knob cannot be varied.
+    #[error(
+        "--vary {text}: {reason}; write KNOB=LEVEL,LEVEL,… with KNOB one of latency, overhead, gap, bandwidth"
+    )]
+    Vary {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        reason: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The model knows nothing of it.
+    #[error("--model predicts an added latency or overhead; leave --model out to vary {0}")]
+    NotModeled(perturb_profile::Knob),
+    /// A table has no curves.
+    #[error("{0}: no curves; the table needs columns throughput_op_s and response_ms with numbers")]
+    Reference(String),
+    /// Neither a table nor a file.
+    #[error("--reference {name}: there is no such file, and no table of that name; the tables are {names}")]
+    NoTable {
+        /// What was written.
+        name: String,
+        /// What could have been.
+        names: String,
+    },
+    /// Two networks would write the same file.
+    #[error("two networks are called `{0}`; rename one of the profiles")]
+    SameName(String),
+}

@@ -1,0 +1,156 @@
+//! What was measured for one message size, and what follows from it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use perturb_stats::{Sample, median};
+use serde::Serialize;
+
+use super::{
+    counters::TcpCounters,
+    prediction::{Observed, Predicted, Prediction},
+};
+
+/// How far below and above a whole multiple of the smallest time-out a delay may lie, as shares of it. A time-out is
+/// the smallest one and a smoothed round trip, and slow start follows it; while one transfer waits, others go on.
+const NEAR: (f64, f64) = (0.25, 0.5);
+
+/// One round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    /// Until the last rank's end.
+    pub(super) ms: f64,
+    /// Of all hosts.
+    pub(super) tcp: TcpCounters,
+}
+
+/// The rounds of one message size; the keys of `perturb rto --json`.
+#[derive(Debug, Serialize)]
+pub struct Series {
+    pub(super) algorithm: &'static str,
+    pub(super) hosts: u32,
+    pub(super) message_bytes: u64,
+    pub(super) rounds_ms: Vec<f64>,
+    /// What a round takes without time-outs: PlogPT's prediction, PlogP's where there is none.
+    pub(super) ideal_ms: f64,
+    /// Rounds with time-outs that took nearly a whole multiple of the time-out longer than without.
+    pub(super) near_rto_multiple: usize,
+    pub(super) tcp: TcpCounters,
+    /// Packets dropped by the emulated network.
+    pub(super) drops: u64,
+    pub(super) predicted_ms: Predicted,
+    /// Where they were dropped.
+    pub(super) drops_by_server: BTreeMap<String, u64>,
+    /// Time-outs in each round.
+    pub(super) timeouts_by_round: Vec<u64>,
+    /// Time-outs in a row that PlogPT predicts.
+    pub(super) predicted_timeouts: u32,
+    pub(super) rto_ms: f64,
+    /// One way, of a small message between the farthest hosts, measured.
+    pub(super) latency_us: f64,
+    #[serde(skip)]
+    pub(super) rounds: Vec<Round>,
+}
+
+impl Series {
+    pub(super) fn new(
+        algorithm: &'static str,
+        observed: Observed,
+        rounds: Vec<Round>,
+        drops_by_server: BTreeMap<String, u64>,
+        prediction: Prediction,
+    ) -> Self {
+        let Prediction {
+            predicted,
+            timeouts,
+            rto,
+        } = prediction;
+        Self {
+            algorithm,
+            hosts: observed.hosts,
+            message_bytes: observed.message,
+            rounds_ms: rounds.iter().map(|round| round.ms).collect(),
+            ideal_ms: predicted.plogpt_without_timeouts.unwrap_or(predicted.plogp),
+            near_rto_multiple: near_multiples(&rounds, predicted.plogpt_without_timeouts, rto),
+            tcp: rounds.iter().map(|round| round.tcp).sum(),
+            drops: drops_by_server.values().sum(),
+            predicted_ms: predicted,
+            drops_by_server,
+            timeouts_by_round: rounds.iter().map(|round| round.tcp.timeouts).collect(),
+            predicted_timeouts: timeouts,
+            rto_ms: rto,
+            latency_us: micros(observed.latency),
+            rounds,
+        }
+    }
+
+    /// The rounds' times; one round stands for itself.
+    pub(super) fn sample(&self) -> Option<Sample> {
+        Sample::new(self.rounds_ms.clone()).ok()
+    }
+
+    /// Median of the rounds, ms.
+    pub(super) fn median(&self) -> f64 {
+        median(&self.rounds_ms).unwrap_or(f64::NAN)
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// Counts the rounds that were delayed by the time-out: some TCP counted one, and the round took nearly a multiple of it
+/// longer than the ideal one, or than the fastest if that is faster or there is no ideal.
+fn near_multiples(rounds: &[Round], ideal: Option<f64>, rto: f64) -> usize {
+    let fastest = rounds.iter().map(|round| round.ms).fold(f64::INFINITY, f64::min);
+    let base = ideal.map_or(fastest, |ideal| ideal.min(fastest));
+    let (below, above) = NEAR;
+    rounds
+        .iter()
+        .filter(|round| {
+            let multiple = (round.ms - base) / rto;
+            let whole = (multiple + below).floor();
+            round.tcp.timeouts > 0 && whole >= 1.0 && multiple - whole <= above
+        })
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(ms: f64, timeouts: u64) -> Round {
+        Round {
+            ms,
+            tcp: TcpCounters {
+                timeouts,
+                ..TcpCounters::default()
+            },
+        }
+    }
+
+    #[test]
+    fn a_delayed_round_has_a_time_out_and_its_length() {
+        let rounds = [
+            round(40.0, 0),
+            round(45.0, 0),
+            // Delayed once, twice, and with a few ms of slow start.
+            round(242.0, 1),
+            round(441.0, 3),
+            round(270.0, 1),
+            // Slow, but by nothing of TCP's; and a time-out that nobody waited for.
+            round(240.0, 0),
+            round(48.0, 1),
+            // Between two multiples.
+            round(160.0, 1),
+            round(370.0, 1),
+        ];
+        assert_eq!(near_multiples(&rounds, None, 200.0), 3);
+        assert_eq!(near_multiples(&rounds, Some(38.0), 200.0), 3);
+    }
+
+    #[test]
+    fn all_may_be_delayed() {
+        let rounds = [round(230.0, 1), round(235.0, 1), round(431.0, 2)];
+        assert_eq!(near_multiples(&rounds, Some(25.0), 200.0), 3);
+    }
+}
