@@ -10,14 +10,14 @@ use serde::Serialize;
 
 mod locality;
 mod loggp;
-mod logpc;
+pub mod logpc;
 mod nfs;
-mod plogpt;
+pub mod plogpt;
 pub mod tables;
 mod whatif;
 
 pub use loggp::run_times;
-pub use nfs::response_times;
+pub use nfs::{peak_throughputs, response_times};
 
 /// One published number and ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]

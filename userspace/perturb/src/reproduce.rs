@@ -18,6 +18,8 @@ use crate::cli::exit;
 mod experiment;
 mod figure;
 mod martin;
+mod moritz_frank;
+mod nomura;
 mod outcome;
 mod page;
 mod salisbury;
@@ -26,7 +28,12 @@ mod verdict;
 use figure::{Figure, Means, Needs, Paper, Setting};
 
 /// Every figure and table that can be reproduced, by paper.
-static FIGURES: [&[&[Figure]]; 2] = [&martin::FIGURES, &[salisbury::FIGURES]];
+static FIGURES: [&[&[Figure]]; 4] = [
+    &martin::FIGURES,
+    &[nomura::FIGURES],
+    &[moritz_frank::FIGURES],
+    &[salisbury::FIGURES],
+];
 
 /// All of them.
 fn all() -> impl Iterator<Item = &'static Figure> + Clone {
@@ -218,20 +225,33 @@ fn list(args: &ReproduceArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Results as the book has them.
+/// Results as the book has them: of what does not agree, with what differs.
 fn summary(results: &[serde_json::Value]) -> Table {
-    let mut table = Table::new(
-        2,
-        &["figure", "verdict", "agree", "of", "mean error, %", "worst, %"],
-    );
+    let header = [
+        "figure",
+        "verdict",
+        "what differs",
+        "agree",
+        "of",
+        "mean error, %",
+        "worst, %",
+    ];
+    let mut table = Table::new(3, &header);
     for result in results {
         let errors = &result["errors"];
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let count = |name: &str| errors[name].as_u64().unwrap_or_default().to_string();
         let percent = |name: &str| measured(errors[name].as_f64());
+        let verdict = text(&result["verdict"]);
+        let differs = if verdict == verdict::Verdict::Agrees.name() {
+            String::new()
+        } else {
+            text(&result["differs"][0]["what"])
+        };
         table.row(vec![
             text(&result["figure"]),
-            text(&result["verdict"]),
+            verdict,
+            differs,
             count("agreeing"),
             count("numbers"),
             percent("mean_error_percent"),

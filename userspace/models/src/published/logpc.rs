@@ -18,7 +18,7 @@ const DISTANCE: f64 = 2.0;
 const FITTED: &str = "fitted: message size and distance are not printed; 44 B and k_d = 2 give both C_n";
 
 /// The machine's mesh.
-const SHAPE: [u32; 2] = [8, 4];
+pub const SHAPE: [u32; 2] = [8, 4];
 
 fn network() -> Network {
     Network {
@@ -26,6 +26,12 @@ fn network() -> Network {
         distance: DISTANCE,
         wiring: Wiring::Mesh,
     }
+}
+
+/// The parameters of Table 4's remap, `synchronous` or `asynchronous`.
+#[must_use]
+pub fn remap(kind: &str) -> Option<Parameters> {
+    parameters(&table_4().find("type", kind)?)
 }
 
 /// The parameters of a row, from Table 1 with two arguments.
@@ -79,7 +85,8 @@ fn long_message(bytes: f64) -> Option<LogGp> {
 }
 
 /// Long messages as fast as possible, or the program with them.
-fn bulk(bytes: f64, application: Option<Application>) -> Option<Parameters> {
+#[must_use]
+pub fn bulk(bytes: f64, application: Option<Application>) -> Option<Parameters> {
     Some(Parameters {
         network: network(),
         shape: None,
@@ -95,7 +102,8 @@ fn bulk(bytes: f64, application: Option<Application>) -> Option<Parameters> {
 }
 
 /// Fig. 9's Diamond DAG.
-fn diamond_dag(bytes: f64) -> Option<ApplicationTime> {
+#[must_use]
+pub fn diamond_dag(bytes: f64) -> Option<ApplicationTime> {
     let dag = Application::DiamondDag {
         size: 1024,
         processors: 32,
@@ -156,7 +164,8 @@ fn of_text(table: &Table) -> Option<Vec<Comparison>> {
     );
     let (s511, s512) = ("Moritz and Frank 2001, 5.1.1", "Moritz and Frank 2001, 5.1.2");
     let (s513, s522) = ("Moritz and Frank 2001, 5.1.3", "Moritz and Frank 2001, 5.2.2");
-    let fitted_memory = Some("\"about\"; fitted: a = 8 B and G_m = 0.3625 cycles/B are not printed");
+    let fitted_memory =
+        Some("fitted: a = 8 B and G_m = 0.3625 cycles/B are not printed; the size is printed as \"about\"");
     let distance =
         Some("given: k_d = 2, the mean distance to other nodes, 3.875/2 x 32/31; 3.875/2 gives 2.17");
     let processors = Some("given: 32 processors and a = 8 B are not printed with the figure");

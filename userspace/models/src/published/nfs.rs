@@ -280,6 +280,30 @@ pub fn response_times(table: Embedded) -> Vec<MeasuredCurve> {
     known.map(Responses::curves).unwrap_or_default()
 }
 
+/// The RAID's greatest throughput under each overhead (Table B.12), beside where the model's processor saturates.
+#[must_use]
+pub fn peak_throughputs() -> Vec<MeasuredPoint> {
+    let station = SERVERS[1].station(SERVERS[1].fitted_cpu_us);
+    let mut peaks: Vec<MeasuredPoint> = Vec::new();
+    for row in tables::MARTIN_B_12.table().rows() {
+        let (Some(at), Some(rate)) = (row.number("overhead_us"), row.number("throughput_op_s")) else {
+            continue;
+        };
+        match peaks.iter_mut().find(|peak| peak.at == at) {
+            Some(peak) => peak.measured = peak.measured.max(rate),
+            None => peaks.push(MeasuredPoint {
+                at,
+                measured: rate,
+                ours: Some(station.cpu_saturation(&Network {
+                    added_overhead: Micros(at - BASE_OVERHEAD_US),
+                    ..Network::default()
+                })),
+            }),
+        }
+    }
+    peaks
+}
+
 impl Responses {
     fn curves(&self) -> Vec<MeasuredCurve> {
         let station = self.server.station(self.server.fitted_cpu_us);

@@ -174,7 +174,8 @@ fn table2() -> Vec<Comparison> {
 
 /// Table II, both directions loaded. The latency, the gap and the jitter are not printed; they are
 /// chosen such that a step of A starts later than the jitter after the one before.
-fn table2_parameters() -> Parameters {
+#[must_use]
+pub fn table2_parameters() -> Parameters {
     let table = tables::PLOGPT_TABLE2.table();
     let links = table.rows().filter_map(|row| {
         let below = 2_f64.powi(row.number("height")? as i32 - 1);

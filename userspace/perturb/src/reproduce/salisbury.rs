@@ -28,6 +28,11 @@ const NETWORK: Differs = Differs {
     why: "the paper prints neither; it says that Em/A has very little effect",
 };
 
+const SLIPS: Differs = Differs {
+    what: "three rows of the print do not have the 160 requests that the others have",
+    why: "(1 2 3)^20 (4 5 6 6)^20 has Table 2's value of (1 2 3 3)^20, 4.44 and 1.96 are those of 160 and 159 requests; there are 162",
+};
+
 pub(super) static FIGURES: &[Figure] = &[
     model("salisbury-table-1", "locality of short sequences by partitioning", |_| {
         printed("Salisbury, Chen and Melhem 1999, Table 1")
@@ -43,7 +48,8 @@ pub(super) static FIGURES: &[Figure] = &[
     }),
     model("salisbury-table-6", "locality of sequences of equal length", |_| {
         printed("Salisbury, Chen and Melhem 1999, Table 6")
-    }),
+    })
+    .differs(&[SLIPS]),
     model("salisbury-table-7", "the same thresholds by another measure of spatial locality", |_| {
         printed("Salisbury, Chen and Melhem 1999, Table 7")
     }),
@@ -53,7 +59,7 @@ pub(super) static FIGURES: &[Figure] = &[
             why: "the figure is a drawing; 4.2 prints the thresholds",
         }]),
     model("salisbury-fig-3", "cost and inverse locality of the sequences of Table 6", |_| costs())
-        .differs(&[NETWORK]),
+        .differs(&[SLIPS, NETWORK]),
     model(
         "salisbury-experiment",
         "correlation of cost and 1/L of random programs (5.2)",
