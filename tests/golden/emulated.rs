@@ -128,9 +128,17 @@ fn of_measure(product: &Product) -> Result<()> {
 /// Flags that take part in an emulation; PERTURB and OUT are the program and a directory.
 const FLAGS: &[&str] = &[
     "run --pacer user --coarse --spin 9us --verbose profile.yaml -- true",
-    "run --pacer user profile.yaml -- PERTURB pattern short-all-to-all --rounds 1 --messages 2",
     "run --pacer user profile.yaml -- PERTURB pattern bulk-all-to-all --rounds 1 --bytes 2000",
-    "run --pacer user profile.yaml -- PERTURB pattern task-queue --tasks 2 --work 10us",
+    "run --pacer user profile.yaml -- PERTURB split-c radix --keys 64 --digit 4 --seed 2",
+    "run --pacer user profile.yaml -- PERTURB split-c radb --keys 64 --digit 4 --seed 2",
+    "run --pacer user profile.yaml -- PERTURB split-c sample --keys 64 --samples 4 --seed 2",
+    "run --pacer user profile.yaml -- PERTURB split-c em3d-read --nodes 16 --degree 2 --remote 30% --steps 1 --seed 2",
+    "run --pacer user profile.yaml -- PERTURB split-c em3d-write --nodes 16 --degree 2 --remote 30% --steps 1 --seed 2",
+    "run --pacer user profile.yaml -- PERTURB split-c barnes --bodies 16 --steps 1 --opening 50% --seed 2",
+    "run --pacer user profile.yaml -- PERTURB split-c p-ray --side 4 --spheres 9 --cache 2 --seed 2",
+    "run --pacer user profile.yaml -- PERTURB split-c connect --side 8 --connected 40% --seed 2",
+    "run --pacer user profile.yaml -- PERTURB split-c murphi --caches 2",
+    "run --pacer user profile.yaml -- PERTURB split-c now-sort --records 100 --disk 10MB/s --directory OUT --seed 2",
     "run --pacer user profile.yaml -- PERTURB pattern remap --style long --mapping random --iterations 3 --message 2000B \
      --send 1ms --receive 1ms --per-byte 1us --seed 2",
     "rto --pacer user --coarse --spin 9us --hosts 2 --message 1KiB --rounds 1 --warmup 0 --jitter 1ms \

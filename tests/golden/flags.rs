@@ -30,11 +30,15 @@ const TESTS: &[(&str, &str)] = &[
         "pattern",
         "golden/emulated.rs program/sweep/collective.rs program/sweep/known.rs program/sweep/traced.rs",
     ),
+    ("split-c", "golden/emulated.rs"),
     ("report", "golden/json.rs"),
     ("reproduce", "golden/reproduce.rs"),
     ("predict whatif", "program/trace.rs"),
     ("trace", "golden/json.rs program/trace.rs"),
 ];
+
+/// Those whose subcommands are programs, called in the same tests.
+const PROGRAMS: &[&str] = &["pattern", "split-c"];
 
 /// Flags, and calls whose output each of them changes.
 const EFFECTS: &[(&str, &[&str])] = &[
@@ -180,7 +184,7 @@ fn each_is_called() -> Result<()> {
         }
         let files = TESTS
             .iter()
-            .find(|(name, _)| *name == command || command.starts_with("pattern") && *name == "pattern");
+            .find(|(name, _)| *name == command || PROGRAMS.contains(name) && command.starts_with(name));
         let mut found = false;
         for file in files.iter().flat_map(|(_, files)| files.split(' ')) {
             let path = here().join("..").join(file);

@@ -29,8 +29,8 @@ use self::{
     time::within,
 };
 use crate::{
-    calibrate, locality, measure, nfs, pattern, predict, report, reproduce, rto, say::Unwritable, sweep,
-    trace, voice,
+    calibrate, locality, measure, nfs, pattern, predict, report, reproduce, rto, say::Unwritable, split_c,
+    sweep, trace, voice,
 };
 
 /// Options that contradict each other, where clap's attributes cannot say so.
@@ -98,6 +98,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Programs of known communication, for sweeps
     Pattern(pattern::PatternArgs),
+    /// The programs of Martin's thesis, with answers that are checked: sorts, EM3D, Barnes, …
+    SplitC(split_c::SplitCArgs),
     /// What would a program do on another network? The models of five papers
     Predict(predict::PredictArgs),
     /// The papers' figures and tables, one by one: their numbers beside ours
@@ -346,6 +348,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Sweep(args) => sweep::run(&args),
         Command::Report(args) => report::run(&args, &mut std::io::stdout().lock()),
         Command::Pattern(args) => pattern::run(&args),
+        Command::SplitC(args) => split_c::run(&args),
         Command::Predict(args) => predict::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Locality(args) => locality::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),

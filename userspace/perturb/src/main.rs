@@ -7,7 +7,8 @@
 //! cli ──► apply, run, status ─────────────────────► perturb-emulator (this machine's emulations; private hosts)
 //!   ├───► calibrate, measure, sweep, report, rto ─► perturb-experiments
 //!   ├───► nfs ────────────────────────────────────► perturb-experiments (curve), perturb-workloads (load, serve)
-//!   ├───► predict, locality, trace, pattern ──────► perturb-models, perturb-trace, perturb-workloads
+//!   ├───► predict, locality, trace ───────────────► perturb-models, perturb-trace
+//!   ├───► pattern, split_c ───────────────────────► perturb-workloads
 //!   └───► reproduce ──► perturb-models, and the commands above as processes of their own
 //! ```
 //!
@@ -24,9 +25,11 @@ mod measure;
 mod nfs;
 mod pattern;
 mod predict;
+mod processes;
 mod report;
 mod reproduce;
 mod rto;
+mod split_c;
 mod sweep;
 mod trace;
 mod voice;

@@ -1,39 +1,34 @@
 //! `perturb pattern`: programs of known communication on private hosts, one process on each.
-//!
-//! The first process starts the others by `perturb on`, as mpirun does with its agent.
 
-use std::{
-    env,
-    net::{IpAddr, ToSocketAddrs as _},
-    process::{Child, Command as Process, Stdio},
-    time::Duration,
-};
+use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use perturb_workloads::{
     collective::Algorithm,
     pattern::{
-        Exchange, Pattern, Program, Remap,
+        Exchange, Pattern, Plain, Remap,
         remap::{self, HEADER},
     },
 };
 
-use crate::cli::{
-    quantity,
-    time::{self, within},
+use crate::{
+    cli::{
+        quantity,
+        time::{self, within},
+    },
+    processes,
 };
 
 const EXAMPLES: &str = "\
 Examples:
   perturb run configs/simple.yaml -- perturb pattern reads --reads 100
-  perturb run configs/lan-1gbit.yaml --hosts 4 -- perturb pattern short-all-to-all --rounds 5 --messages 100
+  perturb run configs/lan-1gbit.yaml --hosts 4 -- perturb pattern blocking-reads --reads 100
   perturb run configs/lan-1gbit.yaml --hosts 4 -- perturb pattern all-to-all --algorithm alltoall-b --rounds 20 --message 16KiB
 
   perturb run configs/alewife-4x4.yaml --hosts 16 -- perturb pattern remap --style synchronous --mapping random \\
       --iterations 100 --message 46B --send 600us --receive 4.88ms
 
-Prints one JSON object: run_time_s, messages (of the first process), failed_locks; of a remap interval_us,
+Prints one JSON object: run_time_s, messages (of the first process); of a remap interval_us,
 round_trip_us (means over all processes) and values (how many came where they should).";
 
 /// Arguments of `perturb pattern`.
@@ -175,28 +170,19 @@ enum Command {
         #[arg(long, value_parser = within(time::WORK_OR_NONE))]
         interval: Duration,
     },
-    /// Each process reads values of others, one after another: EM3D(read)
+    /// Each process reads values of others over TCP, one after another
     BlockingReads {
         /// How many.
         #[arg(long)]
         reads: u64,
     },
-    /// Each process writes values to others without waiting: EM3D(write)
+    /// Each process writes values to others over TCP, without waiting
     PipelinedWrites {
         /// How many.
         #[arg(long)]
         writes: u64,
     },
-    /// Rounds of short messages from all to all: Radix
-    ShortAllToAll {
-        /// Rounds.
-        #[arg(long)]
-        rounds: u64,
-        /// Messages to each other process in a round.
-        #[arg(long)]
-        messages: u64,
-    },
-    /// Rounds of bulk transfers from all to all: Sample
+    /// Rounds in which each process writes so many bytes over TCP to each other one
     BulkAllToAll {
         /// Rounds.
         #[arg(long)]
@@ -219,15 +205,6 @@ enum Command {
     },
     /// Values to all, by datagrams, on a processor of each process that waits and burns nothing: LoGPC's remap
     Remap(RemapArgs),
-    /// Task queues, stealing, and locks that are contended for: Barnes
-    TaskQueue {
-        /// How many tasks.
-        #[arg(long)]
-        tasks: u64,
-        /// Computation of one, e.g. 200us.
-        #[arg(long, value_parser = within(time::WORK_OR_NONE))]
-        work: Duration,
-    },
 }
 
 /// [`Algorithm`] on the command line.
@@ -245,12 +222,9 @@ impl Command {
             Self::Reads { reads } => Pattern::Datagrams(Exchange::Reads(reads)),
             Self::Burst { messages } => Pattern::Datagrams(Exchange::Burst(messages)),
             Self::Paced { messages, interval } => Pattern::Datagrams(Exchange::Paced(messages, interval)),
-            Self::BlockingReads { reads } => Pattern::Mesh(Program::Reads(reads)),
-            Self::PipelinedWrites { writes } => Pattern::Mesh(Program::Writes(writes)),
-            Self::ShortAllToAll { rounds, messages } => {
-                Pattern::Mesh(Program::ShortAllToAll { rounds, messages })
-            }
-            Self::BulkAllToAll { rounds, bytes } => Pattern::Mesh(Program::BulkAllToAll { rounds, bytes }),
+            Self::BlockingReads { reads } => Pattern::Plain(Plain::Reads(reads)),
+            Self::PipelinedWrites { writes } => Pattern::Plain(Plain::Writes(writes)),
+            Self::BulkAllToAll { rounds, bytes } => Pattern::Plain(Plain::Bulk { rounds, bytes }),
             Self::AllToAll {
                 algorithm,
                 rounds,
@@ -264,7 +238,6 @@ impl Command {
                 message,
             },
             Self::Remap(args) => Pattern::Remap(args.remap()),
-            Self::TaskQueue { tasks, work } => Pattern::Mesh(Program::Tasks { tasks, work }),
         }
     }
 }
@@ -274,71 +247,10 @@ pub(crate) fn run(args: &PatternArgs) -> anyhow::Result<u8> {
     if let Command::Remap(remap) = args.pattern {
         remap.checked()?;
     }
-    let hosts = env::var("PERTURB_HOSTS").unwrap_or_default();
-    let hosts: Vec<&str> = hosts.split_whitespace().collect();
-    ensure!(
-        hosts.len() >= 2,
-        "there are no private hosts here; run it inside `perturb run PROFILE -- …`"
-    );
-    let addresses = hosts
-        .iter()
-        .map(|host| {
-            // IPv4 where there is one: a host's first address by its number.
-            let found: Vec<IpAddr> = (*host, 0)
-                .to_socket_addrs()
-                .with_context(|| format!("finding {host}"))?
-                .map(|address| address.ip())
-                .collect();
-            let v4 = found.iter().find(|address| address.is_ipv4());
-            v4.or(found.first())
-                .copied()
-                .with_context(|| format!("{host} has no address"))
-        })
-        .collect::<anyhow::Result<Vec<_>>>()?;
     let pattern = args.pattern.pattern();
-    let rank = args.rank.unwrap_or(0);
-    let others = match rank {
-        0 => Some(Others::start(&hosts[..pattern.processes(hosts.len())])?),
-        _ => None,
-    };
-    let outcome = pattern.run(rank, &addresses)?;
-    if let Some(others) = others {
-        others.wait()?;
-        println!("{}", serde_json::to_string(&outcome)?);
-    }
-    Ok(0)
-}
-
-/// The processes on the other hosts; they end with this one's PID namespace at the latest.
-struct Others(Vec<Child>);
-
-impl Others {
-    /// Starts this command on each host but the first.
-    fn start(hosts: &[&str]) -> anyhow::Result<Self> {
-        let program = env::current_exe().context("finding this executable")?;
-        let arguments: Vec<_> = env::args_os().skip(1).collect();
-        let start = |(rank, host): (usize, &&str)| {
-            let mut process = Process::new(&program);
-            process
-                .args(["on", host, "--"])
-                .arg(&program)
-                .args(&arguments)
-                .args(["--rank", &rank.to_string()])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null());
-            process
-                .spawn()
-                .with_context(|| format!("starting a process on {host}"))
-        };
-        let others = hosts.iter().enumerate().skip(1).map(start);
-        Ok(Self(others.collect::<anyhow::Result<_>>()?))
-    }
-
-    fn wait(self) -> anyhow::Result<()> {
-        for mut child in self.0 {
-            let status = child.wait().context("waiting for the other processes")?;
-            ensure!(status.success(), "another process ended with {status}");
-        }
-        Ok(())
-    }
+    processes::run(
+        args.rank,
+        |hosts| pattern.processes(hosts),
+        |rank, addresses| Ok(pattern.run(rank, addresses)?),
+    )
 }

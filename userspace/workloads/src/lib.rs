@@ -1,6 +1,8 @@
 //! Traffic generators and servers. None of them knows whether emulation is on.
 
 pub mod collective;
+mod mesh;
 pub mod nfs;
 pub mod pattern;
+pub mod split_c;
 mod timer;

@@ -9,33 +9,29 @@
 //! | `burst` of m | m, at once | grows by m Δg |
 //! | `paced` of m, one per interval I | m | max(I, g) m |
 //!
-//! The *patterns* stand for the Split-C programs of Martin 1999, chapter 3, over TCP between any number of processes:
-//! blocking reads (EM3D(read)), pipelined writes (EM3D(write)), all-to-all with short messages (Radix) and in bulk
-//! (Sample), and task queues from which idle processes steal under a lock (Barnes).
-//! What they lack: the computation. They are all communication, so they are more sensitive than what they stand for.
+//! *Plain* reads and writes go over TCP between any number of processes, and so do the rounds of a collective. All are
+//! communication and nothing else; programs that compute are those of [`split_c`](crate::split_c).
 //!
 //! The [remap](remap) is that of Moritz and Frank 2001, on a mesh.
 
-mod mesh;
-mod programs;
+mod plain;
 pub mod remap;
 mod synthetic;
 
 use std::{
-    io,
     net::{IpAddr, SocketAddr},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 pub use self::{
-    programs::Program,
+    plain::Plain,
     remap::{Remap, Remapped},
     synthetic::Exchange,
 };
-use crate::collective::{Algorithm, CollectiveError, Listening};
-
-/// How long nothing may happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::{
+    collective::{Algorithm, CollectiveError, Listening},
+    mesh::{MeshError, PATIENCE},
+};
 
 /// Port of the synthetic programs.
 const PORT: u16 = 7701;
@@ -47,8 +43,8 @@ const WARM_UP: u64 = 3;
 pub enum Pattern {
     /// Of datagrams that two processes exchange.
     Datagrams(Exchange),
-    /// Of Split-C's kind.
-    Mesh(Program),
+    /// Reads or writes over TCP.
+    Plain(Plain),
     /// Values to all, by datagrams.
     Remap(Remap),
     /// Rounds of a collective, each begun when the one before is complete here.
@@ -68,7 +64,7 @@ impl Pattern {
     pub fn processes(self, hosts: usize) -> usize {
         match self {
             Self::Datagrams(_) => 2,
-            Self::Mesh(_) | Self::Remap(_) | Self::Rounds { .. } => hosts,
+            Self::Plain(_) | Self::Remap(_) | Self::Rounds { .. } => hosts,
         }
     }
 
@@ -82,11 +78,12 @@ impl Pattern {
             Self::Datagrams(exchange) => {
                 let peer = SocketAddr::new(addresses[1], PORT);
                 if rank > 0 {
-                    return synthetic::second(exchange, peer).map(|()| None);
+                    synthetic::second(exchange, peer)?;
+                    return Ok(None);
                 }
                 synthetic::first(exchange, peer)?
             }
-            Self::Mesh(program) => programs::run(program, rank, addresses)?,
+            Self::Plain(plain) => plain::run(plain, rank, addresses)?,
             Self::Remap(remap) => remap::run(&remap, rank, addresses)?,
             Self::Rounds {
                 algorithm,
@@ -107,7 +104,6 @@ impl Pattern {
                 Outcome {
                     run_time_s,
                     messages: rounds * (addresses.len() as u64 - 1),
-                    failed_locks: None,
                     remap: None,
                 }
             }
@@ -119,20 +115,12 @@ impl Pattern {
 /// Why a program ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum PatternError {
-    /// A socket.
-    #[error("{action}: {source}")]
-    Socket {
-        /// What was tried.
-        action: &'static str,
-        /// Why it failed.
-        source: io::Error,
-    },
+    /// A process, or its connection.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
     /// A collective.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    /// The others are gone, or messages were lost.
-    #[error("nothing has come from the other processes for {} s, or a connection is lost", PATIENCE.as_secs())]
-    Silence,
     /// A value that is not one of those that should come here, or comes again.
     #[error("message {number} of process {from} came where it should not, twice, or with another value")]
     Misplaced {
@@ -144,18 +132,6 @@ pub enum PatternError {
     /// A process without a neighbor.
     #[error("the perfect mapping pairs hosts, but their number is odd; take one more, or another mapping")]
     NoNeighbor,
-    /// A message that no process sends.
-    #[error("process {from} sent a message of the unknown kind {kind}")]
-    Unknown {
-        /// Its sender, from 0.
-        from: usize,
-        /// The kind.
-        kind: u8,
-    },
-}
-
-pub(crate) fn socket<T>(action: &'static str, result: io::Result<T>) -> Result<T, PatternError> {
-    result.map_err(|source| PatternError::Socket { action, source })
 }
 
 /// What a process did, the first one's standing for all.
@@ -165,9 +141,6 @@ pub struct Outcome {
     pub run_time_s: f64,
     /// Messages that this process sent.
     pub messages: u64,
-    /// Locks that were asked for in vain.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failed_locks: Option<u64>,
     /// What a remap measured.
     #[serde(flatten)]
     pub remap: Option<Remapped>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use perturb_quantity::{Fault, OperationsPerSecond, Quantity, QuantityError, Share, Size};
+use perturb_quantity::{Fault, OperationsPerSecond, Quantity, QuantityError, Rate, Share, Size};
 
 use super::time::within;
 
@@ -39,6 +39,16 @@ pub(crate) fn rate(text: &str) -> Result<OperationsPerSecond, String> {
         Ok(rate)
     } else {
         Err("must be operations per second, greater than 0, such as 500".into())
+    }
+}
+
+/// What a disk does in a second, e.g. `5.5MB/s`.
+pub(crate) fn disk(text: &str) -> Result<Rate, String> {
+    let rate: Rate = parsed(text)?;
+    if rate.bits_per_second() > 0 {
+        Ok(rate)
+    } else {
+        Err("must be greater than 0".into())
     }
 }
 

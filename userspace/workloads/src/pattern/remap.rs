@@ -37,11 +37,8 @@ use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use perturb_stats::SplitMix64;
 
 use self::ledger::{Beginning, Ledger, Sort};
-use super::{
-    Outcome, PATIENCE, PatternError,
-    mesh::{Inbox, Kind, Mesh, locked},
-    socket,
-};
+use super::{Outcome, PatternError};
+use crate::mesh::{Mesh, MeshError, PATIENCE, locked, socket};
 
 /// How values travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +99,6 @@ pub struct Remapped {
 
 /// The data port of all processes.
 const PORT: u16 = 7702;
-/// Port of the barriers.
-const BARRIERS: u16 = 7703;
 /// Bytes that a datagram begins with.
 pub const HEADER: u64 = 20;
 /// Bytes of a part of a long message.
@@ -183,8 +178,7 @@ pub(super) fn run(remap: &Remap, rank: usize, addresses: &[IpAddr]) -> Result<Ou
         .or_else(|_| setsockopt(&endpoint.as_fd(), sockopt::RcvBuf, &ROOM));
     socket("enlarging a socket's buffer", room.map_err(Into::into))?;
     socket("setting a time-out", endpoint.set_read_timeout(Some(LOOK)))?;
-    let mesh = Mesh::connect(rank, addresses, BARRIERS)?;
-    mesh.run(|mesh, inbox| {
+    Mesh::connect(rank, addresses, 0)?.run(|mesh| {
         let process = Process {
             remap,
             rank,
@@ -196,22 +190,22 @@ pub(super) fn run(remap: &Remap, rank: usize, addresses: &[IpAddr]) -> Result<Ou
             free: Mutex::new(Instant::now()),
             done: AtomicBool::new(false),
         };
-        mesh.barrier(inbox)?;
+        mesh.barrier()?;
         let start = Instant::now();
         let (interval, round_trip, values) = process.run()?;
-        mesh.barrier(inbox)?;
+        mesh.barrier()?;
         let run_time_s = start.elapsed().as_secs_f64();
-        let total = |of: f64, inbox: &mut Inbox| total(mesh, inbox, of);
+        let mut total = |figure: f64| {
+            let all = mesh.gather(figure.to_bits())?;
+            Ok::<f64, MeshError>(all.into_iter().map(f64::from_bits).sum())
+        };
         let count = addresses.len() as f64;
-        let interval_us = total(interval.as_secs_f64() * 1e6, inbox)? / count;
-        let round_trip_us = total(round_trip.as_secs_f64() * 1e6, inbox)? / count;
-        let values = total(values as f64, inbox)?;
-        // Nobody hangs up before all have left the barrier.
-        mesh.barrier(inbox)?;
+        let interval_us = total(interval.as_secs_f64() * 1e6)? / count;
+        let round_trip_us = total(round_trip.as_secs_f64() * 1e6)? / count;
+        let values = total(values as f64)?;
         Ok(Outcome {
             run_time_s,
             messages: remap.iterations.into(),
-            failed_locks: None,
             remap: Some(Remapped {
                 iterations: remap.iterations,
                 interval_us,
@@ -220,19 +214,6 @@ pub(super) fn run(remap: &Remap, rank: usize, addresses: &[IpAddr]) -> Result<Ou
             }),
         })
     })
-}
-
-/// The sum of a figure over all processes, at the first; to a tenth.
-fn total(mesh: &Mesh, inbox: &mut Inbox, figure: f64) -> Result<f64, PatternError> {
-    if mesh.rank() != 0 {
-        mesh.send(0, Kind::Value, (figure * 10.0).round() as u32, 0)?;
-        return mesh.barrier(inbox).map(|()| figure);
-    }
-    let mut sum = figure;
-    for _ in 1..mesh.size() {
-        sum += f64::from(inbox.wait(Kind::Value)?.number) / 10.0;
-    }
-    mesh.barrier(inbox).map(|()| sum)
 }
 
 impl Process<'_> {
@@ -349,7 +330,8 @@ impl Process<'_> {
             value: self.remap.value(owner, number),
         }
         .put(&mut datagram);
-        socket("sending", self.socket.send_to(&datagram, self.peers[to])).map(|_| ())
+        socket("sending", self.socket.send_to(&datagram, self.peers[to]))?;
+        Ok(())
     }
 
     /// Takes what comes, until all has come and the sending thread is done.
@@ -441,11 +423,7 @@ struct Told<'n> {
 impl Told<'_> {
     /// Waits for the next news; a reply, if it is one.
     fn next(&mut self) -> Result<Option<Instant>, PatternError> {
-        match self
-            .news
-            .recv_timeout(PATIENCE)
-            .map_err(|_| PatternError::Silence)?
-        {
+        match self.news.recv_timeout(PATIENCE).map_err(|_| MeshError::Silence)? {
             News::Reply(at) => return Ok(Some(at)),
             News::Long => self.longs += 1,
             News::Complete(at) => self.complete = Some(at),

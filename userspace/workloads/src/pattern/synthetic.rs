@@ -1,7 +1,7 @@
 //! Two processes and datagrams that are counted beforehand.
 //!
 //! Each datagram is one packet, and nothing else is sent between start and end. None is repeated: where one is lost the
-//! program ends with [`PatternError::Silence`].
+//! program ends with [`MeshError::Silence`].
 
 use std::{
     io,
@@ -13,7 +13,8 @@ use std::{
 
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::{Outcome, PATIENCE, PatternError, socket};
+use super::Outcome;
+use crate::mesh::{MeshError, PATIENCE, socket};
 
 /// What is exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ const END: u8 = 2;
 /// A datagram: its kind, and its number.
 struct Datagram(u8, u64);
 
-fn endpoint(address: SocketAddr) -> Result<UdpSocket, PatternError> {
+fn endpoint(address: SocketAddr) -> Result<UdpSocket, MeshError> {
     let endpoint = socket("opening a socket", UdpSocket::bind(address))?;
     socket("setting a time-out", endpoint.set_read_timeout(Some(PATIENCE)))?;
     // Only root may have more than the machine's limit; the limit is enough for slow networks.
@@ -51,14 +52,14 @@ fn endpoint(address: SocketAddr) -> Result<UdpSocket, PatternError> {
     Ok(endpoint)
 }
 
-fn send(endpoint: &UdpSocket, Datagram(kind, number): Datagram) -> Result<(), PatternError> {
+fn send(endpoint: &UdpSocket, Datagram(kind, number): Datagram) -> Result<(), MeshError> {
     let mut bytes = [0; SIZE];
     bytes[0] = kind;
     bytes[1..9].copy_from_slice(&number.to_le_bytes());
     socket("sending", endpoint.send(&bytes)).map(|_| ())
 }
 
-fn receive(endpoint: &UdpSocket) -> Result<Datagram, PatternError> {
+fn receive(endpoint: &UdpSocket) -> Result<Datagram, MeshError> {
     let mut bytes = [0; SIZE];
     match endpoint.recv(&mut bytes) {
         Ok(_) => {
@@ -67,9 +68,9 @@ fn receive(endpoint: &UdpSocket) -> Result<Datagram, PatternError> {
             Ok(Datagram(bytes[0], u64::from_le_bytes(number)))
         }
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            Err(PatternError::Silence)
+            Err(MeshError::Silence)
         }
-        Err(source) => Err(PatternError::Socket {
+        Err(source) => Err(MeshError::Socket {
             action: "receiving",
             source,
         }),
@@ -77,9 +78,9 @@ fn receive(endpoint: &UdpSocket) -> Result<Datagram, PatternError> {
 }
 
 /// The first process: it sends, or asks.
-pub(super) fn first(exchange: Exchange, peer: SocketAddr) -> Result<Outcome, PatternError> {
+pub(super) fn first(exchange: Exchange, peer: SocketAddr) -> Result<Outcome, MeshError> {
     let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let address = any.parse().map_err(|_| PatternError::Silence)?;
+    let address = any.parse().map_err(|_| MeshError::Silence)?;
     let endpoint = endpoint(address)?;
     socket("naming the peer", endpoint.connect(peer))?;
     // The other one may not have begun; until it answers, a refusal is no error.
@@ -95,7 +96,7 @@ pub(super) fn first(exchange: Exchange, peer: SocketAddr) -> Result<Outcome, Pat
             break;
         }
         if begun.elapsed() > PATIENCE {
-            return Err(PatternError::Silence);
+            return Err(MeshError::Silence);
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -134,12 +135,11 @@ pub(super) fn first(exchange: Exchange, peer: SocketAddr) -> Result<Outcome, Pat
     Ok(Outcome {
         run_time_s,
         messages,
-        failed_locks: None,
         remap: None,
     })
 }
 
-fn expect(endpoint: &UdpSocket, number: u64) -> Result<(), PatternError> {
+fn expect(endpoint: &UdpSocket, number: u64) -> Result<(), MeshError> {
     while receive(endpoint)?.1 != number {}
     Ok(())
 }
@@ -153,7 +153,7 @@ fn wait_until(time: Instant) {
 }
 
 /// The second process: it answers reads, or says that all has come.
-pub(super) fn second(exchange: Exchange, address: SocketAddr) -> Result<(), PatternError> {
+pub(super) fn second(exchange: Exchange, address: SocketAddr) -> Result<(), MeshError> {
     let endpoint = endpoint(address)?;
     let mut bytes = [0; SIZE];
     let (_, peer) = socket("waiting for the first process", endpoint.recv_from(&mut bytes))?;

@@ -1,0 +1,123 @@
+//! Processes on the loopback network.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Runs a program in each of some processes, with so many words.
+fn run<T: Send>(
+    size: usize,
+    words: usize,
+    program: impl Fn(&mut Process<'_>) -> Result<T, MeshError> + Sync,
+) -> Vec<Result<T, MeshError>> {
+    on_loopback(size, |rank, addresses| {
+        Mesh::connect(rank, addresses, words)?.run(|process| program(process))
+    })
+}
+
+#[test]
+fn what_is_written_is_there_after_the_fence() {
+    let seen = run(3, 700, |process| {
+        let values: Vec<u64> = (0..600).map(|index| index + process.rank() as u64).collect();
+        let next = (process.rank() + 1) % process.size();
+        process.write_words(next, 100, &values)?;
+        process.write(next, 7, 70)?;
+        process.settle()?;
+        let other = process.read_words((next + 1) % 3, 100, 600)?;
+        Ok((process.load(7), process.loads(100, 600), other, process.traffic()))
+    });
+    for (rank, seen) in seen.into_iter().enumerate() {
+        let (short, own, other, traffic) = seen.unwrap();
+        assert_eq!(
+            (short, own.len(), own[0], own[599]),
+            (70, 600, (rank as u64 + 2) % 3, (rank as u64 + 2) % 3 + 599)
+        );
+        assert_eq!(other[0], (rank as u64 + 1) % 3);
+        // 600 words are two messages, asked for by two, and answered by two, perhaps later.
+        assert!((2..=4).contains(&traffic.bulk_messages), "{traffic:?}");
+        assert!((2..=4).contains(&traffic.reads), "{traffic:?}");
+        assert_eq!((traffic.barriers, traffic.failed_locks), (1, 0));
+    }
+}
+
+#[test]
+fn locks_exclude_each_other() {
+    const TIMES: u64 = 50;
+    let counts = run(3, 2, |process| {
+        for _ in 0..TIMES {
+            process.lock(1, 0)?;
+            let count = process.read(1, 1)?;
+            process.write(1, 1, count + 1)?;
+            process.unlock(1, 0)?;
+        }
+        process.settle()?;
+        Ok([process.read(1, 0)?, process.read(1, 1)?])
+    });
+    for count in counts {
+        assert_eq!(count.unwrap(), [0, 3 * TIMES]);
+    }
+}
+
+#[test]
+fn everybody_knows_what_was_gathered_and_posted() {
+    let seen = run(4, 0, |process| {
+        let first = process.gather(process.rank() as u64)?;
+        let second = process.gather(10 * process.rank() as u64)?;
+        for peer in 0..process.size() {
+            process.post(peer, &[process.rank() as u8])?;
+        }
+        let mut posts: Vec<u8> = (0..4)
+            .map(|_| process.awaited().map(|(_, payload)| payload[0]))
+            .collect::<Result<_, _>>()?;
+        posts.sort_unstable();
+        Ok((first, second, posts, process.posted(Duration::ZERO)?))
+    });
+    for seen in seen {
+        assert_eq!(
+            seen.unwrap(),
+            (vec![0, 1, 2, 3], vec![0, 10, 20, 30], vec![0, 1, 2, 3], None)
+        );
+    }
+}
+
+#[test]
+fn processes_that_flood_each_other_do_not_block() {
+    // More than sockets hold, in both directions, with questions in between that the other side has to answer.
+    let done = run(2, 512, |process| {
+        let peer = 1 - process.rank();
+        for round in 0..4_000 {
+            process.write_words(peer, 0, &[round; 512])?;
+            if round % 500 == 0 {
+                process.read(peer, 0)?;
+            }
+        }
+        process.settle()?;
+        Ok(process.load(511))
+    });
+    assert!(done.into_iter().all(|last| last.unwrap() == 3_999));
+}
+
+#[test]
+fn who_ends_early_is_missed_at_once() {
+    let start = std::time::Instant::now();
+    let ends = run(3, 0, |process| match process.rank() {
+        1 => Err(MeshError::Silence),
+        _ => process.barrier(),
+    });
+    assert!(matches!(ends[0], Err(MeshError::Lost(_))), "{ends:?}");
+    assert!(matches!(ends[2], Err(MeshError::Lost(_))), "{ends:?}");
+    assert!(start.elapsed() < PATIENCE / 2);
+}
+
+#[test]
+fn a_place_outside_the_memory_is_refused() {
+    let ends = run(2, 1, |process| match process.rank() {
+        0 => process.read(1, 5).map(|_| ()),
+        _ => process.barrier(),
+    });
+    assert!(
+        matches!(ends[1], Err(MeshError::Unknown { from: 0, .. })),
+        "{ends:?}"
+    );
+    assert!(ends[0].is_err());
+}

@@ -1,0 +1,207 @@
+//! Programs on the loopback network.
+
+use std::num::NonZeroUsize;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::mesh::on_loopback;
+
+/// Small problems, by name.
+fn programs() -> Vec<Program> {
+    let radix = Radix {
+        keys: 403,
+        digit: 8,
+        bulk: false,
+        seed: 3,
+    };
+    let em3d = Em3d {
+        nodes: 82,
+        degree: 4,
+        remote: 0.4,
+        steps: 3,
+        form: Form::Read,
+        seed: 4,
+    };
+    vec![
+        Program::Radix(radix.clone()),
+        Program::Radix(Radix { bulk: true, ..radix }),
+        Program::Sample(Sample {
+            keys: 500,
+            samples: 8,
+            seed: 5,
+        }),
+        Program::Em3d(em3d.clone()),
+        Program::Em3d(Em3d {
+            form: Form::Write,
+            ..em3d
+        }),
+        Program::Barnes(Barnes {
+            bodies: 70,
+            steps: 2,
+            opening: 0.6,
+            seed: 6,
+        }),
+        Program::PRay(PRay {
+            side: 13,
+            spheres: 60,
+            cache: NonZeroUsize::new(9).unwrap(),
+            seed: 7,
+        }),
+        Program::Connect(Connect {
+            side: 31,
+            connected: 0.4,
+            seed: 8,
+        }),
+        Program::Murphi(Murphi { caches: 2 }),
+        Program::NowSort(NowSort {
+            records: 700,
+            disk: None,
+            directory: std::env::temp_dir(),
+            seed: 9,
+        }),
+    ]
+}
+
+fn name(program: &Program) -> String {
+    format!("{program:?}")
+}
+
+fn run_all(
+    program: &Program,
+    size: usize,
+    meddle: impl Fn(&mut Part) + Sync,
+) -> Vec<Result<Option<Outcome>, SplitCError>> {
+    on_loopback(size, |rank, addresses| program.run_with(rank, addresses, &meddle))
+}
+
+fn outcome(program: &Program, size: usize) -> Outcome {
+    let mut ends = run_all(program, size, |_| {});
+    for end in &ends {
+        assert!(end.is_ok(), "{program:?} on {size}: {end:?}");
+    }
+    ends.remove(0).unwrap().unwrap()
+}
+
+#[test]
+fn answers_are_right_and_the_same_for_any_number_of_processes() {
+    for program in programs() {
+        let outcomes = [1, 2, 4].map(|size| outcome(&program, size));
+        assert_eq!(outcomes[0].messages, 0, "{program:?}");
+        for (outcome, size) in outcomes.iter().zip([1, 2, 4]) {
+            assert!(outcome.checked && outcome.processes == size, "{outcome:?}");
+            assert!(outcome.run_time_s > 0.0);
+            // The graph of EM3D depends on the number of processes: which neighbors are remote.
+            if !matches!(program, Program::Em3d(_)) {
+                assert_eq!(outcome.answer, outcomes[0].answer, "{}", name(&program));
+            }
+        }
+        assert!(outcomes[2].messages > 0);
+    }
+}
+
+#[test]
+fn the_forms_of_em3d_compute_the_same() {
+    let answers: Vec<String> = programs()
+        .iter()
+        .filter(|program| matches!(program, Program::Em3d(_)))
+        .map(|program| outcome(program, 3).answer)
+        .collect();
+    assert_eq!(answers[0], answers[1]);
+}
+
+#[test]
+fn a_wrong_answer_is_caught() {
+    for program in programs() {
+        let last = on_loopback(2, |rank, addresses| {
+            program.run_with(rank, addresses, |part| {
+                // The only part of Murphi is the first process'.
+                if (rank == 1 || matches!(program, Program::Murphi(_))) && !part.values.is_empty() {
+                    part.values[0] ^= 1 << 62;
+                }
+            })
+        });
+        let said: Vec<String> = last.iter().map(|end| format!("{end:?}")).collect();
+        assert!(last[0].is_err(), "{program:?}: {said:?}");
+        assert!(
+            last.iter()
+                .any(|end| matches!(end, Err(SplitCError::Wrong { .. }))),
+            "{program:?}: {said:?}"
+        );
+    }
+}
+
+#[test]
+fn a_part_that_is_missing_is_caught() {
+    let program = &programs()[0];
+    let ends = run_all(program, 2, |part| {
+        part.values.pop();
+    });
+    let Err(SplitCError::Incomplete { found, expected }) = ends[0] else {
+        panic!("{ends:?}");
+    };
+    assert_eq!((found, expected), (401, 403));
+}
+
+#[test]
+fn fewer_things_than_processes_are_refused() {
+    let program = Program::Sample(Sample {
+        keys: 2,
+        samples: 1,
+        seed: 0,
+    });
+    let ends = run_all(&program, 3, |_| {});
+    for end in ends {
+        let said = end.unwrap_err().to_string();
+        assert!(said.contains("2 keys are too few for 3 processes"), "{said}");
+    }
+}
+
+#[test]
+fn programs_communicate_as_in_the_thesis() {
+    // Table 3.2, in what does not depend on the size: who reads, and who sends in bulk.
+    let of = |index: usize| outcome(&programs()[index], 4);
+    let reads: Vec<bool> = (0..10).map(|index| of(index).reads_percent > 50.0).collect();
+    assert_eq!(
+        reads,
+        [false, false, false, true, false, true, true, true, false, false],
+        "EM3D(read), Barnes, P-Ray and Connect read"
+    );
+    let bulk: Vec<bool> = (0..10).map(|index| of(index).bulk_messages > 0).collect();
+    assert_eq!(
+        bulk,
+        [false, true, false, false, false, true, true, false, false, true],
+        "Radb, Barnes, P-Ray and NOW-sort send in bulk"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn sorts_sort(keys in 4_usize..300, size in 1_usize..5, digit in 1_u32..=8, bulk in any::<bool>(), seed in any::<u64>()) {
+        let radix = Program::Radix(Radix { keys, digit, bulk, seed });
+        let sample = Program::Sample(Sample { keys, samples: 4, seed });
+        let records = NowSort { records: keys, disk: None, directory: std::env::temp_dir(), seed };
+        let radix = outcome(&radix, size);
+        // The same keys, sorted: the same answer, whichever way.
+        prop_assert_eq!(radix.answer, outcome(&sample, size).answer);
+        outcome(&Program::NowSort(records), size);
+    }
+
+    #[test]
+    fn each_thing_lies_in_one_block(total in 1_usize..500, size in 1_usize..9) {
+        prop_assume!(total >= size);
+        let blocks = Blocks { total, size };
+        let mut next = 0;
+        for rank in 0..size {
+            let range = blocks.range(rank);
+            prop_assert_eq!(range.start, next);
+            prop_assert!(!range.is_empty() && range.len() <= blocks.most());
+            for thing in range.clone() {
+                prop_assert_eq!(blocks.place(thing), (rank, thing - range.start));
+            }
+            next = range.end;
+        }
+        prop_assert_eq!(next, total);
+    }
+}
