@@ -14,9 +14,11 @@ pub(crate) mod prtt;
 pub(crate) mod signature;
 pub(crate) mod train;
 
-/// LogGP's four parameters as a measurement found them.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Observed {
+use perturb_profile::Knob;
+
+/// LogGP's four parameters: as a measurement found them, or as a profile adds them to a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Parameters {
     /// o, the mean of sender's and receiver's, per wire packet, microseconds.
     pub overhead_us: f64,
     /// g, microseconds.
@@ -25,4 +27,21 @@ pub struct Observed {
     pub latency_us: f64,
     /// G, nanoseconds per byte on the wire.
     pub gap_per_byte_ns: f64,
+}
+
+impl Parameters {
+    /// The value of a knob; 0 of one that is no parameter of LogGP.
+    pub(crate) fn of(mut self, knob: Knob) -> f64 {
+        self.of_mut(knob).map_or(0.0, |value| *value)
+    }
+
+    pub(crate) fn of_mut(&mut self, knob: Knob) -> Option<&mut f64> {
+        Some(match knob {
+            Knob::Overhead => &mut self.overhead_us,
+            Knob::Gap => &mut self.gap_us,
+            Knob::Latency => &mut self.latency_us,
+            Knob::Bandwidth => &mut self.gap_per_byte_ns,
+            _ => return None,
+        })
+    }
 }

@@ -21,6 +21,8 @@ mod report;
 
 use std::path::PathBuf;
 
+use perturb_profile::Knob;
+
 pub use self::{
     curve::{Curves, Network, Request, embedded_model, measure},
     emulated::Part,
@@ -42,7 +44,8 @@ pub enum InvalidInput {
     },
     /// A knob cannot be varied.
     #[error(
-        "--vary {text}: {reason}; write KNOB=LEVEL,LEVEL,… with KNOB one of latency, overhead, gap, bandwidth"
+        "--vary {text}: {reason}; write KNOB=LEVEL,LEVEL,… with KNOB one of {knobs}",
+        knobs = Knob::ALL.map(Knob::key).join(", ")
     )]
     Vary {
         /// What was written.
@@ -52,7 +55,7 @@ pub enum InvalidInput {
     },
     /// The model knows nothing of it.
     #[error("--model predicts an added latency or overhead; leave --model out to vary {0}")]
-    NotModeled(perturb_profile::Knob),
+    NotModeled(Knob),
     /// A table has no curves.
     #[error("{0}: no curves; the table needs columns throughput_op_s and response_ms with numbers")]
     Reference(String),

@@ -175,8 +175,7 @@ impl Route {
                 let [send, receive] = [self.overhead.send, self.overhead.receive];
                 (send.nanos() as f64 + receive.nanos() as f64) / 2e3
             }
-            Knob::Latency => values.sum(),
-            Knob::Gap | Knob::Bandwidth => values.fold(0.0, f64::max),
+            _ => knob.along(values),
         }
     }
 

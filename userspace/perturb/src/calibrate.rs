@@ -68,10 +68,10 @@ pub(crate) struct Calibrate {
 
 /// The knobs, by the names of LogGP's parameters.
 fn knob_names() -> impl TypedValueParser<Value = Knob> {
-    let names = Knob::ALL.map(|knob| {
+    let names = Knob::LOGGP.map(|knob| {
         let help = match knob {
             Knob::Overhead => "o, of the sender and of the receiver",
-            Knob::Gap | Knob::Latency | Knob::Bandwidth => knob.letter(),
+            _ => knob.letter(),
         };
         PossibleValue::new(knob.parameter()).help(help)
     });
@@ -102,7 +102,7 @@ pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
     }
     let request = Request {
         knobs: if args.knobs.is_empty() {
-            Knob::ALL.to_vec()
+            Knob::LOGGP.to_vec()
         } else {
             args.knobs
         },

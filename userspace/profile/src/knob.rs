@@ -1,4 +1,4 @@
-//! LogGP's four parameters as knobs of a profile.
+//! What sweeps, calibrations and curves turn in a profile: LogGP's four parameters.
 //!
 //! Model: a knob's value is what it costs: a time in µs, and of the bandwidth G in µs per byte. So everything is slower the
 //! further a knob is turned, and at 0 it adds nothing: a bandwidth of 0 µs per byte is without limit. People write a
@@ -17,7 +17,9 @@ use crate::{
     reader::At,
 };
 
-/// A parameter that a profile sets. Serialized it is the profile's key.
+/// A parameter that a profile sets. Serialized it is the profile's key. Whoever knows LogGP's parameters only takes another
+/// knob for one of which it has nothing to say.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
@@ -33,7 +35,7 @@ pub enum Knob {
 
 /// A word that names no knob.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a knob{meant}; the knobs are overhead, gap, latency and bandwidth", meant = .1.map_or(String::new(), |name| format!(" (did you mean `{name}`?)")))]
+#[error("`{0}` is not a knob{meant}; the knobs are {all}", all = Knob::ALL.map(Knob::key).join(", "), meant = .1.map_or(String::new(), |name| format!(" (did you mean `{name}`?)")))]
 pub struct UnknownKnob(String, Option<&'static str>);
 
 /// A value that no profile may have.
@@ -52,7 +54,9 @@ pub struct BeyondKnob {
 
 impl Knob {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Overhead, Self::Gap, Self::Latency, Self::Bandwidth];
+    pub const ALL: [Self; 4] = Self::LOGGP;
+    /// LogGP's parameters.
+    pub const LOGGP: [Self; 4] = [Self::Overhead, Self::Gap, Self::Latency, Self::Bandwidth];
 
     /// The key of a profile.
     #[must_use]
@@ -82,6 +86,17 @@ impl Knob {
             Self::Gap => "g",
             Self::Latency => "L",
             Self::Bandwidth => "G",
+        }
+    }
+
+    /// The knob in a sentence.
+    #[must_use]
+    pub const fn named(self) -> &'static str {
+        match self {
+            Self::Overhead => "overhead o",
+            Self::Gap => "gap g",
+            Self::Latency => "latency L",
+            Self::Bandwidth => "bandwidth 1/G",
         }
     }
 
@@ -130,6 +145,14 @@ impl Knob {
             Self::Bandwidth if value > 0.0 => format!("{}MB/s", rounded(1.0 / value)),
             Self::Bandwidth => "unlimited".into(),
             _ => format!("{}us", rounded(value)),
+        }
+    }
+
+    /// Its value on a way whose servers have these: all of them delay a packet, the slowest one spaces packets.
+    pub fn along(self, values: impl Iterator<Item = f64>) -> f64 {
+        match self {
+            Self::Latency => values.sum(),
+            _ => values.fold(0.0, f64::max),
         }
     }
 
@@ -240,7 +263,7 @@ impl Profile {
             (self.servers, self.classes) = match knob {
                 Knob::Overhead if value == 0.0 => Network::default(),
                 Knob::Overhead => (Vec::new(), untreated.into_iter().collect()),
-                Knob::Gap | Knob::Latency | Knob::Bandwidth => through(&Server::default()),
+                _ => through(&Server::default()),
             };
         }
         // The overhead stands beside the servers, however many there are.

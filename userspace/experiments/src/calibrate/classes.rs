@@ -35,6 +35,7 @@ use super::{
 };
 use crate::{
     estimate::{
+        Parameters,
         passage::{self, Passage},
         train::{self, Spacing},
     },
@@ -139,7 +140,7 @@ impl Plan {
             untouched,
         } = self;
         let clock_ns = clock::cost();
-        let idle = super::knob::Added::default()
+        let idle = Parameters::default()
             .profile(1)
             .context("the control's profile")?;
         hosts.set(Prepared::of(idle, &lab::all_addresses(2))?)?;

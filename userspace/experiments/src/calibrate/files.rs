@@ -118,7 +118,7 @@ fn page(calibration: &Calibration) -> anyhow::Result<Page> {
         let settings = calibration.settings.iter();
         settings.filter(|setting| setting.knob == knob).collect()
     };
-    let turned = Knob::ALL.map(|knob| (knob, of(knob)));
+    let turned = Knob::LOGGP.map(|knob| (knob, of(knob)));
     let charts: Vec<Chart> = turned
         .iter()
         .filter(|(_, settings)| !settings.is_empty())

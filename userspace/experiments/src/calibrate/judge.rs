@@ -26,8 +26,6 @@ use super::{
     knob::{Setting, parameter},
     measurement::Summary,
 };
-use crate::estimate::Observed;
-
 /// Relative tolerance of the knob that is turned.
 pub(super) const RELATIVE: f64 = 0.02;
 /// Absolute tolerance, microseconds.
@@ -100,22 +98,11 @@ pub struct Cross {
     pub reason: Option<&'static str>,
 }
 
-/// The value of a parameter.
-#[must_use]
-pub(super) fn value(observed: &Observed, knob: Knob) -> f64 {
-    match knob {
-        Knob::Overhead => observed.overhead_us,
-        Knob::Gap => observed.gap_us,
-        Knob::Latency => observed.latency_us,
-        Knob::Bandwidth => observed.gap_per_byte_ns,
-    }
-}
-
 /// What is seen of the knob that is turned.
 fn seen(knob: Knob, summary: &Summary) -> f64 {
     match knob {
         Knob::Latency => summary.send_us.point + summary.observed.latency_us,
-        other => value(&summary.observed, other),
+        other => summary.observed.of(other),
     }
 }
 
@@ -125,7 +112,7 @@ fn expected(setting: Setting, own: f64) -> (f64, f64) {
     match setting.knob {
         Knob::Overhead => (sum, sum),
         Knob::Latency => (slowest, sum),
-        Knob::Gap | Knob::Bandwidth => (slowest, slowest),
+        _ => (slowest, slowest),
     }
 }
 
@@ -147,6 +134,7 @@ pub(super) fn half_width(knob: Knob, summary: &Summary) -> f64 {
         Knob::Gap => summary.spacing_us.half_width(),
         Knob::Latency => summary.send_us.half_width() + summary.transit_us.half_width(),
         Knob::Bandwidth => summary.gap_per_byte_half_ns,
+        _ => 0.0,
     }
 }
 
@@ -170,7 +158,7 @@ pub(super) fn judge(setting: Setting, summary: &Summary, control: &Summary) -> J
     } else {
         Verdict::Right
     };
-    let others = Knob::ALL.into_iter().filter(|&knob| knob != setting.knob);
+    let others = Knob::LOGGP.into_iter().filter(|&knob| knob != setting.knob);
     Judgement {
         seen,
         expected,
@@ -185,8 +173,8 @@ pub(super) fn judge(setting: Setting, summary: &Summary, control: &Summary) -> J
 }
 
 fn cross(setting: Setting, other: Knob, summary: &Summary, control: &Summary) -> Cross {
-    let own = value(&control.observed, other);
-    let change = value(&summary.observed, other) - own;
+    let own = control.observed.of(other);
+    let change = summary.observed.of(other) - own;
     let absolute = match other {
         Knob::Bandwidth => 1e3 * ABSOLUTE_US / FRAME,
         _ => ABSOLUTE_US,
@@ -245,8 +233,9 @@ mod tests {
     use perturb_stats::Estimate;
 
     use super::*;
+    use crate::estimate::Parameters;
 
-    const CONTROL: Observed = Observed {
+    const CONTROL: Parameters = Parameters {
         overhead_us: 8.0,
         gap_us: 5.0,
         latency_us: 40.0,
@@ -262,7 +251,7 @@ mod tests {
         }
     }
 
-    fn summary(observed: Observed, half: f64) -> Summary {
+    fn summary(observed: Parameters, half: f64) -> Summary {
         Summary {
             observed,
             overhead_us: exact(observed.overhead_us, half),
@@ -282,14 +271,9 @@ mod tests {
         }
     }
 
-    fn with(knob: Knob, seen: f64) -> Observed {
+    fn with(knob: Knob, seen: f64) -> Parameters {
         let mut observed = CONTROL;
-        match knob {
-            Knob::Overhead => observed.overhead_us = seen,
-            Knob::Gap => observed.gap_us = seen,
-            Knob::Latency => observed.latency_us = seen,
-            Knob::Bandwidth => observed.gap_per_byte_ns = seen,
-        }
+        *observed.of_mut(knob).unwrap() = seen;
         observed
     }
 

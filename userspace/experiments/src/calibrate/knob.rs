@@ -6,6 +6,7 @@ use perturb_profile::{BeyondKnob, Knob, Name, Profile, Segmentation};
 use serde::{Serialize, Serializer};
 
 use super::measurement::single_processor;
+use crate::estimate::Parameters;
 
 /// A knob in JSON: the name of LogGP's parameter.
 pub(super) fn parameter<S: Serializer>(knob: &Knob, serializer: S) -> Result<S::Ok, S::Error> {
@@ -40,55 +41,31 @@ pub(super) fn range(knobs: &[Knob]) -> Vec<Setting> {
             Knob::Latency => LATENCIES.to_vec(),
             // 8 bits are a byte, 1 Mbit/s is a bit per 1000 ns.
             Knob::Bandwidth => RATES.iter().map(|rate| 8_000.0 / rate).collect(),
+            _ => Vec::new(),
         };
         values.into_iter().map(move |desired| Setting { knob, desired })
     };
     knobs.iter().copied().flat_map(of).collect()
 }
 
-/// What a profile adds to a network: microseconds, and ns per byte.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Added {
-    /// o_s and o_r.
-    pub overhead_us: f64,
-    /// g.
-    pub gap_us: f64,
-    /// L.
-    pub latency_us: f64,
-    /// G.
-    pub gap_per_byte_ns: f64,
-}
-
-impl Added {
+impl Parameters {
     /// What a setting adds.
     #[must_use]
     pub fn by(setting: Setting) -> Self {
         let mut added = Self::default();
-        *added.of_mut(setting.knob) = setting.desired;
-        added
-    }
-
-    /// The value of a knob.
-    #[must_use]
-    pub fn of(&self, knob: Knob) -> f64 {
-        let mut copy = *self;
-        *copy.of_mut(knob)
-    }
-
-    fn of_mut(&mut self, knob: Knob) -> &mut f64 {
-        match knob {
-            Knob::Overhead => &mut self.overhead_us,
-            Knob::Gap => &mut self.gap_us,
-            Knob::Latency => &mut self.latency_us,
-            Knob::Bandwidth => &mut self.gap_per_byte_ns,
+        if let Some(value) = added.of_mut(setting.knob) {
+            *value = setting.desired;
         }
+        added
     }
 
     /// The same with a knob that is wrong.
     #[must_use]
     pub fn sabotaged(mut self, sabotage: Option<Sabotage>) -> Self {
-        if let Some(Sabotage { knob, factor }) = sabotage {
-            *self.of_mut(knob) *= factor;
+        if let Some(Sabotage { knob, factor }) = sabotage
+            && let Some(value) = self.of_mut(knob)
+        {
+            *value *= factor;
         }
         self
     }
@@ -117,7 +94,7 @@ impl Added {
             },
             ..Profile::default()
         };
-        Knob::ALL.into_iter().try_fold(plain, |profile, knob| {
+        Knob::LOGGP.into_iter().try_fold(plain, |profile, knob| {
             profile.with(knob, self.of(knob) / knob.units())
         })
     }
@@ -146,7 +123,7 @@ impl FromStr for Sabotage {
     fn from_str(text: &str) -> Result<Self, NoSabotage> {
         let refused = || NoSabotage(text.into());
         let (name, factor) = text.split_once('=').ok_or_else(refused)?;
-        let knob = Knob::ALL.into_iter().find(|knob| knob.parameter() == name);
+        let knob = Knob::LOGGP.into_iter().find(|knob| knob.parameter() == name);
         let factor: f64 = factor.parse().map_err(|_| refused())?;
         match knob {
             Some(knob) if (0.01..=100.0).contains(&factor) => Ok(Self { knob, factor }),
@@ -161,8 +138,8 @@ mod tests {
 
     #[test]
     fn every_setting_has_a_profile() {
-        for setting in range(&Knob::ALL) {
-            let profile = Added::by(setting).profile(7).unwrap();
+        for setting in range(&Knob::LOGGP) {
+            let profile = Parameters::by(setting).profile(7).unwrap();
             assert_eq!(
                 perturb_profile::parse(&profile.to_string()).as_ref(),
                 Ok(&profile)
@@ -174,7 +151,7 @@ mod tests {
                 Knob::Overhead => us(path.overhead),
                 Knob::Gap => us(path.gap.unwrap()),
                 Knob::Latency => us(path.latency),
-                Knob::Bandwidth => path.bandwidth.unwrap().time_of(1_000).nanos() as f64 / 1e3,
+                _ => path.bandwidth.unwrap().time_of(1_000).nanos() as f64 / 1e3,
             };
             assert_eq!(found, setting.desired, "{profile}");
         }
@@ -183,7 +160,7 @@ mod tests {
     #[test]
     fn sabotage_changes_one_knob() {
         let sabotage: Sabotage = "gap=0.9".parse().unwrap();
-        let wrong = |knob, desired| Added::by(Setting { knob, desired }).sabotaged(Some(sabotage));
+        let wrong = |knob, desired| Parameters::by(Setting { knob, desired }).sabotaged(Some(sabotage));
         assert_eq!(wrong(Knob::Gap, 100.0).gap_us, 90.0);
         assert_eq!(wrong(Knob::Latency, 100.0).latency_us, 100.0);
         for bad in ["gap", "gap=", "gap=0", "gap=x", "bandwidth=0.9", "gap=NaN"] {

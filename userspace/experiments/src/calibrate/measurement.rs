@@ -7,10 +7,10 @@ use perturb_emulator::running::ProcessorTime;
 use perturb_stats::{Estimate, Sample, median};
 use serde::Serialize;
 
-use super::{hosts::Hosts, knob::Added};
+use super::hosts::Hosts;
 use crate::{
     estimate::{
-        Observed,
+        Parameters,
         passage::{self, Passage},
         prtt::{self, Trips},
         train::{self, Spacing},
@@ -86,7 +86,7 @@ pub struct Samples {
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The four parameters.
-    pub observed: Observed,
+    pub observed: Parameters,
     /// o: half of o_s + o_r; or, where the kernel keeps no account of the latter, and there is one processor that does all
     /// of both, half of what a packet of a burst takes of it.
     pub overhead_us: Estimate,
@@ -109,7 +109,7 @@ pub struct Summary {
     pub round_trip_us: Option<f64>,
     /// By round trips alone; o_r by the wall clock. L contains a lone message's service.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub prtt: Option<Observed>,
+    pub prtt: Option<Parameters>,
     /// A round trip of TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_round_trip_us: Option<f64>,
@@ -133,7 +133,7 @@ impl Samples {
     pub fn measure(
         &mut self,
         hosts: &mut Hosts,
-        added: &Added,
+        added: &Parameters,
         effort: &Effort,
         clock_ns: u64,
     ) -> anyhow::Result<()> {
@@ -166,7 +166,7 @@ impl Samples {
     fn lone(
         &mut self,
         hosts: &mut Hosts,
-        added: &Added,
+        added: &Parameters,
         effort: &Effort,
         clock_ns: u64,
     ) -> anyhow::Result<()> {
@@ -180,7 +180,7 @@ impl Samples {
     fn block(
         &mut self,
         hosts: &mut Hosts,
-        added: &Added,
+        added: &Parameters,
         messages: u32,
         clock_ns: u64,
     ) -> anyhow::Result<()> {
@@ -206,7 +206,7 @@ impl Samples {
     fn bursts(
         &mut self,
         hosts: &Hosts,
-        added: &Added,
+        added: &Parameters,
         effort: &Effort,
         (segments, payload): (u32, usize),
     ) -> anyhow::Result<Vec<Spacing>> {
@@ -239,7 +239,7 @@ impl Samples {
         Ok(train::spacings(&train, &sent, &receipts))
     }
 
-    fn round_trips(&mut self, hosts: &Hosts, added: &Added, effort: &Effort) -> anyhow::Result<()> {
+    fn round_trips(&mut self, hosts: &Hosts, added: &Parameters, effort: &Effort) -> anyhow::Result<()> {
         let patience = PATIENCE + 4 * latency(added);
         let delay = 200.0 + 1.5 * added.spacing_us(wire(SMALL), 1.0);
         self.trips.0 = delay;
@@ -278,7 +278,7 @@ impl Samples {
     }
 
     /// TCP, where its segments do not each cost more than they take on the wire.
-    fn stream(&mut self, hosts: &Hosts, added: &Added, effort: &Effort) -> anyhow::Result<()> {
+    fn stream(&mut self, hosts: &Hosts, added: &Parameters, effort: &Effort) -> anyhow::Result<()> {
         /// Payload of a segment (timestamps on), and its bytes on the wire.
         const SEGMENT: (f64, f64) = (1448.0, 1514.0);
         let byte_ns = added.gap_per_byte_ns.max(0.2);
@@ -332,7 +332,7 @@ impl Samples {
         };
         let service_us = median(&smallest.iter().map(Spacing::service_us).collect::<Vec<_>>()).unwrap_or(0.0);
         let small_us = interval(smallest.iter().map(|spacing| spacing.arrivals_us).collect())?;
-        let observed = Observed {
+        let observed = Parameters {
             overhead_us: overhead_us.point,
             // Where the sender is the slowest stage its interval bounds g, and a line through the sizes is noise.
             gap_us: if service_us > 0.0 {
@@ -363,12 +363,12 @@ impl Samples {
         })
     }
 
-    fn by_round_trips(&self, receive_us: f64) -> Option<Observed> {
+    fn by_round_trips(&self, receive_us: f64) -> Option<Parameters> {
         let (delay, trips) = &self.trips;
         let smallest = trips.first()?;
         let send_us = smallest.overhead_us(TRIP_MESSAGES, *delay)?;
         let (gap_us, gap_per_byte_ns) = prtt::gaps(TRIP_MESSAGES, trips)?;
-        Some(Observed {
+        Some(Parameters {
             overhead_us: f64::midpoint(send_us, receive_us),
             gap_us,
             latency_us: prtt::latency_us(smallest, send_us, receive_us)?,
@@ -396,7 +396,7 @@ pub(super) fn single_processor() -> bool {
 fn exchange(
     hosts: &Hosts,
     train: &Train,
-    added: &Added,
+    added: &Parameters,
 ) -> anyhow::Result<(
     Vec<crate::probe::endpoint::Sent>,
     Vec<crate::probe::endpoint::Receipt>,
@@ -412,7 +412,7 @@ fn exchange(
     Ok((sent, receipts))
 }
 
-fn latency(added: &Added) -> Duration {
+fn latency(added: &Parameters) -> Duration {
     Duration::from_nanos((added.latency_us * 1e3) as u64)
 }
 

@@ -8,13 +8,13 @@ use perturb_profile::Knob;
 use serde::Serialize;
 
 use super::{
-    judge::{Cross, Judgement, Verdict, value},
+    judge::{Cross, Judgement, Verdict},
     knob::{Sabotage, Setting, parameter},
     measurement::Summary,
     provenance::Provenance,
     signature::Signature,
 };
-use crate::estimate::Observed;
+use crate::estimate::Parameters;
 
 /// One setting, judged.
 #[derive(Clone, Debug, Serialize)]
@@ -25,7 +25,7 @@ pub struct Measured {
     /// To what: microseconds, or ns per byte.
     pub desired: f64,
     /// What was observed, the machine's own share included.
-    pub observed: Observed,
+    pub observed: Parameters,
     /// Whether the knob is within its tolerance, or hidden behind the machine's own.
     pub ok: bool,
     /// Why.
@@ -68,11 +68,11 @@ pub struct Calibration {
     /// The settings.
     pub settings: Vec<Measured>,
     /// The emulation attached, nothing added.
-    pub control: Observed,
+    pub control: Parameters,
     /// Everything that was measured then.
     pub control_measured: Summary,
     /// Without emulation.
-    pub off: Observed,
+    pub off: Parameters,
     /// Everything that was measured then.
     pub off_measured: Summary,
     /// The signature of a known network.
@@ -181,7 +181,7 @@ fn hidden(settings: &[Measured]) -> Vec<Knob> {
         let mut of_knob = settings.iter().filter(|setting| setting.knob == knob).peekable();
         of_knob.peek().is_none() || of_knob.any(|setting| setting.judgement.verdict != Verdict::Hidden)
     };
-    Knob::ALL.into_iter().filter(|&knob| !seen(knob)).collect()
+    Knob::LOGGP.into_iter().filter(|&knob| !seen(knob)).collect()
 }
 
 fn unexplained(judgement: &Judgement) -> impl Iterator<Item = &Cross> {
@@ -201,13 +201,13 @@ fn row(setting: &Measured) -> Vec<String> {
         setting.knob.parameter().to_owned(),
         format!("{} {}", number(setting.desired), setting.knob.unit()),
     ];
-    cells.extend(Knob::ALL.iter().map(|&knob| {
+    cells.extend(Knob::LOGGP.iter().map(|&knob| {
         let mark = judgement
             .cross
             .iter()
             .find(|cross| cross.parameter == knob && cross.flagged)
             .map_or("", |cross| if cross.reason.is_some() { "*" } else { "!" });
-        format!("{}{mark}", number(value(&setting.observed, knob)))
+        format!("{}{mark}", number(setting.observed.of(knob)))
     }));
     let sign = if judgement.error < 0.0 { "-" } else { "+" };
     cells.extend([
@@ -219,9 +219,9 @@ fn row(setting: &Measured) -> Vec<String> {
 }
 
 /// The row of a control.
-fn control_row(name: &str, observed: &Observed) -> Vec<String> {
+fn control_row(name: &str, observed: &Parameters) -> Vec<String> {
     let mut cells = vec![name.to_owned(), "-".to_owned()];
-    cells.extend(Knob::ALL.iter().map(|&knob| number(value(observed, knob))));
+    cells.extend(Knob::LOGGP.iter().map(|&knob| number(observed.of(knob))));
     cells.extend(["-"; 3].map(str::to_owned));
     cells
 }

@@ -5,14 +5,17 @@ use std::time::Duration;
 use perturb_stats::median;
 use serde::Serialize;
 
-use super::{hosts::Hosts, knob::Added, measurement::Effort};
+use super::{hosts::Hosts, measurement::Effort};
 use crate::{
-    estimate::signature::{Point, Reading, read},
+    estimate::{
+        Parameters,
+        signature::{Point, Reading, read},
+    },
     probe::{clock, message::WIRE_V4},
 };
 
 /// The network: all of its parameters can be told apart, and 8 requests under way keep it busy.
-pub(super) const NETWORK: Added = Added {
+pub(super) const NETWORK: Parameters = Parameters {
     overhead_us: 20.0,
     gap_us: 200.0,
     latency_us: 300.0,
@@ -32,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Serialize)]
 pub struct Signature {
     /// What the profile adds.
-    pub network: Added,
+    pub network: Parameters,
     /// Requests that may be unanswered.
     pub window: u32,
     /// Wire bytes of a request.

@@ -22,13 +22,13 @@ use perturb_stats::SplitMix64;
 use super::{
     hosts::Hosts,
     judge,
-    knob::{Added, Sabotage, Setting, range},
+    knob::{Sabotage, Setting, range},
     measurement::{Effort, Samples, Summary},
     provenance::Provenance,
     report::{Calibration, Measured},
     signature,
 };
-use crate::probe::clock;
+use crate::{estimate::Parameters, probe::clock};
 
 /// How long the machine is watched for other programs.
 const WATCH: Duration = Duration::from_millis(200);
@@ -97,12 +97,12 @@ pub(super) fn run(
     let pacer = pacer_name(request.pacing.choice.decide()?);
     let clock_ns = clock::cost();
     let busy_share = clock::stolen_share(WATCH);
-    let baseline = Added::default();
+    let baseline = Parameters::default();
 
     line.say("calibrate: emulation off");
     let mut off = Samples::default();
     off.measure(&mut hosts, &baseline, &effort, clock_ns)?;
-    let prepared = |added: Added| -> anyhow::Result<Prepared> {
+    let prepared = |added: Parameters| -> anyhow::Result<Prepared> {
         let profile = added
             .sabotaged(request.sabotage)
             .profile(request.seed)
@@ -133,7 +133,7 @@ pub(super) fn run(
             index + 1,
             settings.len()
         ));
-        let added = Added::by(setting);
+        let added = Parameters::by(setting);
         hosts.set(prepared(added)?)?;
         let mut seen = Samples::default();
         loop {

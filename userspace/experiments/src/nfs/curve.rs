@@ -66,10 +66,10 @@ pub struct Curves<'a> {
 impl Request {
     /// Whether the parts fit each other.
     pub fn check(&self) -> Result<(), InvalidInput> {
-        if let (Some(_), Some((knob @ (Knob::Gap | Knob::Bandwidth), _))) = (
-            &self.model,
-            self.networks.first().and_then(|network| network.added),
-        ) {
+        let turned = self.networks.first().and_then(|network| network.added);
+        if let (Some(_), Some((knob, _))) = (&self.model, turned)
+            && !matches!(knob, Knob::Latency | Knob::Overhead)
+        {
             return Err(InvalidInput::NotModeled(knob));
         }
         let mut names = BTreeSet::new();

@@ -69,7 +69,7 @@ fn network(added: Added) -> Network {
             added_overhead: Micros(value),
             ..Network::default()
         },
-        Some((Knob::Gap | Knob::Bandwidth, _)) | None => Network::default(),
+        _ => Network::default(),
     }
 }
 

@@ -111,7 +111,7 @@ fn added(column: &str, value: f64) -> Added {
     let knob = Knob::ALL.into_iter().find(|knob| knob.key() == name)?;
     match (knob, unit) {
         (Knob::Bandwidth, "mb_s") => Some((knob, 1.0 / value)),
-        (Knob::Overhead | Knob::Gap | Knob::Latency, "us") => Some((knob, value)),
+        (_, "us") => Some((knob, value)),
         _ => None,
     }
 }

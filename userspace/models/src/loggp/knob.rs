@@ -104,7 +104,7 @@ impl SlowdownModel {
 pub(super) fn cost(knob: Parameter, value: f64) -> f64 {
     match knob {
         Parameter::BANDWIDTH => 1.0 / value,
-        Parameter::OVERHEAD | Parameter::GAP | Parameter::LATENCY | Parameter::FragmentOverhead => value,
+        _ => value,
     }
 }
 
@@ -152,6 +152,7 @@ pub(super) fn model(input: &LoggpInput, knob: Parameter) -> Result<SlowdownModel
             counts.fragments.ok_or(missing("messages.bulk_bytes"))?,
             baseline.fragment_overhead.map_or(0.0, |overhead| overhead.0),
         ),
+        Parameter::Knob(_) => return Err(missing("vary")),
     };
     Ok(SlowdownModel {
         coefficient,

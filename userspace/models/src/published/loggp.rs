@@ -249,7 +249,7 @@ fn modeled(input: &LoggpInput, knob: Parameter, value: f64) -> Option<f64> {
             latency: micros,
             ..Vary::default()
         },
-        Parameter::OVERHEAD | Parameter::FragmentOverhead => Vary {
+        _ => Vary {
             overhead: micros,
             ..Vary::default()
         },

@@ -97,7 +97,7 @@ pub(super) fn answers(
     if let Some(first) = ranking.places.first() {
         answers.push(format!(
             "The {} matters most ({}): one µs more for each packet costs {:.2} % of run time.",
-            named(first.knob),
+            first.knob.named(),
             ranking.text,
             first.percent_per_us
         ));
@@ -121,7 +121,7 @@ pub(super) fn answers(
             };
             answers.push(format!(
                 "The {} may worsen to {}{least}, with at most 5 % of slowdown.",
-                named(knob),
+                knob.named(),
                 knob.written(value)
             ));
         }
@@ -141,7 +141,7 @@ pub(super) fn remarks(knobs: &BTreeMap<&'static str, KnobReport>) -> Vec<String>
             remarks.push(format!(
                 "A worse {} makes the program faster. Where the network is slow, TCP has time to gather small writes into \
                  fewer packets; look at the packets of those runs.",
-                named(knob)
+                knob.named()
             ));
         }
         for region in &report.regions {
@@ -150,11 +150,11 @@ pub(super) fn remarks(knobs: &BTreeMap<&'static str, KnobReport>) -> Vec<String>
                 "hyper_sensitive" => remarks.push(format!(
                     "Beyond a {} of {from} each further step costs more than before: the program waits for itself \
                      (serialization, contention for locks).",
-                    named(knob)
+                    knob.named()
                 )),
                 "failing" => remarks.push(format!(
                     "No run had a result with a {} from {from} to {to}.",
-                    named(knob)
+                    knob.named()
                 )),
                 _ => {}
             }
@@ -173,7 +173,7 @@ pub(super) fn saving(report: &KnobReport) -> Option<f64> {
 
 fn improvement(knob: Knob, report: &KnobReport, baseline: f64) -> String {
     let slope = report.slope.unwrap_or_default();
-    let name = named(knob);
+    let name = knob.named();
     if let (Some(Kind::Threshold), Some(knee)) = (report.shape, report.knee_us)
         && knee > baseline
     {
@@ -201,15 +201,5 @@ fn price(knob: Knob, slope: f64) -> String {
     match knob {
         Knob::Bandwidth => format!("each ns per byte costs {:.2} %", 0.1 * slope),
         _ => format!("each µs costs {:.3} %", 100.0 * slope),
-    }
-}
-
-/// A knob in a sentence.
-pub(super) fn named(knob: Knob) -> &'static str {
-    match knob {
-        Knob::Overhead => "overhead o",
-        Knob::Gap => "gap g",
-        Knob::Latency => "latency L",
-        Knob::Bandwidth => "bandwidth 1/G",
     }
 }

@@ -110,6 +110,7 @@ mod tests {
             Knob::Gap => 10.0,
             Knob::Latency => 50.0,
             Knob::Bandwidth => 0.01,
+            _ => 0.0,
         }
     }
 

@@ -155,6 +155,7 @@ fn loggp_input(basis: &Basis<'_>, knob: Knob, levels: &[f64]) -> Option<LoggpInp
         Knob::Gap => vary.gap = micros(),
         Knob::Latency => vary.latency = micros(),
         Knob::Bandwidth => vary.bandwidth = Some(levels.iter().map(|level| rate(*level)).collect()),
+        _ => return None,
     }
     Some(LoggpInput {
         application: None,
@@ -192,6 +193,7 @@ fn serial(basis: &Basis<'_>, knob: Knob) -> Option<f64> {
         Knob::Overhead => 2.0 * messages,
         Knob::Gap | Knob::Latency => messages,
         Knob::Bandwidth => counted.sent.total_bytes as f64,
+        _ => return None,
     })
 }
 
@@ -215,7 +217,7 @@ fn response_us(input: &NfsInput, knob: Knob, added: f64) -> Option<f64> {
     input.vary = Some(match knob {
         Knob::Overhead => VaryNetwork::AddedOverhead(added),
         Knob::Latency => VaryNetwork::AddedLatency(added),
-        Knob::Gap | Knob::Bandwidth => return None,
+        _ => return None,
     });
     let base_ms = predict_nfs(&input).ok()?.variations.first()?.base_ms?;
     Some(base_ms * 1e3)

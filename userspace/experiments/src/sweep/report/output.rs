@@ -10,7 +10,7 @@ use perturb_present::{
 };
 
 use super::{
-    answers::{named, remarks, saving},
+    answers::{remarks, saving},
     compare::Comparison,
     curve::KnobReport,
     findings::Verdict,
@@ -163,7 +163,7 @@ fn program(
         page = page.figures(&charts.iter().map(|(_, chart)| chart).collect::<Vec<_>>())?;
     }
     for (knob, curve) in turned() {
-        let caption = format!("{}: {}", named(knob), sensitivity(knob, curve));
+        let caption = format!("{}: {}", knob.named(), sensitivity(knob, curve));
         page = page.table(&caption, &table(knob, curve));
     }
     if let Some(effects) = &workload.effects {
@@ -243,7 +243,7 @@ fn ranked(report: &Report) -> Table {
                 .max_by(|one, other| one.1.total_cmp(&other.1));
             let cells = vec![
                 workload.name.clone(),
-                named(knob).to_owned(),
+                knob.named().to_owned(),
                 place.map_or_else(dash, |place| {
                     format!("{:.3} ± {:.3} %", place.percent_per_us, place.stderr)
                 }),
@@ -353,7 +353,7 @@ fn place(knob: Knob, value: f64) -> f64 {
 fn parameter(knob: Knob) -> &'static str {
     match knob {
         Knob::Bandwidth => "gap per byte G",
-        knob => named(knob),
+        knob => knob.named(),
     }
 }
 
