@@ -11,7 +11,15 @@ use perturb_quantity::{Micros, MicrosPerByte};
 use super::ExperimentError;
 use crate::sweep::experiment::{Base, Knob};
 
-const KNOBS: &[&str] = &["overhead", "gap", "latency", "bandwidth", "gap_per_byte"];
+/// The bandwidth as a time per byte.
+const PER_BYTE: &str = Knob::Bandwidth.parameter();
+
+/// The knobs, the bandwidth in both ways.
+fn keys() -> Vec<&'static str> {
+    let knobs = Knob::ALL.into_iter().map(Knob::key);
+    knobs.chain([PER_BYTE]).collect()
+}
+
 pub(super) fn base(
     fields: &Fields<'_>,
     directory: &Path,
@@ -41,7 +49,7 @@ pub(super) fn base(
         };
     }
     fields.require("base", "base: { latency: 20us }", findings, |at, f| {
-        let fields = Fields::open(at, "the base", KNOBS.to_vec(), f)?;
+        let fields = Fields::open(at, "the base", keys(), f)?;
         let mut server = Server::default();
         let mut overhead = Overhead::default();
         for knob in Knob::ALL {
@@ -50,7 +58,7 @@ pub(super) fn base(
             };
             knob.turn(value, &mut server, &mut overhead);
         }
-        if let Some(value) = fields.read("gap_per_byte", f, gap_per_byte) {
+        if let Some(value) = fields.read(PER_BYTE, f, gap_per_byte) {
             Knob::Bandwidth.turn(value, &mut server, &mut overhead);
         }
         Some(Base {
@@ -99,9 +107,9 @@ fn gap_per_byte(at: At<'_>, findings: &mut Findings<'_>) -> Option<f64> {
 
 /// Knobs with their values, ascending.
 pub(super) fn knobs(at: At<'_>, base: &Base, findings: &mut Findings<'_>) -> Option<Vec<(Knob, Vec<f64>)>> {
-    let fields = Fields::open(at, "knobs", KNOBS.to_vec(), findings)?;
+    let fields = Fields::open(at, "knobs", keys(), findings)?;
     let mut knobs = Vec::new();
-    for key in KNOBS {
+    for key in keys() {
         let knob = key.parse().unwrap_or(Knob::Bandwidth);
         let read = |at: At<'_>, findings: &mut Findings<'_>| {
             at.list((1, 100), findings, |at, f| level(at, key, knob, base, f))
@@ -127,7 +135,7 @@ pub(super) fn knobs(at: At<'_>, base: &Base, findings: &mut Findings<'_>) -> Opt
 fn level(at: At<'_>, key: &str, knob: Knob, base: &Base, findings: &mut Findings<'_>) -> Option<f64> {
     let text = at.text("a value or a factor", findings)?.trim();
     let Some(factor) = text.strip_prefix('x').or_else(|| text.strip_suffix('x')) else {
-        return if key == "gap_per_byte" {
+        return if key == PER_BYTE {
             gap_per_byte(at, findings)
         } else {
             at.knob(knob, findings)
@@ -151,7 +159,7 @@ fn level(at: At<'_>, key: &str, knob: Knob, base: &Base, findings: &mut Findings
         );
         return None;
     }
-    let value = if key == "bandwidth" {
+    let value = if key == Knob::Bandwidth.key() {
         baseline / factor
     } else {
         baseline * factor
