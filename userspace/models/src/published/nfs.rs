@@ -1,7 +1,7 @@
 //! Martin 1999, section 5.3 and Table 5.1: the Q-model's line through the response-time curve of two NFS
-//! servers, and its worst error; Tables A.1, A.5, B.10 and B.12: their measured response times.
+//! servers, and its worst error; Tables A.1, A.5, B.10, B.12 and B.13: their measured response times.
 
-use perturb_quantity::{ByteSize, Micros, OperationsPerSecond};
+use perturb_quantity::{Micros, OperationsPerSecond};
 
 use super::tables::{self, Embedded, Row, Table};
 use super::{Comparison, MeasuredCurve, MeasuredPoint, Measurements};
@@ -10,10 +10,8 @@ use crate::queueing::{Measured, Network, NfsInput, NfsPrediction, NfsServer, pre
 /// What section 5.3 says of a server, and what it takes to reproduce Table 5.1.
 struct Server {
     name: &'static str,
-    stated_cpu_us: f64,
+    stated: NfsServer,
     fitted_cpu_us: f64,
-    cache_mb: f64,
-    disks: u32,
     base_rate: f64,
     /// Throughputs between which Table 5.1 draws its line, op/s.
     range: (f64, f64),
@@ -26,10 +24,8 @@ struct Server {
 const SERVERS: [Server; 2] = [
     Server {
         name: "scsi",
-        stated_cpu_us: 900.0,
+        stated: NfsServer::MARTIN_SCSI,
         fitted_cpu_us: 710.0,
-        cache_mb: 128.0,
-        disks: 24,
         base_rate: 200.0,
         range: (198.0, 1053.0),
         baseline: tables::MARTIN_A_1,
@@ -37,10 +33,8 @@ const SERVERS: [Server; 2] = [
     },
     Server {
         name: "raid",
-        stated_cpu_us: 650.0,
+        stated: NfsServer::MARTIN_RAID,
         fitted_cpu_us: 590.0,
-        cache_mb: 512.0,
-        disks: 28,
         base_rate: 500.0,
         range: (494.0, 1405.0),
         baseline: tables::MARTIN_A_5,
@@ -112,7 +106,7 @@ pub(super) fn comparisons() -> Vec<Comparison> {
     let mut all = Vec::new();
     for server in &SERVERS {
         for (label, cpu_us, fitted) in [
-            ("as stated", server.stated_cpu_us, false),
+            ("as stated", server.stated.cpu_service.0, false),
             ("fitted", server.fitted_cpu_us, true),
         ] {
             let Ok(prediction) = predict_nfs(&server.input(cpu_us)) else {
@@ -167,12 +161,7 @@ impl Server {
     fn station(&self, cpu_us: f64) -> NfsServer {
         NfsServer {
             cpu_service: Micros(cpu_us),
-            cache: Some(ByteSize(self.cache_mb * 1e6)),
-            touched_per_rate: Some(ByteSize(1e6)),
-            hit: None,
-            disks: self.disks,
-            disk_service: Micros(12_000.0),
-            fixed_delay: Micros(3_400.0),
+            ..self.stated
         }
     }
 
@@ -232,7 +221,7 @@ struct Responses {
 /// What a value of the setting adds.
 type Added = fn(f64) -> Network;
 
-const RESPONSES: [Responses; 5] = [
+const RESPONSES: [Responses; 6] = [
     Responses {
         table: tables::MARTIN_A_1,
         server: &SERVERS[0],
@@ -263,6 +252,15 @@ const RESPONSES: [Responses; 5] = [
             ..Network::default()
         })),
     },
+    Responses {
+        table: tables::MARTIN_B_13,
+        server: &SERVERS[0],
+        case: "scsi, overhead",
+        setting: Some(("overhead_us", |value| Network {
+            added_overhead: Micros(value - BASE_OVERHEAD_US),
+            ..Network::default()
+        })),
+    },
     // The model has no bandwidth.
     Responses {
         table: tables::MARTIN_B_14,
@@ -272,7 +270,7 @@ const RESPONSES: [Responses; 5] = [
     },
 ];
 
-/// The response times of Table A.1, A.5, B.10, B.12 or B.14 over the throughput, a curve for each setting, beside the model
+/// The response times of Table A.1, A.5, B.10, B.12, B.13 or B.14 over the throughput, a curve for each setting, beside the model
 /// with the fitted service times.
 #[must_use]
 pub fn response_times(table: Embedded) -> Vec<MeasuredCurve> {
@@ -358,5 +356,5 @@ pub(super) fn measurements() -> Vec<Measurements> {
         Measurements::of("nfs", known.table.citation(), known.case.to_owned(), pairs)
     };
     // Not B.14: the model has no bandwidth.
-    RESPONSES[..4].iter().filter_map(of_table).collect()
+    RESPONSES[..5].iter().filter_map(of_table).collect()
 }

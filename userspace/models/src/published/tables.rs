@@ -52,6 +52,7 @@ embedded! {
     MARTIN_B_9 = "martin-B.9-npb-bandwidth";
     MARTIN_B_10 = "martin-B.10-nfs-scsi-latency";
     MARTIN_B_12 = "martin-B.12-nfs-raid-overhead";
+    MARTIN_B_13 = "martin-B.13-nfs-scsi-overhead";
     MARTIN_B_14 = "martin-B.14-nfs-scsi-bandwidth";
     LBF_FIG10 = "lbf-fig10-lbf-and-nf-validation";
     LBF_FIG3 = "lbf-fig3-events";
