@@ -145,7 +145,7 @@ const FLAGS: &[&str] = &[
      --csv OUT/rto.csv --svg OUT/rto.svg topology.yaml",
     "nfs curve --over topology.yaml --pacer user --coarse --spin 9us --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \
      --reference OUT/reference.csv --out OUT/curve",
-    "nfs curve --vary latency=0,1ms --pacer user --rates 200 --warmup 10ms --duration 200ms --scale 0.001 --out OUT/varied",
+    "nfs curve --vary latency=0,1ms --mtu 3584B --pacer user --rates 200 --warmup 10ms --duration 200ms --scale 0.001 --out OUT/varied",
 ];
 /// What they write.
 const WRITTEN: &[&str] = &[

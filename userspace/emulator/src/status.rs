@@ -7,7 +7,7 @@ mod read;
 
 use std::time::Duration;
 
-pub use bystander::{Bystander, merge};
+pub use bystander::{Bystander, merge, wire_packets};
 pub use faults::{Checked, Fault, Place, lost, warn};
 use serde::Serialize;
 

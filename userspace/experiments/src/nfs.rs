@@ -15,6 +15,7 @@ mod emulated;
 mod measure;
 mod outcome;
 mod overlay;
+mod packets;
 mod processors;
 mod reference;
 mod report;

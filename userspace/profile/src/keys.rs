@@ -8,6 +8,7 @@ use perturb_common::abi;
 use perturb_quantity::{Duration, Probability, Rate, Size};
 
 use crate::matching::Words;
+use crate::model::Profile;
 pub(crate) use crate::reader::Bounds;
 use crate::topology::MAX_HOSTS;
 
@@ -21,8 +22,10 @@ const SECOND: u64 = 1_000_000_000;
 pub(crate) const MAX_HORIZON: Duration = Duration::from_nanos(60 * SECOND);
 /// The smallest buffer: one full Ethernet frame with its header, or nothing of that size ever passes.
 pub(crate) const FRAME: Size = Size::from_bytes(1514);
-/// From IPv6's smallest (RFC 8200) to what a hold device takes whole (`tun_net_init`: 65521).
-pub(crate) const MTU: Bounds<Size> = bounds(Size::from_bytes(1280), Size::from_bytes(65_521));
+pub(crate) const MTU: Bounds<Size> = bounds(
+    Size::from_bytes(*Profile::MTU.start()),
+    Size::from_bytes(*Profile::MTU.end()),
+);
 
 pub(crate) const LATENCY: Bounds<Duration> = bounds(Duration::ZERO, MAX_HORIZON);
 pub(crate) const GAP: Bounds<Duration> = bounds(Duration::ZERO, Duration::from_nanos(SECOND));

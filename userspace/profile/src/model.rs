@@ -1,6 +1,7 @@
 //! The profile as the rest of perturb sees it: typed, and valid by construction of [`crate::parse`].
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::{Serialize, Serializer};
@@ -40,6 +41,8 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// From IPv6's smallest (RFC 8200) to what a hold device takes whole (`tun_net_init`).
+    pub const MTU: RangeInclusive<u64> = 1280..=65_521;
     /// Without `mtu`: Ethernet's.
     pub const DEFAULT_MTU: u32 = 1500;
     /// Of an Ethernet frame, without a VLAN tag.

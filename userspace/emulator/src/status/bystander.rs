@@ -145,6 +145,20 @@ fn judge(before: &Look, now: &Look) -> Vec<Fault> {
     all
 }
 
+/// Packets that the emulations here have seen so far, both ways, as they are on the wire; `None` if there is none, or this
+/// user may not see them.
+pub fn wire_packets() -> anyhow::Result<Option<u64>> {
+    let reports = here(&mut Told::default())?.unwrap_or_default();
+    let of = |report: &Report| -> u64 {
+        let flows = report
+            .classes
+            .iter()
+            .flat_map(|class| [&class.egress, &class.ingress]);
+        flows.map(|flow| flow.wire_packets).sum()
+    };
+    Ok((!reports.is_empty()).then(|| reports.values().map(of).sum()))
+}
+
 /// Adds faults to others, place by place.
 pub fn merge(all: &mut Vec<Fault>, more: Vec<Fault>) {
     for fault in more {

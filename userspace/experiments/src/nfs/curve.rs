@@ -11,8 +11,14 @@ use anyhow::Context as _;
 use perturb_emulator::{conduct::Pacing, lab, prepared::Prepared};
 use perturb_models::queueing::NfsServer;
 use perturb_present::LiveLine;
-use perturb_profile::{Knob, Name, Profile};
-use perturb_workloads::nfs::{Stop, curve::CurveFile, load::Plan, server::Config};
+use perturb_profile::{Knob, Name, Profile, Size};
+use perturb_workloads::nfs::{
+    Stop,
+    client::{Options, Transport},
+    curve::CurveFile,
+    load::Plan,
+    server::Config,
+};
 
 use super::{
     InvalidInput, emulated,
@@ -38,6 +44,8 @@ pub struct Request {
     pub embedded: Option<Config>,
     /// The load; each level has a rate of its own.
     pub plan: Plan,
+    /// What carries its calls: each network is measured with each.
+    pub transports: Vec<Transport>,
     /// Which rates.
     pub levels: Levels,
     /// The queueing model to overlay.
@@ -85,7 +93,7 @@ impl Request {
         self.networks.iter().any(|network| network.emulated.is_some())
     }
 
-    fn series(&self, network: &Network) -> Series {
+    fn series(&self, network: &Network, transport: Transport) -> Series {
         let server = match (&self.embedded, &network.emulated) {
             (None, _) => Where::Elsewhere,
             (Some(config), None) => Where::Here(config.clone()),
@@ -95,10 +103,19 @@ impl Request {
             }),
         };
         Series {
-            name: network.name.clone(),
+            name: match self.transports.as_slice() {
+                [_] => network.name.clone(),
+                _ => format!("{}-{}", network.name, transport.to_string().to_lowercase()),
+            },
             network: network.added,
             profile: network.emulated.as_ref().map(|(_, text)| text.clone()),
-            plan: self.plan.clone(),
+            plan: Plan {
+                options: Options {
+                    transport,
+                    ..self.plan.options.clone()
+                },
+                ..self.plan.clone()
+            },
             levels: self.levels.clone(),
             server,
             out: self.out.clone(),
@@ -120,8 +137,15 @@ pub fn measure<'a>(request: &'a Request, stop: &Stop, line: &LiveLine) -> anyhow
         code: 0,
         failed: Ok(()),
     };
-    for network in &request.networks {
-        let series = request.series(network);
+    let networks = request.networks.iter();
+    let all = networks.flat_map(|network| {
+        request
+            .transports
+            .iter()
+            .map(move |&transport| (network, transport))
+    });
+    for (network, transport) in all {
+        let series = request.series(network, transport);
         // What was measured is told all the same.
         match network.measure(&series, request, stop, line) {
             Ok(code) => curves.code = curves.code.max(code),
@@ -133,7 +157,7 @@ pub fn measure<'a>(request: &'a Request, stop: &Stop, line: &LiveLine) -> anyhow
         let file = CurveFile::open(&series.file(), true)?;
         if !file.levels().is_empty() {
             curves.measured.push(Measured::new(
-                network.name.clone(),
+                series.name.clone(),
                 network.added,
                 file.levels().to_vec(),
                 request.model.as_ref(),
@@ -194,8 +218,8 @@ impl Network {
         })
     }
 
-    /// One network for each level of a knob: `KNOB=LEVEL,LEVEL,…`.
-    pub fn vary(text: &str) -> Result<Vec<Self>, InvalidInput> {
+    /// One network for each level of a knob, `KNOB=LEVEL,LEVEL,…`, with packets of at most `mtu` bytes.
+    pub fn vary(text: &str, mtu: Option<Size>) -> Result<Vec<Self>, InvalidInput> {
         let invalid = |reason| InvalidInput::Vary {
             text: text.to_owned(),
             reason,
@@ -205,11 +229,15 @@ impl Network {
             .ok_or_else(|| invalid("there is no `=`".into()))?;
         levels
             .split(',')
-            .map(|level| Self::at(knob.trim(), level.trim()).map_err(invalid))
+            .map(|level| Self::at(knob.trim(), level.trim(), mtu).map_err(invalid))
             .collect()
     }
 
-    fn at(knob: &str, level: &str) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    fn at(
+        knob: &str,
+        level: &str,
+        mtu: Option<Size>,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let knob: Knob = knob.parse()?;
         let level = if level == "0" && knob != Knob::Bandwidth {
             "0us"
@@ -221,6 +249,7 @@ impl Network {
         let plain = Profile {
             name: Name::new(&name),
             seed: 1,
+            mtu,
             ..Profile::default()
         };
         let profile = plain.with(knob, value)?;
@@ -262,7 +291,7 @@ mod tests {
 
     #[test]
     fn levels_become_profiles() {
-        let networks = Network::vary("latency=0,150us,4ms").unwrap();
+        let networks = Network::vary("latency=0,150us,4ms", None).unwrap();
         let names: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
         assert_eq!(names, ["latency-0us", "latency-150us", "latency-4ms"]);
         assert_eq!(networks[2].added, Some((Knob::Latency, 4000.0)));
@@ -272,7 +301,7 @@ mod tests {
             "gap=5us",
             "bandwidth=10Mbit/s",
         ] {
-            for network in Network::vary(text).unwrap() {
+            for network in Network::vary(text, Some(Size::from_bytes(3584))).unwrap() {
                 let (prepared, written) = network.emulated.unwrap();
                 assert_eq!(perturb_profile::parse(&written), Ok(prepared.profile), "{text}");
             }
@@ -285,7 +314,7 @@ mod tests {
             ("latency=200s", "out of range"),
             ("bandwidth=0", ""),
         ] {
-            let refused = Network::vary(wrong).err().unwrap().to_string();
+            let refused = Network::vary(wrong, None).err().unwrap().to_string();
             assert!(refused.contains(reason), "{wrong}: {refused}");
         }
     }

@@ -12,6 +12,7 @@ use perturb_present::{
 };
 use perturb_profile::Knob;
 use perturb_stats::Line;
+use perturb_workloads::nfs::client::Transport;
 use serde::Serialize;
 
 use super::measure::Added;
@@ -30,6 +31,9 @@ pub(super) struct Point {
 /// A line over the levels of the varied knob.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Fit {
+    /// What carried the calls, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transport: Option<Transport>,
     /// What is over what, with units.
     what: &'static str,
     slope: f64,
@@ -93,12 +97,13 @@ impl Response {
 }
 
 /// The lines that these curves allow.
-pub(super) fn fits(points: &[Point]) -> Vec<Fit> {
+pub(super) fn fits(points: &[Point], transport: Option<Transport>) -> Vec<Fit> {
     RESPONSES
         .iter()
         .filter_map(|response| {
             let line = Line::fit(&response.of(points)).ok()?;
             Some(Fit {
+                transport,
                 what: response.what,
                 slope: line.slope,
                 slope_error: line.slope_error,
@@ -110,18 +115,20 @@ pub(super) fn fits(points: &[Point]) -> Vec<Fit> {
         .collect()
 }
 
-/// The first of the effects that these curves show, and that of published ones, each over its least level: machines
-/// that differ in speed are compared by what a knob adds.
-pub(super) fn chart(points: &[Point], published: Option<(&str, &[Point])>) -> Option<Chart> {
+/// The first of the effects that a group of curves shows, that of each group and of published ones, each over its least
+/// level: machines that differ in speed are compared by what a knob adds.
+pub(super) fn chart(groups: &[(String, &[Point])], published: Option<(&str, &[Point])>) -> Option<Chart> {
+    let shows = |response: &&Response, points: &[Point]| Line::fit(&response.of(points)).is_ok();
     let response = RESPONSES
         .iter()
-        .find(|response| Line::fit(&response.of(points)).is_ok())?;
+        .find(|response| groups.iter().any(|(_, points)| shows(response, points)))?;
     let mut chart = Chart::new(
         response.title,
         Axis::new(response.axis, "us"),
         Axis::new("rise", "us"),
     );
-    let all = [("here", points)].into_iter().chain(published);
+    let here = groups.iter().map(|(name, points)| (name.as_str(), *points));
+    let all = here.chain(published);
     for (color, (name, points)) in all.enumerate() {
         let mut points = response.of(points);
         points.sort_by(|left, right| left.0.total_cmp(&right.0));
@@ -139,7 +146,11 @@ pub(super) fn chart(points: &[Point], published: Option<(&str, &[Point])>) -> Op
         if let (Some(line), Some(last)) = (line, points.last()) {
             let ends = [(0.0, line.at(0.0)), (last.0, line.at(last.0))];
             let name = format!("{name}, line of slope {:.2}", line.slope);
-            let stroke = if color == 0 { Stroke::Solid } else { Stroke::Dashed };
+            let stroke = if color < groups.len() {
+                Stroke::Solid
+            } else {
+                Stroke::Dashed
+            };
             let series = Series::new(name, ends).stroke(stroke).without_markers();
             chart = chart.series(series.color(color));
         }
@@ -149,6 +160,9 @@ pub(super) fn chart(points: &[Point], published: Option<(&str, &[Point])>) -> Op
 
 impl std::fmt::Display for Fit {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(transport) = self.transport {
+            write!(formatter, "{transport}: ")?;
+        }
         write!(
             formatter,
             "{}: slope {}{}, intercept {}, r² {} ({} points)",
@@ -181,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_inverse_of_the_peak_is_a_line() {
-        let fits = fits(&servers());
+        let fits = fits(&servers(), None);
         assert_eq!(fits.len(), 2);
         assert!((fits[0].slope - 2.4).abs() < 1e-9 && (fits[0].intercept - 500.0).abs() < 1e-6);
         assert!((fits[1].slope - 4.8).abs() < 1e-9);
@@ -197,10 +211,14 @@ mod tests {
                 ..point
             })
             .collect();
-        let svg = chart(&servers(), Some(("published", &other)))
-            .unwrap()
-            .to_svg()
-            .unwrap();
+        let servers = servers();
+        let svg = chart(
+            &[("here".into(), servers.as_slice())],
+            Some(("published", &other)),
+        )
+        .unwrap()
+        .to_svg()
+        .unwrap();
         assert!(svg.contains("here, line of slope 2.40") && svg.contains("published, line of slope 4.80"));
         assert!(chart(&[], None).is_none());
     }

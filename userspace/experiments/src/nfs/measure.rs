@@ -23,7 +23,10 @@ use perturb_workloads::nfs::{
 };
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::outcome::{is_whole, said};
+use super::{
+    outcome::{is_whole, said},
+    packets::Packets,
+};
 
 /// A search for saturation begins at this rate.
 const FIRST_RATE: f64 = 200.0;
@@ -256,15 +259,18 @@ fn measure_level(
     line: &LiveLine,
     prefix: &str,
 ) -> anyhow::Result<Option<(Record, bool)>> {
+    let packets = Packets::default();
     let outcome = load::run(plan, stop, &|progress| {
+        packets.look(progress);
         line.show(format_args!("{prefix}{}", said(progress)));
     });
     line.clear();
-    let outcome = match outcome {
+    let mut outcome = match outcome {
         Err(LoadError::Stopped) => return Ok(None),
         Err(_) if stop.is_set() => return Ok(None),
         other => other?,
     };
+    outcome.record.packets_per_op = packets.per_call();
     let is_whole = is_whole(&outcome);
     match outcome.record.cut_short {
         None => Ok(Some((outcome.record, is_whole))),

@@ -4,13 +4,14 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::Context as _;
 use perturb_emulator::status::Fault;
-use perturb_models::queueing::NfsServer;
+use perturb_models::queueing::{NfsServer, OVERHEADS_PER_OPERATION};
 use perturb_present::{
     Page, Table, cell,
     chart::{Axis, Chart, Point, Series, Stroke},
     measured,
 };
 use perturb_workloads::nfs::{
+    client::Transport,
     curve::{self, CurveLine, Signature},
     record::Record,
 };
@@ -51,7 +52,7 @@ pub struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     published: Option<Published<'a>>,
     #[serde(skip)]
-    points: Vec<effect::Point>,
+    groups: Vec<(Transport, Vec<effect::Point>)>,
     #[serde(skip)]
     published_points: Vec<effect::Point>,
     #[serde(skip)]
@@ -89,6 +90,11 @@ impl Measured {
         self.faults.as_ref().is_some_and(|faults| !faults.is_empty())
     }
 
+    /// What carried the calls.
+    fn transport(&self) -> Option<Transport> {
+        self.levels.first().map(|level| level.transport)
+    }
+
     fn point(&self) -> Option<effect::Point> {
         let signature = self.signature?;
         Some(effect::Point {
@@ -101,18 +107,26 @@ impl Measured {
 
 impl<'a> Report<'a> {
     pub(super) fn new(curves: &'a [Measured], reference: Option<&'a Reference>) -> Self {
-        let points: Vec<effect::Point> = curves.iter().filter_map(Measured::point).collect();
-        Self {
+        let mut report = Self {
             curves,
-            fits: effect::fits(&points),
+            fits: Vec::new(),
             published: reference.map(|reference| Published {
                 citation: reference.citation(),
-                fits: effect::fits(&reference.points()),
+                fits: effect::fits(&reference.points(), None),
             }),
-            points,
+            groups: Vec::new(),
             published_points: reference.map(Reference::points).unwrap_or_default(),
             reference,
+        };
+        let transports = report.transports();
+        for &transport in &transports {
+            let own = curves.iter().filter(|curve| curve.transport() == Some(transport));
+            let points: Vec<effect::Point> = own.filter_map(Measured::point).collect();
+            let group = Some(transport).filter(|_| transports.len() > 1);
+            report.fits.extend(effect::fits(&points, group));
+            report.groups.push((transport, points));
         }
+        report
     }
 
     /// Writes curve.csv, curve.json, curve.svg, curve.html and, with a varied knob, effect.svg.
@@ -126,27 +140,38 @@ impl<'a> Report<'a> {
         };
         write("curve.csv", self.csv())?;
         write("curve.json", serde_json::to_string_pretty(self)?)?;
-        let chart = self.chart(model);
-        let effect = effect::chart(
-            &self.points,
-            self.reference
-                .map(|reference| (reference.citation(), self.published_points.as_slice())),
-        );
-        write("curve.svg", chart.to_svg().context("drawing the chart")?)?;
+        let charts = self.charts(model);
+        let here = self.groups.iter().map(|(transport, points)| {
+            let name = if self.groups.len() > 1 {
+                format!("here, {transport}")
+            } else {
+                "here".to_owned()
+            };
+            (name, points.as_slice())
+        });
+        let published = self
+            .reference
+            .map(|reference| (reference.citation(), self.published_points.as_slice()));
+        let effect = effect::chart(&here.collect::<Vec<_>>(), published);
+        let drawn = match charts.as_slice() {
+            [chart] => chart.to_svg(),
+            several => Chart::stacked(several),
+        };
+        write("curve.svg", drawn.context("drawing the chart")?)?;
         if let Some(effect) = &effect {
             write("effect.svg", effect.to_svg().context("drawing the effect")?)?;
         }
-        write("curve.html", self.page(&chart, effect.as_ref())?.to_html())
+        write("curve.html", self.page(&charts, effect.as_ref())?.to_html())
     }
 
-    fn page(&self, chart: &Chart, effect: Option<&Chart>) -> anyhow::Result<Page> {
+    fn page(&self, charts: &[Chart], effect: Option<&Chart>) -> anyhow::Result<Page> {
         let mut page = Page::new("NFS response time over throughput")
             .facts([
                 ("perturb", env!("CARGO_PKG_VERSION").to_owned()),
                 ("kernel", kernel()),
                 ("command", command_line()),
             ])
-            .figures(&[chart].into_iter().chain(effect).collect::<Vec<_>>())
+            .figures(&charts.iter().chain(effect).collect::<Vec<_>>())
             .context("drawing the charts")?;
         if let Some(reference) = self.reference {
             page = page
@@ -176,17 +201,47 @@ impl<'a> Report<'a> {
             let fits = published.fits.iter();
             fits.map(|fit| format!("{}: {fit}", published.citation))
         });
-        self.fits
+        let packets = self.transports().into_iter().filter_map(|transport| {
+            let [least, most] = self.packets(transport)?;
+            Some(format!(
+                "packets per operation over {transport}, both ways: {} to {}; {OVERHEADS_PER_OPERATION} messages in Martin \
+                 1999, section 5.3.3, with 3584-byte packets over UDP",
+                measured(least),
+                measured(most)
+            ))
+        });
+        let fits = self.fits.iter().map(ToString::to_string);
+        fits.chain(published).chain(packets).collect()
+    }
+
+    /// What carried the curves' calls, each once.
+    fn transports(&self) -> Vec<Transport> {
+        let mut all: Vec<Transport> = Vec::new();
+        for transport in self.curves.iter().filter_map(Measured::transport) {
+            if !all.contains(&transport) {
+                all.push(transport);
+            }
+        }
+        all
+    }
+
+    /// The least and the most packets that an operation took.
+    fn packets(&self, transport: Transport) -> Option<[f64; 2]> {
+        let curves = self
+            .curves
             .iter()
-            .map(ToString::to_string)
-            .chain(published)
-            .collect()
+            .filter(|curve| curve.transport() == Some(transport));
+        let counted = curves.flat_map(|curve| curve.levels.iter().filter_map(|level| level.packets_per_op));
+        counted.fold(None, |ends, packets| {
+            let [least, most] = ends.unwrap_or([packets; 2]);
+            Some([least.min(packets), most.max(packets)])
+        })
     }
 
     fn csv(&self) -> String {
         let mut text = String::from(
             "curve,requested_op_s,delivered_op_s,mean_ms,mean_low_ms,mean_high_ms,p50_ms,p99_ms,errors,\
-             retransmissions,model_ms,model_error_percent\n",
+             retransmissions,packets_per_op,model_ms,model_error_percent\n",
         );
         for curve in self.curves {
             for (index, level) in curve.levels.iter().enumerate() {
@@ -203,6 +258,7 @@ impl<'a> Report<'a> {
                     cell(level.p99_ms),
                     level.errors.to_string(),
                     level.retransmissions.to_string(),
+                    cell(level.packets_per_op),
                     cell(model.and_then(|model| model.response_ms[index])),
                     cell(model.and_then(|model| model.error_percent[index])),
                 ];
@@ -213,60 +269,71 @@ impl<'a> Report<'a> {
         text
     }
 
-    fn chart(&self, model: Option<&NfsServer>) -> Chart {
-        let level = self.curves.iter().find_map(|curve| curve.levels.first());
-        let caption = level.map(|level| {
-            format!(
-                "{}, {} arrivals, {}, {} s a level; band: 95 % interval of the mean",
-                level.mix, level.arrivals, level.transport, level.duration_s
-            )
-        });
-        let mut chart = Chart::new(
-            "NFS response time over throughput",
-            Axis::new("delivered throughput", "op/s"),
-            Axis::new("mean response time", "ms"),
-        );
-        if let Some(caption) = caption {
-            chart = chart.caption(caption);
-        }
-        for (color, curve) in self.curves.iter().enumerate() {
-            let points = curve.levels.iter().filter_map(|level| {
-                let interval = level.mean_interval_ms.map(|[low, high]| (low, high));
-                Some(Point {
-                    x: level.delivered_op_s,
-                    y: level.mean_ms?,
-                    interval,
-                })
-            });
-            chart = chart.series(Series::new(curve.name.clone(), points).color(color));
-        }
-        let Some(server) = model else { return chart };
-        for (color, curve) in self.curves.iter().enumerate() {
-            // No higher than what was measured, or the rise towards saturation would hide all else.
-            let highest = curve
-                .levels
-                .iter()
-                .filter_map(|level| level.mean_ms)
-                .fold(0.0, f64::max);
-            let peak = curve
-                .levels
-                .iter()
-                .map(|level| level.delivered_op_s)
-                .fold(0.0, f64::max);
-            let points: Vec<(f64, f64)> = (1..=MODEL_POINTS)
-                .map(|step| 1.05 * peak * f64::from(step) / f64::from(MODEL_POINTS))
-                .filter_map(|rate| Some((rate, response_ms(server, curve.network, rate)?)))
-                .filter(|(_, response)| *response <= 1.2 * highest)
-                .collect();
-            chart = chart.series(
-                Series::new(format!("{}, model", curve.name), points)
-                    .stroke(Stroke::Dashed)
-                    .without_markers()
-                    .color(color),
-            );
-        }
-        chart
+    /// One for each transport, in which the same color is the same network.
+    fn charts(&self, model: Option<&NfsServer>) -> Vec<Chart> {
+        let transports = self.transports();
+        let chart = |&transport: &Transport| {
+            let own = |curve: &&Measured| curve.transport() == Some(transport);
+            let curves: Vec<&Measured> = self.curves.iter().filter(own).collect();
+            chart(&curves, model)
+        };
+        transports.iter().map(chart).collect()
     }
+}
+
+fn chart(curves: &[&Measured], model: Option<&NfsServer>) -> Chart {
+    let level = curves.iter().find_map(|curve| curve.levels.first());
+    let caption = level.map(|level| {
+        format!(
+            "{}, {} arrivals, {}, {} s a level; band: 95 % interval of the mean",
+            level.mix, level.arrivals, level.transport, level.duration_s
+        )
+    });
+    let mut chart = Chart::new(
+        "NFS response time over throughput",
+        Axis::new("delivered throughput", "op/s"),
+        Axis::new("mean response time", "ms"),
+    );
+    if let Some(caption) = caption {
+        chart = chart.caption(caption);
+    }
+    for (color, curve) in curves.iter().enumerate() {
+        let points = curve.levels.iter().filter_map(|level| {
+            let interval = level.mean_interval_ms.map(|[low, high]| (low, high));
+            Some(Point {
+                x: level.delivered_op_s,
+                y: level.mean_ms?,
+                interval,
+            })
+        });
+        chart = chart.series(Series::new(curve.name.clone(), points).color(color));
+    }
+    let Some(server) = model else { return chart };
+    for (color, curve) in curves.iter().enumerate() {
+        // No higher than what was measured, or the rise towards saturation would hide all else.
+        let highest = curve
+            .levels
+            .iter()
+            .filter_map(|level| level.mean_ms)
+            .fold(0.0, f64::max);
+        let peak = curve
+            .levels
+            .iter()
+            .map(|level| level.delivered_op_s)
+            .fold(0.0, f64::max);
+        let points: Vec<(f64, f64)> = (1..=MODEL_POINTS)
+            .map(|step| 1.05 * peak * f64::from(step) / f64::from(MODEL_POINTS))
+            .filter_map(|rate| Some((rate, response_ms(server, curve.network, rate)?)))
+            .filter(|(_, response)| *response <= 1.2 * highest)
+            .collect();
+        chart = chart.series(
+            Series::new(format!("{}, model", curve.name), points)
+                .stroke(Stroke::Dashed)
+                .without_markers()
+                .color(color),
+        );
+    }
+    chart
 }
 
 impl Measured {
@@ -283,6 +350,10 @@ impl Measured {
             "errors",
             "sent again",
         ];
+        let counted = self.levels.iter().any(|level| level.packets_per_op.is_some());
+        if counted {
+            header.push("packets/op");
+        }
         if self.model.is_some() {
             header.extend(["model ms", "error %"]);
         }
@@ -300,6 +371,9 @@ impl Measured {
                 level.errors.to_string(),
                 level.retransmissions.to_string(),
             ];
+            if counted {
+                row.push(measured(level.packets_per_op));
+            }
             if let Some(model) = &self.model {
                 row.push(measured(model.response_ms[index]));
                 row.push(model.error_percent[index].map_or("-".into(), |error| format!("{error:+.1}")));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use perturb_profile::Profile;
 use perturb_quantity::{Fault, OperationsPerSecond, Quantity, QuantityError, Rate, Share, Size};
 
 use super::time::within;
@@ -11,6 +12,17 @@ pub(crate) fn message(text: &str) -> Result<u64, String> {
     match parsed::<Size>(text)?.bytes() {
         0 => Err("must be at least 1 byte".into()),
         bytes => Ok(bytes),
+    }
+}
+
+/// The largest packet of private hosts: `3584B`.
+pub(crate) fn mtu(text: &str) -> Result<Size, String> {
+    let size: Size = parsed(text)?;
+    if Profile::MTU.contains(&size.bytes()) {
+        Ok(size)
+    } else {
+        let (least, most) = Profile::MTU.into_inner();
+        Err(format!("must be {least}B to {most}B"))
     }
 }
 

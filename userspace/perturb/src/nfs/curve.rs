@@ -7,19 +7,22 @@ use clap::{ArgGroup, Args};
 use perturb_experiments::nfs::{self, Levels, Network, Reference, Request};
 use perturb_models::queueing::{NfsInput, NfsServer};
 use perturb_present::LiveLine;
-use perturb_quantity::OperationsPerSecond;
+use perturb_quantity::{OperationsPerSecond, Size};
 use perturb_workloads::nfs::{
     Stop,
-    client::Export,
+    client::{Export, Transport},
     server::{Config, Distribution, Service},
 };
 
 use super::{
     interrupt::stop_on_signal,
-    options::{LoadOptions, PortOptions, ServerOptions},
+    options::{LoadOptions, PortOptions, ServerOptions, TransportName},
 };
 use crate::{
-    cli::{Contradiction, PacingArgs, in_sandbox, quantity::rate},
+    cli::{
+        Contradiction, PacingArgs, in_sandbox,
+        quantity::{mtu, rate},
+    },
     predict::read,
 };
 
@@ -58,6 +61,15 @@ pub(super) struct Curve {
     embedded: ServerOptions,
     #[command(flatten)]
     load: LoadOptions,
+    /// What carries the calls; with several each curve is measured with each.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "tcp",
+        value_name = "NAME,…"
+    )]
+    transport: Vec<TransportName>,
     /// Rates of the levels, op/s.
     #[arg(long, value_delimiter = ',', value_parser = rate, value_name = "OPS,…", conflicts_with_all = ["auto", "levels"])]
     rates: Vec<OperationsPerSecond>,
@@ -81,6 +93,9 @@ pub(super) struct Curve {
     /// Measure on private hosts with latency, overhead, gap or bandwidth at each of these levels.
     #[arg(long, value_name = "KNOB=LEVEL,…")]
     vary: Option<String>,
+    /// With --vary: the largest packet of the private hosts [default: 1500B].
+    #[arg(long, value_parser = mtu, value_name = "SIZE", requires = "vary")]
+    mtu: Option<Size>,
     #[command(flatten)]
     pacing: PacingArgs,
     /// Emulate in a user-mode Linux kernel, which needs no root.
@@ -135,7 +150,7 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
 impl Curve {
     fn request(&self) -> anyhow::Result<Request> {
         let networks = match &self.vary {
-            Some(text) => Network::vary(text)?,
+            Some(text) => Network::vary(text, self.mtu)?,
             None if self.over.is_empty() => vec![Network::none()],
             None => {
                 let networks = self.over.iter().map(|profile| Network::of(profile));
@@ -163,14 +178,22 @@ impl Curve {
             path: self.embedded.export.clone(),
         };
         let export = self.server.clone().unwrap_or_else(own);
+        let mut transports: Vec<Transport> = Vec::new();
+        for transport in self.transport.iter().copied().map(Transport::from) {
+            if !transports.contains(&transport) {
+                transports.push(transport);
+            }
+        }
+        let rate = OperationsPerSecond(1.0);
         let plan = self
             .load
-            .plan(export, self.ports.ports(), OperationsPerSecond(1.0), scale)?;
+            .plan(export, self.ports.ports(), &transports, rate, scale)?;
         Ok(Request {
             networks,
             model: self.model(embedded.as_ref(), scale)?,
             embedded,
             plan,
+            transports,
             levels: if self.rates.is_empty() {
                 Levels::Auto(self.levels)
             } else {

@@ -10,7 +10,7 @@ use perturb_workloads::nfs::{Stop, client::Export, load, record::Record};
 use super::{
     DONE, FAILED,
     interrupt::stop_on_signal,
-    options::{LoadOptions, PortOptions},
+    options::{LoadOptions, PortOptions, TransportName},
 };
 use crate::cli::quantity::rate;
 
@@ -35,6 +35,9 @@ pub(super) struct Load {
     scale: f64,
     #[command(flatten)]
     load: LoadOptions,
+    /// What carries the calls.
+    #[arg(long, value_enum, default_value_t = TransportName::Tcp)]
+    transport: TransportName,
     /// With --json: all response times, as a histogram.
     #[arg(long, requires = "json")]
     histogram: bool,
@@ -47,9 +50,13 @@ pub(super) struct Load {
 }
 
 pub(super) fn run(args: Load) -> anyhow::Result<u8> {
-    let mut plan = args
-        .load
-        .plan(args.server, args.ports.ports(), args.rate, args.scale)?;
+    let mut plan = args.load.plan(
+        args.server,
+        args.ports.ports(),
+        &[args.transport.into()],
+        args.rate,
+        args.scale,
+    )?;
     plan.histogram = args.histogram;
     let stop = Stop::default();
     stop_on_signal(stop.clone(), false)?;

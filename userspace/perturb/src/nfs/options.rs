@@ -46,9 +46,6 @@ pub(super) struct LoadOptions {
     /// Threads [default: one for each processor, at most 4].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// What carries the calls.
-    #[arg(long, value_enum, default_value_t = TransportName::Tcp)]
-    transport: TransportName,
     /// When a call is given up; when nothing is answered for so long, the run ends.
     #[arg(long, default_value = "20s", value_parser = within(time::WORK), value_name = "TIME")]
     timeout: Duration,
@@ -146,11 +143,20 @@ enum ArrivalsName {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TransportName {
+pub(super) enum TransportName {
     /// TCP.
     Tcp,
     /// UDP.
     Udp,
+}
+
+impl From<TransportName> for Transport {
+    fn from(name: TransportName) -> Self {
+        match name {
+            TransportName::Tcp => Self::Tcp,
+            TransportName::Udp => Self::Udp,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -180,8 +186,8 @@ enum DistributionName {
 
 impl LoadOptions {
     /// Whether the options fit each other.
-    fn check(&self) -> Result<(), Contradiction> {
-        if self.retransmit_after.is_some() && self.transport == TransportName::Tcp {
+    fn check(&self, transports: &[Transport]) -> Result<(), Contradiction> {
+        if self.retransmit_after.is_some() && !transports.contains(&Transport::Udp) {
             return Err(Contradiction(
                 "--retransmit-after is for --transport udp; over TCP the kernel decides when to send again",
             ));
@@ -194,24 +200,22 @@ impl LoadOptions {
         Ok(())
     }
 
-    /// The plan of a load of this rate and scale.
+    /// The plan of a load of this rate and scale, over the first of these transports.
     pub(super) fn plan(
         &self,
         export: Export,
         ports: Ports,
+        transports: &[Transport],
         rate: OperationsPerSecond,
         scale: f64,
     ) -> anyhow::Result<Plan> {
-        self.check()?;
+        self.check(transports)?;
         let usual = Options::default();
         Ok(Plan {
             export,
             ports,
             options: Options {
-                transport: match self.transport {
-                    TransportName::Tcp => Transport::Tcp,
-                    TransportName::Udp => Transport::Udp,
-                },
+                transport: transports.first().copied().unwrap_or(usual.transport),
                 timeout: self.timeout,
                 retransmit_after: self.retransmit_after.unwrap_or(usual.retransmit_after),
                 reserved_ports: self.reserved_ports,

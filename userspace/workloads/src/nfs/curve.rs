@@ -359,6 +359,7 @@ mod tests {
             errors: 0,
             errors_by_kind: BTreeMap::new(),
             retransmissions: 0,
+            packets_per_op: None,
             cut_short: None,
             unanswered: 0,
             transport: Transport::Tcp,

@@ -435,6 +435,7 @@ impl Plan {
             errors: seen.errors(),
             errors_by_kind: seen.errors_by_kind(),
             retransmissions: shared.retransmissions.load(Ordering::Relaxed),
+            packets_per_op: None,
             cut_short,
             unanswered: seen.unanswered(),
             transport: self.options.transport,

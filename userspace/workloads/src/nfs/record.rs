@@ -76,6 +76,9 @@ pub struct Record {
     pub errors_by_kind: BTreeMap<String, u64>,
     /// Datagrams sent again, warm-up included.
     pub retransmissions: u64,
+    /// Packets that crossed the network for each call, both ways, if whoever measured has counted them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets_per_op: Option<f64>,
     /// Why the run was cut short, if it was: its figures cover what it lasted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_short: Option<CutShort>,
