@@ -60,6 +60,8 @@ static inline struct npb npb_begin(int *argc, char ***argv, const char *kernel, 
 {
     struct npb run = {.kernel = kernel};
     MPI_Init(argc, argv);
+    /* Traces have what is timed. */
+    MPI_Pcontrol(0);
     MPI_Comm_rank(MPI_COMM_WORLD, &run.self);
     MPI_Comm_size(MPI_COMM_WORLD, &run.size);
     const char *given = *argc == 2 && strlen((*argv)[1]) == 1 ? strchr(classes, (*argv)[1][0]) : NULL;
@@ -96,12 +98,14 @@ static inline void *npb_room(size_t count, size_t size)
 static inline void npb_start(struct npb *run)
 {
     MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Pcontrol(1);
     run->seconds = MPI_Wtime();
 }
 
 static inline void npb_stop(struct npb *run)
 {
     run->seconds = MPI_Wtime() - run->seconds;
+    MPI_Pcontrol(0);
 }
 
 static inline void npb_check(struct npb *run, int holds, const char *complaint)

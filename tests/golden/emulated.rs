@@ -140,7 +140,9 @@ const FLAGS: &[&str] = &[
     "run --pacer user profile.yaml -- PERTURB split-c murphi --caches 2",
     "run --pacer user profile.yaml -- PERTURB split-c now-sort --records 100 --disk 10MB/s --directory OUT --seed 2",
     "run --pacer user profile.yaml -- PERTURB pattern remap --style long --mapping random --iterations 3 --message 2000B \
-     --send 1ms --receive 1ms --per-byte 1us --seed 2",
+     --send 1ms --per-byte 1us --seed 2",
+    "run --pacer user profile.yaml -- PERTURB pattern remap --style synchronous --mapping linear --iterations 3 --message 46B \
+     --send 1ms --receive 1ms",
     "rto --pacer user --coarse --spin 9us --hosts 2 --message 1KiB --rounds 1 --warmup 0 --jitter 1ms \
      --csv OUT/rto.csv --svg OUT/rto.svg topology.yaml",
     "nfs curve --over topology.yaml --pacer user --coarse --spin 9us --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \

@@ -61,8 +61,9 @@ struct RemapArgs {
     #[arg(long, value_parser = within(time::WORK_OR_NONE))]
     send: Duration,
     /// o_r: time of the processor for a message that has come; a long one hides it.
-    #[arg(long, value_parser = within(time::WORK_OR_NONE))]
-    receive: Duration,
+    #[arg(long, value_parser = within(time::WORK_OR_NONE),
+          required_if_eq_any([("style", "synchronous"), ("style", "asynchronous")]))]
+    receive: Option<Duration>,
     /// G, of long messages only, e.g. 20us.
     #[arg(long, value_parser = within(time::WORK), required_if_eq("style", "long"))]
     per_byte: Option<Duration>,
@@ -78,7 +79,7 @@ enum Style {
     Synchronous,
     /// One after the other, without waiting.
     Asynchronous,
-    /// In parts of 512 bytes; the next message when this one is there.
+    /// In parts of 256 bytes; the next message when this one is there.
     Long,
 }
 
@@ -107,6 +108,9 @@ pub(crate) enum RemapError {
     /// G without long messages.
     #[error("--per-byte is of long messages; leave it out, or use --style long")]
     PerByte,
+    /// o_r of long messages.
+    #[error("--receive: a long message hides it; leave it out")]
+    Receive,
     /// A datagram that does not fit into a frame.
     #[error("--message: a short message is one datagram of at most {SHORT} bytes; use --style long")]
     Short,
@@ -118,6 +122,7 @@ const SHORT: u64 = 1472;
 impl RemapArgs {
     fn checked(self) -> Result<Self, RemapError> {
         match self.style {
+            Style::Long if self.receive.is_some() => Err(RemapError::Receive),
             Style::Long => Ok(self),
             _ if self.per_byte.is_some() => Err(RemapError::PerByte),
             _ if self.message > SHORT => Err(RemapError::Short),
@@ -140,7 +145,7 @@ impl RemapArgs {
             iterations: self.iterations,
             message: self.message,
             send: self.send,
-            receive: self.receive,
+            receive: self.receive.unwrap_or_default(),
             per_byte: self.per_byte.unwrap_or_default(),
             seed: self.seed,
         }

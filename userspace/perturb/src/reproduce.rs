@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::cli::exit;
 
+mod eom;
 mod experiment;
 mod figure;
 mod martin;
@@ -28,10 +29,11 @@ mod verdict;
 use figure::{Figure, Means, Needs, Paper, Setting};
 
 /// Every figure and table that can be reproduced, by paper.
-static FIGURES: [&[&[Figure]]; 4] = [
+static FIGURES: [&[&[Figure]]; 5] = [
     &martin::FIGURES,
     &[nomura::FIGURES],
-    &[moritz_frank::FIGURES],
+    &[eom::LIVE],
+    &[moritz_frank::FIGURES, moritz_frank::LIVE],
     &[salisbury::FIGURES],
 ];
 

@@ -101,8 +101,8 @@ pub struct Remapped {
 const PORT: u16 = 7702;
 /// Bytes that a datagram begins with.
 pub const HEADER: u64 = 20;
-/// Bytes of a part of a long message.
-const PART: u64 = 512;
+/// Bytes of a part of a long message; an input queue of Alewife holds as many.
+const PART: u64 = 256;
 /// a: bytes of a long message that come before it is taken.
 const INTERRUPT: u64 = 8;
 /// Room for what comes faster than it is taken, in bytes of kernel memory.

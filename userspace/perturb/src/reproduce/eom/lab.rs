@@ -1,0 +1,303 @@
+//! NPB-derived programs under Open MPI on private hosts, each of which has one processor of this machine.
+
+use std::{
+    env, fs,
+    num::NonZero,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{self, Command},
+};
+
+use anyhow::{Context as _, ensure};
+use perturb_stats::median;
+use serde_json::Value;
+
+use super::super::{figure::Setting, outcome::Outcome};
+
+/// Sources, by name.
+const SOURCES: [(&str, &str); 6] = [
+    ("npb.h", include_str!("../../../../../examples/npb.h")),
+    ("npb-ep.c", include_str!("../../../../../examples/npb-ep.c")),
+    ("npb-ft.c", include_str!("../../../../../examples/npb-ft.c")),
+    ("npb-is.c", include_str!("../../../../../examples/npb-is.c")),
+    ("npb-mg.c", include_str!("../../../../../examples/npb-mg.c")),
+    ("pingpong.c", include_str!("pingpong.c")),
+];
+
+/// The network of section 3: a switch of 320 Mbit/s.
+const SWITCH: &str =
+    "version: 1\nname: switch\ntopology: { kind: star, link: { bandwidth: 320Mbit/s, latency: 50us } }\n";
+/// And the bus.
+const BUS: &str = include_str!("../../../../../configs/bus-ethernet-10.yaml");
+
+/// A network between the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Network {
+    /// The paper's High Performance Switch.
+    Switch,
+    /// Its Ethernet of 10 Mbit/s.
+    Ethernet,
+}
+
+impl Network {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Switch => "switch",
+            Self::Ethernet => "ethernet",
+        }
+    }
+}
+
+/// A program of the paper's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    /// As the paper's tables have it.
+    pub name: &'static str,
+    /// NPB's class in the short form, and in the long one.
+    classes: [&'static str; 2],
+}
+
+pub(super) const PROGRAMS: [Program; 4] = [
+    Program {
+        name: "ep",
+        classes: ["T", "S"],
+    },
+    Program {
+        name: "ft",
+        classes: ["S", "S"],
+    },
+    Program {
+        name: "is",
+        classes: ["S", "W"],
+    },
+    Program {
+        name: "mg",
+        classes: ["S", "W"],
+    },
+];
+
+/// Where the programs run.
+pub(super) struct Lab<'s> {
+    setting: &'s Setting,
+    directory: PathBuf,
+    /// Open MPI's own files, which it names by host and process: those of other private hosts may have the same.
+    sessions: PathBuf,
+    /// N: as many processes as there are processors, a power of two, at most 8 (MG).
+    pub processes: usize,
+    /// Runs whose median is the time.
+    runs: usize,
+}
+
+impl<'s> Lab<'s> {
+    pub(super) fn new(setting: &'s Setting) -> anyhow::Result<Self> {
+        let directory = &setting.directory;
+        fs::create_dir_all(directory)?;
+        let directory = fs::canonicalize(directory).with_context(|| directory.display().to_string())?;
+        let write = |name: &str, text: &str| {
+            let path = directory.join(name);
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+            anyhow::Ok(path)
+        };
+        for (name, text) in SOURCES {
+            write(name, text)?;
+        }
+        for (name, _) in SOURCES.iter().filter(|(name, _)| name.ends_with(".c")) {
+            let program = name.trim_end_matches(".c");
+            let status = Command::new("mpicc")
+                .current_dir(&directory)
+                .args(["-O2", "-o", program, name, "-lm"])
+                .status()
+                .context("mpicc; `cargo xtask setup --with mpi` installs Open MPI")?;
+            ensure!(status.success(), "mpicc {name} has failed");
+        }
+        write("switch.yaml", SWITCH)?;
+        write("ethernet.yaml", BUS)?;
+        let own = env::current_exe().context("finding this executable")?;
+        let script = |name: &str, text: &str| {
+            let path = write(name, text)?;
+            Ok::<_, anyhow::Error>(fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?)
+        };
+        script(
+            "agent",
+            &format!("#!/bin/sh\nexec '{}' agent \"$@\"\n", own.display()),
+        )?;
+        // Host hN has processor N - 1.
+        script(
+            "pin",
+            "#!/bin/sh\nhost=$(hostname)\nexec taskset -c $((${host#h} - 1)) \"$@\"\n",
+        )?;
+        let processors = std::thread::available_parallelism()
+            .map_or(1, NonZero::get)
+            .min(8);
+        ensure!(
+            processors >= 2,
+            "one processor; each host needs one of its own, and there are two at least"
+        );
+        let sessions = env::temp_dir().join(format!("perturb-mpi-{}", process::id()));
+        fs::create_dir(&sessions).with_context(|| format!("making {}", sessions.display()))?;
+        Ok(Self {
+            setting,
+            directory,
+            sessions,
+            processes: 1 << processors.ilog2(),
+            runs: if setting.quick { 1 } else { 5 },
+        })
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Runs a command of the directory with so many processes on so many hosts, traced if a file is given; what it printed.
+    fn run(
+        &self,
+        outcome: &mut Outcome,
+        (network, processes, hosts): (Network, usize, usize),
+        command: &[&str],
+        trace: Option<&Path>,
+    ) -> anyhow::Result<String> {
+        let places = (0..processes).map(|rank| format!("h{}\n", rank * hosts / processes + 1));
+        fs::write(self.path("hosts"), places.collect::<String>())?;
+        let own = env::current_exe().context("finding this executable")?;
+        let path = |name: &str| self.path(name).to_string_lossy().into_owned();
+        let mut words: Vec<String> = vec!["run".into(), path(&format!("{}.yaml", network.name()))];
+        words.extend(["--hosts".into(), hosts.max(2).to_string(), "--".into()]);
+        if let Some(file) = trace {
+            words.push(own.to_string_lossy().into_owned());
+            words.extend(["trace", "--layer", "mpi", "--out"].map(str::to_owned));
+            words.extend([file.to_string_lossy().into_owned(), "--".into()]);
+        }
+        words.extend(
+            [
+                "mpirun",
+                "--allow-run-as-root",
+                "--oversubscribe",
+                "--map-by",
+                "seq",
+            ]
+            .map(str::to_owned),
+        );
+        words.extend([
+            "--bind-to".into(),
+            "none".into(),
+            "-np".into(),
+            processes.to_string(),
+        ]);
+        words.extend(["--hostfile".into(), path("hosts")]);
+        for (key, value) in [
+            ("pml", "ob1"),
+            ("btl", "self,vader,tcp"),
+            ("btl_tcp_if_include", "eth0"),
+            ("oob_tcp_if_include", "eth0"),
+            // Ranks may share a processor: one that waits yields.
+            ("mpi_yield_when_idle", "1"),
+            // As `perturb run --mpi` has it: a rank that waits looks for messages at once.
+            ("mpi_event_tick_rate", "20"),
+            ("plm_rsh_no_tree_spawn", "1"),
+        ] {
+            words.extend(["--mca", key, value].map(str::to_owned));
+        }
+        let sessions = self.sessions.to_string_lossy().into_owned();
+        words.extend(["--mca".into(), "orte_tmpdir_base".into(), sessions]);
+        words.extend(["--mca".into(), "plm_rsh_agent".into(), path("agent"), path("pin")]);
+        words.push(path(command[0]));
+        words.extend(command[1..].iter().map(|word| (*word).to_owned()));
+        self.setting.perturb(outcome, &words)
+    }
+
+    fn class(&self, program: Program) -> &'static str {
+        program.classes[usize::from(!self.setting.quick)]
+    }
+
+    /// The program's own time in seconds, the median of several runs.
+    pub(super) fn measured(
+        &self,
+        outcome: &mut Outcome,
+        program: Program,
+        network: Network,
+        hosts: usize,
+    ) -> anyhow::Result<f64> {
+        let times = (0..self.runs).map(|_| self.time(outcome, program, network, hosts, None));
+        let times = times.collect::<anyhow::Result<Vec<f64>>>()?;
+        median(&times).context("no run")
+    }
+
+    /// The same of one run, traced if a file is given.
+    fn time(
+        &self,
+        outcome: &mut Outcome,
+        program: Program,
+        network: Network,
+        hosts: usize,
+        trace: Option<&Path>,
+    ) -> anyhow::Result<f64> {
+        let name = format!("npb-{}", program.name);
+        let printed = self.run(
+            outcome,
+            (network, self.processes, hosts),
+            &[&name, self.class(program)],
+            trace,
+        )?;
+        let line = printed.lines().find(|line| line.starts_with('{'));
+        let result: Value = serde_json::from_str(line.context("the program's result")?)?;
+        ensure!(result["verified"] != false, "{name}: the result is wrong");
+        result["run_time_s"].as_f64().context("run_time_s")
+    }
+
+    /// Traces so many runs: the last trace's file, and the median of their times.
+    pub(super) fn traced(
+        &self,
+        outcome: &mut Outcome,
+        program: Program,
+        network: Network,
+        hosts: usize,
+        runs: usize,
+    ) -> anyhow::Result<(PathBuf, f64)> {
+        let file = self.path(&format!("{}-{}-{hosts}.jsonl", program.name, network.name()));
+        let times = (0..runs).map(|_| self.time(outcome, program, network, hosts, Some(&file)));
+        let times = times.collect::<anyhow::Result<Vec<f64>>>()?;
+        Ok((file, median(&times).context("no run")?))
+    }
+
+    /// Runs that a time is the median of.
+    pub(super) const fn runs(&self) -> usize {
+        self.runs
+    }
+
+    /// The look-up table between two hosts over the switch: half of the round-trip times, as in section 2.2.
+    pub(super) fn table(&self, outcome: &mut Outcome) -> anyhow::Result<String> {
+        let printed = self.run(outcome, (Network::Switch, 2, 2), &["pingpong"], None)?;
+        let points = printed.lines().map(|line| {
+            let (bytes, time) = line.split_once(' ').context("the ping-pong's output")?;
+            Ok(format!("{{size: {bytes}B, time: {time}us}}"))
+        });
+        let points = points.collect::<anyhow::Result<Vec<String>>>()?;
+        ensure!(!points.is_empty(), "the ping-pong printed nothing");
+        Ok(points.join(", "))
+    }
+
+    /// The predicted time of a trace with a processor for each process, in seconds.
+    pub(super) fn predicted(&self, outcome: &mut Outcome, trace: &Path, table: &str) -> anyhow::Result<f64> {
+        let groups: Vec<String> = (0..self.processes).map(|rank| format!("[{rank}]")).collect();
+        let scenario = format!(
+            "groups: [{}]\nnetwork:\n  local: [{table}]\n  remote: [{table}]\nevents: {}\n",
+            groups.join(", "),
+            trace.display()
+        );
+        let path = trace.with_extension("yaml");
+        fs::write(&path, scenario).with_context(|| format!("writing {}", path.display()))?;
+        let path = path.to_string_lossy().into_owned();
+        let found = self
+            .setting
+            .json(outcome, &["predict", "whatif", "--json", &path])?;
+        let time = found["program_time_us"].as_f64().context("program_time_us")?;
+        Ok(time / 1e6)
+    }
+}
+
+impl Drop for Lab<'_> {
+    fn drop(&mut self) {
+        // Nothing of a run that has ended needs them.
+        let _ = fs::remove_dir_all(&self.sessions);
+    }
+}
