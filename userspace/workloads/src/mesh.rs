@@ -86,7 +86,7 @@ pub(crate) struct Traffic {
     pub(crate) reads: u64,
     /// Barriers.
     pub(crate) barriers: u64,
-    /// Locks that were asked for in vain.
+    /// Locks of others that were asked for in vain.
     pub(crate) failed_locks: u64,
 }
 

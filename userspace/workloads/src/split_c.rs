@@ -224,7 +224,7 @@ pub struct Outcome {
     pub reads: u64,
     /// Barriers, in each process.
     pub barriers: u64,
-    /// Locks that were asked for in vain.
+    /// Locks of others that were asked for in vain.
     pub failed_locks: u64,
     /// Time between two messages of a process, us.
     pub message_interval_us: f64,
