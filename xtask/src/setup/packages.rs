@@ -91,7 +91,6 @@ impl Group {
                     &[
                         MPIRUN,
                         MPICC,
-                        program("hpcc", "hpcc", "the HPC Challenge"),
                         program("lighttpd", "lighttpd", "a web server"),
                         program("wrk", "wrk", "asks web servers"),
                         program("curl", "curl", "fetches files"),

@@ -254,8 +254,8 @@ fn needed(at: At<'_>, findings: &mut Findings<'_>) -> Option<Need> {
         })
     };
     Some(Need {
-        program: text("program", "program: hpcc")?,
-        from: text("from", "from: apt-get install hpcc")?,
+        program: text("program", "program: wrk")?,
+        from: text("from", "from: apt-get install wrk")?,
     })
 }
 
