@@ -16,7 +16,7 @@ pub mod plogpt;
 pub mod tables;
 mod whatif;
 
-pub use loggp::run_times;
+pub use loggp::{run_times, run_times_of};
 pub use nfs::{peak_throughputs, response_times};
 
 /// One published number and ours.

@@ -130,6 +130,8 @@ pub struct Workload {
     pub queueing: Option<String>,
     /// What collective it is.
     pub collective: Option<Collective>,
+    /// The program of Martin 1999 whose run times stand beside its own.
+    pub published: Option<String>,
     /// Whether one more run, at the baseline, is traced.
     pub trace: bool,
 }
@@ -224,6 +226,9 @@ pub struct WorkloadSummary {
     /// What collective it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective: Option<Collective>,
+    /// The program of Martin 1999 whose run times stand beside its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<String>,
 }
 
 impl Summary {
@@ -252,6 +257,7 @@ impl Experiment {
             communication: workload.communication,
             queueing: workload.queueing.clone(),
             collective: workload.collective,
+            published: workload.published.clone(),
         });
         Summary {
             name: self.name.to_string(),

@@ -20,6 +20,7 @@ mod level;
 mod load;
 mod models;
 mod output;
+mod published;
 mod shape;
 mod summary;
 mod terminal;

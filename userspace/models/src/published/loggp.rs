@@ -1,6 +1,7 @@
 //! Martin 1999, Tables 3.3 and 4.2: run time under added overhead; Table 3.4: under added gap; Table 4.3: on less
 //! bandwidth; appendix B: measured run times.
 
+use perturb_profile::Knob;
 use perturb_quantity::{ByteSize, BytesPerSecond, Micros, Share};
 
 use super::tables::{self, Embedded, Row, Table};
@@ -230,6 +231,21 @@ pub fn run_times(table: Embedded) -> Vec<MeasuredCurve> {
         })
     };
     columns.iter().filter_map(curve).collect()
+}
+
+/// The thesis's run times of a program over a knob: Tables B.2 to B.5 (`radix`, `em3d-read`, …), B.6 to B.9 (`ft`, `is`, `mg`).
+#[must_use]
+pub fn run_times_of(program: &str, knob: Knob) -> Option<MeasuredCurve> {
+    let tables = match knob {
+        Knob::Overhead => [tables::MARTIN_B_2, tables::MARTIN_B_6],
+        Knob::Gap => [tables::MARTIN_B_3, tables::MARTIN_B_7],
+        Knob::Latency => [tables::MARTIN_B_4, tables::MARTIN_B_8],
+        Knob::Bandwidth => [tables::MARTIN_B_5, tables::MARTIN_B_9],
+        // The thesis turned no other.
+        _ => return None,
+    };
+    let mut curves = tables.into_iter().flat_map(run_times);
+    curves.find(|curve| curve.name.replace('_', "-") == program)
 }
 
 /// The run time with a knob at a value.

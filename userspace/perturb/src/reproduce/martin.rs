@@ -2,17 +2,15 @@
 
 mod apparatus;
 mod nfs;
-mod nfs_measured;
 mod parallel;
 mod pipeline;
 
 use super::figure::Figure;
 
 /// By chapter.
-pub(super) static FIGURES: [&[Figure]; 5] = [
+pub(super) static FIGURES: [&[Figure]; 4] = [
     apparatus::FIGURES,
     parallel::FIGURES,
     nfs::FIGURES,
-    nfs_measured::FIGURES,
     pipeline::FIGURES,
 ];

@@ -28,10 +28,27 @@ const WORKLOAD: &[&str] = &[
     "communication",
     "queueing",
     "collective",
+    "published",
     "trace",
 ];
 const COMMUNICATION: &[&str] = &["messages", "round_trips", "interval", "bytes"];
 const COLLECTIVE: &[&str] = &["algorithm", "message", "times"];
+/// Programs of Martin 1999, appendix B.
+const PUBLISHED: &[&str] = &[
+    "radix",
+    "em3d-read",
+    "em3d-write",
+    "sample",
+    "barnes",
+    "p-ray",
+    "murphi",
+    "connect",
+    "now-sort",
+    "radb",
+    "ft",
+    "is",
+    "mg",
+];
 /// As `perturb predict plogpt` names them.
 const ALGORITHMS: &[&str] = &{
     let mut names = [""; CollectiveKind::ALL.len()];
@@ -119,6 +136,9 @@ pub(super) fn workload(at: At<'_>, common: &Common<'_>, findings: &mut Findings<
         communication,
         queueing,
         collective: fields.read("collective", findings, collective),
+        published: fields.read("published", findings, |at, f| {
+            at.choice(PUBLISHED, PUBLISHED, f).map(Into::into)
+        }),
         trace: fields.read("trace", findings, flag).unwrap_or(common.trace),
     })
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::{
     level::{Key, Runs},
     models::{Basis, Model, models},
+    published::Published,
     shape::{self, Kind},
 };
 use crate::sweep::experiment::Knob;
@@ -59,6 +60,8 @@ pub(super) struct KnobReport {
     pub(super) tolerance_at_least_pct: Vec<u32>,
     pub(super) regions: Vec<Region>,
     pub(super) models: BTreeMap<&'static str, Model>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) published: Option<Published>,
 }
 
 impl KnobReport {
@@ -178,6 +181,7 @@ pub(super) fn report(
         models: basis
             .map(|basis| models(basis, knob, levels, &slowdown))
             .unwrap_or_default(),
+        published: None,
         slowdown,
         failed,
         timed_out,

@@ -404,6 +404,11 @@ fn chart(workload: &WorkloadReport, knob: Knob, curve: &KnobReport) -> Chart {
                 .without_markers(),
         );
     }
+    if let Some(published) = &curve.published {
+        let points = curve.levels_us.iter().zip(&published.slowdown);
+        let points = points.filter_map(|(level, slowdown)| Some((place(knob, *level), (*slowdown)?)));
+        chart = chart.series(Series::new(published.source, points).stroke(Stroke::None));
+    }
     chart
 }
 
@@ -415,6 +420,7 @@ fn table(knob: Knob, curve: &KnobReport) -> Table {
         .map(|name| format!("{name} (error)"))
         .collect();
     header.extend(names.iter().map(String::as_str));
+    header.extend(curve.published.iter().map(|published| published.source));
     let mut table = Table::new(1, &header);
     for (index, level) in curve.levels_us.iter().enumerate() {
         let dash = || "–".to_owned();
@@ -436,6 +442,9 @@ fn table(knob: Knob, curve: &KnobReport) -> Table {
         for model in curve.models.values() {
             let error = model.error_percent[index].map_or(String::new(), |error| format!(" ({error:+.1} %)"));
             cells.push(model.slowdown[index].map_or_else(dash, |slowdown| format!("{slowdown:.3}{error}")));
+        }
+        if let Some(published) = &curve.published {
+            cells.push(published.slowdown[index].map_or_else(dash, |slowdown| format!("{slowdown:.3}")));
         }
         table.push(cells, failed + hung > 0);
     }

@@ -17,6 +17,7 @@ use super::{
     level::{CONFIDENCE, Key, Runs, cost, measured},
     load::{InputError, Sweep, load},
     models::Basis,
+    published::published,
 };
 use crate::sweep::{
     experiment::{Design, Knob, WorkloadSummary},
@@ -189,7 +190,11 @@ impl WorkloadReport {
                 hosts: workload.hosts,
             });
             for (knob, levels) in &workload.knobs {
-                let report = curve::report(*knob, levels, base(*knob), &runs, basis.as_ref());
+                let mut report = curve::report(*knob, levels, base(*knob), &runs, basis.as_ref());
+                report.published = workload
+                    .published
+                    .as_deref()
+                    .and_then(|program| published(program, *knob, levels, base(*knob)));
                 knobs.insert(knob.key(), report);
             }
         }

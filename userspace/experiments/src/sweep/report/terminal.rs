@@ -123,6 +123,13 @@ fn curve(f: &mut fmt::Formatter<'_>, knob: Knob, report: &KnobReport) -> fmt::Re
                 }
             }
         }
+        if let Some((published, slowdown)) = report
+            .published
+            .as_ref()
+            .and_then(|published| Some((published, published.slowdown[index]?)))
+        {
+            write!(f, "  {} {slowdown:.3}", published.source)?;
+        }
         writeln!(f)?;
     }
     Ok(())
