@@ -2,15 +2,17 @@
 
 mod apparatus;
 mod nfs;
+mod nfs_measured;
 mod parallel;
 mod pipeline;
 
 use super::figure::Figure;
 
 /// By chapter.
-pub(super) static FIGURES: [&[Figure]; 4] = [
+pub(super) static FIGURES: [&[Figure]; 5] = [
     apparatus::FIGURES,
     parallel::FIGURES,
     nfs::FIGURES,
+    nfs_measured::FIGURES,
     pipeline::FIGURES,
 ];
