@@ -52,7 +52,7 @@ pub(crate) fn lateness(held: &Held, now: MonoNanos) -> Nanos {
     if held.tag.waits {
         let learned = lead.follow(late, now);
         if learned != lead {
-            // Of CPUs that race one teaches: a stale lesson must not undo a fresh one.
+            // If CPUs race, one of them wins: what an old packet taught must not undo what a newer one did.
             // SAFETY: as above.
             unsafe { atomic::compare_exchange(word, lead.0, learned.0) };
         }

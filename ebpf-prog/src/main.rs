@@ -13,7 +13,6 @@
 #![no_main]
 #![feature(asm_experimental_arch)]
 #![expect(
-    missing_docs,
     unreachable_pub,
     clippy::needless_pass_by_value,
     reason = "the classifier macro makes the programs public symbols and passes the context by value"

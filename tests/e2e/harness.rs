@@ -87,7 +87,6 @@ pub(crate) const fn once(name: &'static str, run: fn(&Setting) -> Result<()>) ->
 
 /// What a test gets.
 pub(crate) struct Setting {
-    /// Its name.
     pub(crate) test: &'static str,
     pub(crate) product: Product,
     pub(crate) kernel: Kernel,

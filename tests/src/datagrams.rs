@@ -38,7 +38,6 @@ pub(crate) const RECEIVE_BUFFER: usize = 64 << 20;
 /// Which datagrams are sent, and when.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many.
     pub count: usize,
     /// UDP payload of each, bytes.
     pub size: usize,

@@ -243,7 +243,6 @@ fn said(child: &mut Child) -> String {
 /// A command that has ended.
 #[derive(Debug)]
 pub struct Called {
-    /// How.
     pub status: ExitStatus,
     /// Its standard output.
     pub stdout: String,

@@ -4,6 +4,7 @@
 //! Everything here is pure, `no_std`, free of floats and of panics: the same code runs in the
 //! kernel, in the predictors and in ordinary host tests, so emulation and prediction cannot drift
 //! apart. Nothing here reads a clock or a map.
+#![warn(missing_docs)]
 #![no_std]
 
 pub mod abi;

@@ -15,7 +15,7 @@ use perturb_verdict::{bound, conclude, thrice};
 
 use crate::{
     Network, PORT, address, early_us,
-    network::{Fate, Order, Packet, simulate},
+    servers::{Fate, Order, Packet, simulate},
 };
 
 /// Slow NICs before a faster trunk, unequal latencies, small buffers.

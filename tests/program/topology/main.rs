@@ -5,8 +5,8 @@
 
 mod exact;
 mod mtu;
-mod network;
 mod rto;
+mod servers;
 
 use std::{
     io::{Read as _, Write as _},

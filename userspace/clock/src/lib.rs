@@ -1,6 +1,8 @@
 //! CLOCK_MONOTONIC, the clock of all departures, which all namespaces of a machine share; wall time; processor time; whose
 //! the processors are.
 
+#![warn(missing_docs)]
+
 mod priority;
 mod watch;
 

@@ -35,7 +35,6 @@ pub enum AttachError {
     /// The kernel would not attach or detach it.
     #[error("attaching or detaching {program} at {interface}: {source}")]
     Attach {
-        /// Which program.
         program: &'static str,
         /// Where to.
         interface: String,

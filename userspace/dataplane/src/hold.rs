@@ -54,7 +54,6 @@ pub enum HoldError {
         device: String,
         /// Which offload.
         offload: Offload,
-        /// Why.
         source: std::io::Error,
     },
     /// A TAP was asked for without the threads that serve it.

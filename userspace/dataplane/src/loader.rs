@@ -37,15 +37,12 @@ pub enum LoaderError {
     Map {
         /// Which map.
         map: &'static str,
-        /// Why.
         source: MapError,
     },
     /// The profile is larger than the tables.
     #[error("the profile has {count} {what}, more than the {limit} that fit")]
     TooLarge {
-        /// Of what.
         what: &'static str,
-        /// How many.
         count: u32,
         /// How many fit.
         limit: u32,
@@ -55,9 +52,7 @@ pub enum LoaderError {
         "the profile has {count} {what}; the emulation was made with room for {room}; clear it and apply the profile anew"
     )]
     NoRoom {
-        /// Of what.
         what: &'static str,
-        /// How many.
         count: u32,
         /// For how many there is room.
         room: u32,

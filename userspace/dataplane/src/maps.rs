@@ -35,7 +35,6 @@ pub enum MapsError {
     Map {
         /// Which map.
         name: &'static str,
-        /// Why.
         source: MapError,
     },
     /// The owner is gone, and the number is another map's now.
@@ -51,7 +50,6 @@ pub enum MapsError {
 macro_rules! maps {
     ($($field:ident: $name:literal => $kind:ident < $($parameter:ty),+ >),+ $(,)?) => {
         /// The maps that the controller reads or writes.
-        #[expect(missing_docs, reason = "named and described in ebpf-prog/src/maps.rs")]
         pub struct Maps {
             $(pub $field: $kind<MapData, $($parameter),+>),+
         }

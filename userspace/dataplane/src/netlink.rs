@@ -20,7 +20,6 @@ pub use self::{
 #[derive(Debug, thiserror::Error)]
 #[error("{action}: {source}")]
 pub struct NetlinkError {
-    /// What was asked for.
     pub action: String,
     /// The kernel's answer.
     pub source: io::Error,

@@ -31,7 +31,6 @@ pub enum LoadError {
     /// A program was refused.
     #[error("loading the eBPF program {name}: {source}")]
     Program {
-        /// Which.
         name: &'static str,
         /// The kernel's answer, with the verifier's log.
         source: ProgramError,
@@ -83,6 +82,17 @@ pub enum Pacer {
     Fq,
     /// A thread of the controller.
     User,
+}
+
+impl Pacer {
+    /// Its name in options and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fq => "fq",
+            Self::User => "user",
+        }
+    }
 }
 
 /// How to load.

@@ -54,7 +54,6 @@ pub enum SteeringError {
         device: String,
         /// Its queue.
         queue: String,
-        /// The file.
         setting: &'static str,
         /// The kernel's answer.
         source: io::Error,

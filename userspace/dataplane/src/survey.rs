@@ -51,7 +51,6 @@ pub enum Obstacle {
          socket; switch that off (`ethtool -K {interface} {feature} off`) and restart the programs that use it"
     )]
     Tls {
-        /// Its name.
         interface: String,
         /// Which offload is on.
         feature: &'static str,
@@ -83,10 +82,7 @@ pub enum Caveat {
     },
     /// An RDMA device.
     #[error("it is an RDMA device, too ({device}), whose traffic passes perturb by")]
-    Rdma {
-        /// Its name.
-        device: String,
-    },
+    Rdma { device: String },
     /// A port of a hardware switch.
     #[error("it is a port of a hardware switch: what the switch forwards by itself passes perturb by")]
     SwitchPort,
@@ -95,10 +91,7 @@ pub enum Caveat {
         "its hardware may carry out tc filters (hw-tc-offload), and what it deals with passes perturb by; \
          `tc -s filter show dev {interface} ingress` tells which filters are in_hw"
     )]
-    OffloadedFilters {
-        /// Its name.
-        interface: String,
-    },
+    OffloadedFilters { interface: String },
     /// Somebody asked its hardware for time stamps of what it sends.
     #[error(
         "its hardware stamps what it sends (ptp4l?), and emulated packets get no such stamps; give PTP a class with \
@@ -108,7 +101,6 @@ pub enum Caveat {
     /// Programs or filters of others.
     #[error("{side} has {}, too: perturb comes first, so that they see a packet when it leaves, and not if it is dropped", names.join(", "))]
     Others {
-        /// Where.
         side: Side,
         /// What they are.
         names: Vec<String>,
@@ -119,7 +111,6 @@ pub enum Caveat {
          else passes it twice; give it a higher `pref`, so that there is room before it", names.join(", ")
     )]
     Ahead {
-        /// Where.
         side: Side,
         /// What they are.
         names: Vec<String>,

@@ -77,12 +77,20 @@ pub enum PacerChoice {
 }
 
 impl PacerChoice {
-    /// As the command line writes it.
+    /// All that can be asked for.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Only(Pacer::Fq), Self::Only(Pacer::User)];
+    /// Their names.
+    pub const NAMES: [&'static str; 3] = {
+        let [auto, fq, user] = Self::ALL;
+        [auto.name(), fq.name(), user.name()]
+    };
+
+    /// As the command line and experiments write it.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
-            Self::Only(pacer) => pacer_name(pacer),
+            Self::Only(pacer) => pacer.name(),
         }
     }
 
@@ -95,15 +103,6 @@ impl PacerChoice {
                 Ok(if has_fq { Pacer::Fq } else { Pacer::User })
             }
         }
-    }
-}
-
-/// A pacer's name in options and reports.
-#[must_use]
-pub fn pacer_name(pacer: Pacer) -> &'static str {
-    match pacer {
-        Pacer::Fq => "fq",
-        Pacer::User => "user",
     }
 }
 

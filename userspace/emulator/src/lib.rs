@@ -15,6 +15,8 @@
 //!
 //! What is absent: nothing here prints, reads a command line or decides an exit code. Messages go to [`log`].
 
+#![warn(missing_docs)]
+
 mod admission;
 pub mod causes;
 pub mod clear;

@@ -10,7 +10,7 @@ use perturb_dataplane::{
 };
 
 use crate::{
-    conduct::{Conduct, pacer_name},
+    conduct::Conduct,
     keeper::Keeper,
     prepared::Prepared,
     registry::{self, Process, Record, Registry, terms::Terms},
@@ -60,7 +60,7 @@ pub(crate) fn set_up(
         format: registry::FORMAT,
         id: id.into(),
         process: Process::current().context("asking the kernel which process this is")?,
-        pacer: pacer_name(pacer).into(),
+        pacer: pacer.name().into(),
         ready: false,
         interfaces: interfaces.collect::<anyhow::Result<_>>()?,
         in_force: prepared.in_force(fq, Slots::default()),

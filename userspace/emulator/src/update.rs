@@ -18,7 +18,7 @@ use anyhow::{bail, ensure};
 use perturb_dataplane::user::SpinBudget;
 
 use crate::{
-    conduct::{PacerChoice, pacer_name},
+    conduct::PacerChoice,
     kernel::Others,
     prepared::Prepared,
     registry::{
@@ -110,7 +110,7 @@ fn refuse(record: &Record, request: Request<'_>) -> anyhow::Result<()> {
     );
     if let PacerChoice::Only(pacer) = request.pacer {
         ensure!(
-            pacer_name(pacer) == record.pacer,
+            pacer.name() == record.pacer,
             "the pacer of a running emulation ({}) cannot be changed; clear it first",
             record.pacer
         );

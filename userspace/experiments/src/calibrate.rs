@@ -8,6 +8,7 @@
 //! Model: Martin 1999, section 2.3: an apparatus is calibrated by turning one knob at a time and measuring all
 //! parameters, with micro-benchmarks that do not know what was asked for.
 
+mod calibration;
 mod classes;
 mod files;
 mod hosts;
@@ -15,7 +16,6 @@ mod judge;
 mod knob;
 mod measurement;
 pub(crate) mod provenance;
-mod report;
 mod signature;
 mod sweep;
 
@@ -26,10 +26,10 @@ use perturb_present::LiveLine;
 use perturb_profile::Profile;
 
 pub use self::{
+    calibration::{Calibration, Outcome},
     classes::Classes,
     files::write,
     knob::Sabotage,
-    report::{Calibration, Outcome},
     sweep::{Raw, Request},
 };
 

@@ -18,7 +18,7 @@ mod overlay;
 mod packets;
 mod processors;
 mod reference;
-mod report;
+mod results;
 
 use std::path::PathBuf;
 
@@ -37,21 +37,14 @@ pub use self::{
 pub enum InvalidInput {
     /// A file cannot be read.
     #[error("{path}: {reason}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: std::io::Error,
-    },
+    Unreadable { path: PathBuf, reason: std::io::Error },
     /// A knob cannot be varied.
     #[error(
         "--vary {text}: {reason}; write KNOB=LEVEL,LEVEL,… with KNOB one of {knobs}",
         knobs = Knob::ALL.map(Knob::key).join(", ")
     )]
     Vary {
-        /// What was written.
         text: String,
-        /// What is wrong with it.
         reason: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The model knows nothing of it.
@@ -63,7 +56,6 @@ pub enum InvalidInput {
     /// Neither a table nor a file.
     #[error("--reference {name}: there is no such file, and no table of that name; the tables are {names}")]
     NoTable {
-        /// What was written.
         name: String,
         /// What could have been.
         names: String,

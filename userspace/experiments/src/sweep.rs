@@ -11,12 +11,12 @@ mod execute;
 mod experiment;
 mod metric;
 mod needs;
-mod network;
 mod plan;
 mod progress;
 mod read;
 pub mod report;
 mod scratch;
+mod setting;
 mod store;
 mod traced;
 

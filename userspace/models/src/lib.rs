@@ -1,5 +1,7 @@
 //! The predictors of the five papers: pure functions of their inputs.
 
+#![warn(missing_docs)]
+
 pub mod frames;
 pub mod locality;
 pub mod loggp;

@@ -46,7 +46,7 @@
 mod closed_form;
 mod collective;
 mod input;
-mod network;
+mod parameters;
 mod prediction;
 mod profile;
 mod program;
@@ -59,7 +59,7 @@ pub use input::{
     CollectiveKind, Competitors, GapPoint, Link, OpInput, Parameters, PlogptInput, ProgramInput, Receive,
     Send, Sharing,
 };
-pub use network::{Network, ParameterError};
+pub use parameters::{Network, ParameterError};
 pub use prediction::{Expectation, Operation, Operations, PlogptPrediction};
 pub use profile::{Beside, FromProfile, OnProfile, Traffic, from_profile};
 pub use program::{Op, Program, ProgramError};

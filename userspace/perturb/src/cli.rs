@@ -15,7 +15,10 @@ pub(crate) use status::totals;
 
 use std::{ffi::OsString, io::Write as _, panic, path::PathBuf, process::ExitCode, time::Duration};
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, CommandFactory as _, Parser, Subcommand,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 use perturb_emulator::{
     causes,
     conduct::{Pacer, PacerChoice, Pacing, SpinBudget},
@@ -241,8 +244,8 @@ struct Run {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct PacingArgs {
     /// What keeps the time.
-    #[arg(long, value_enum, default_value_t = PacerName::Auto)]
-    pub(crate) pacer: PacerName,
+    #[arg(long, value_parser = pacers(), default_value = PacerChoice::Auto.name())]
+    pub(crate) pacer: PacerChoice,
     /// Compute a packet's whole path when it is sent, instead of holding it up to each shared server: cheaper, but
     /// servers look busy to packets that reach them earlier.
     #[arg(long)]
@@ -255,30 +258,29 @@ pub(crate) struct PacingArgs {
 impl From<PacingArgs> for Pacing {
     fn from(args: PacingArgs) -> Self {
         Self {
-            choice: args.pacer.into(),
+            choice: args.pacer,
             spin: SpinBudget(args.spin.unwrap_or_default()),
         }
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PacerName {
-    /// fq where the kernel has it, else user.
-    Auto,
-    /// sch_fq: the kernel keeps the time.
-    Fq,
-    /// A thread of perturb keeps the time, for kernels without sch_fq.
-    User,
-}
-
-impl From<PacerName> for PacerChoice {
-    fn from(name: PacerName) -> Self {
-        match name {
-            PacerName::Auto => Self::Auto,
-            PacerName::Fq => Self::Only(Pacer::Fq),
-            PacerName::User => Self::Only(Pacer::User),
-        }
-    }
+fn pacers() -> impl TypedValueParser<Value = PacerChoice> {
+    let named = |choice: PacerChoice| {
+        PossibleValue::new(choice.name()).help(match choice {
+            PacerChoice::Auto => "fq where the kernel has it, else user",
+            PacerChoice::Only(Pacer::Fq) => "sch_fq: the kernel keeps the time",
+            PacerChoice::Only(Pacer::User) => {
+                "A thread of perturb keeps the time, for kernels without sch_fq"
+            }
+        })
+    };
+    PossibleValuesParser::new(PacerChoice::ALL.map(named)).map(|name| {
+        let named = |choice: &PacerChoice| choice.name() == name;
+        PacerChoice::ALL
+            .into_iter()
+            .find(named)
+            .unwrap_or(PacerChoice::Auto)
+    })
 }
 
 /// Runs the command line of this process.

@@ -83,16 +83,12 @@ pub(crate) enum Format {
 enum RequestError {
     /// It is not UTF-8.
     #[error("not a text in UTF-8 at byte {offset}, nor a capture")]
-    NotText {
-        /// Where.
-        offset: usize,
-    },
+    NotText { offset: usize },
     /// A line is not JSON.
     #[error("line {line}: {source}")]
     Json {
         /// Which line, from 1.
         line: usize,
-        /// Why.
         source: serde_json::Error,
     },
     /// The array is not JSON.

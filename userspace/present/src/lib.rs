@@ -3,6 +3,8 @@
 //! Model: everything becomes text ([`std::fmt::Display`] or a `String`) that the caller prints or stores; a [`LiveLine`]
 //! writes to what it is given. Nothing here opens a file, knows an emulation or computes a statistic.
 
+#![warn(missing_docs)]
+
 pub mod chart;
 mod live;
 mod markup;

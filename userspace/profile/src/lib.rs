@@ -10,6 +10,8 @@
 //! each with its place, the offending text, what is allowed and what to do. All of it is pure; only
 //! [`load`] reads files. What it lacks: it does not know the interfaces, the kernel or the pacer.
 
+#![warn(missing_docs)]
+
 mod compile;
 mod delay;
 mod diagnostic;

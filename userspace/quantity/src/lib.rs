@@ -17,6 +17,8 @@
 //! Each type has [`FromStr`](std::str::FromStr), hence a parser for clap, and `Deserialize`. Both teach with the same
 //! [`QuantityError`].
 
+#![warn(missing_docs)]
+
 mod exact;
 mod grammar;
 mod real;

@@ -6,6 +6,8 @@
 //! Nothing here does I/O, reads a clock or knows where the numbers come from: units are in the
 //! names of the caller's variables. What is missing is an error or an empty option, never 0.
 
+#![warn(missing_docs)]
+
 mod estimate;
 mod histogram;
 mod random;

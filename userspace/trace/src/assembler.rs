@@ -9,7 +9,7 @@
 //! are handled in order; one that must wait (for the other end of a connection to be seen, or for a send that is
 //! not recorded yet) holds up its thread alone. Nothing waits longer than its patience.
 
-mod report;
+mod account;
 mod sockets;
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use crate::record::{Event, Record};
 use crate::spool::Writer;
 use crate::streams::{EndId, Place, Streams};
 
-pub use report::ProcessReport;
+pub use account::ProcessReport;
 
 /// How long a send waits for the other end of its connection to be seen.
 const PEER_PATIENCE_NS: u64 = 200_000_000;

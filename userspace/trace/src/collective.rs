@@ -29,7 +29,6 @@ pub(super) enum Move {
 /// One collective as one of its processes sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
-    /// Which.
     pub(super) which: Collective,
     /// This process's rank in the communicator.
     pub(super) me: u32,

@@ -59,12 +59,7 @@ pub struct Options {
 pub enum TraceError {
     /// The output.
     #[error("writing {path}: {source}")]
-    Write {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The address of --collect.
     #[error("--collect: listening: {0}")]
     Listen(io::Error),
@@ -73,31 +68,16 @@ pub enum TraceError {
     Merge(io::Error),
     /// The collector.
     #[error("--to {address}: {source}; is `perturb trace --merge` running there?")]
-    Send {
-        /// Where.
-        address: String,
-        /// Why.
-        source: io::Error,
-    },
+    Send { address: String, source: io::Error },
     /// The directory for the rings and the library.
     #[error("making a directory for the traced processes in {path}: {source}")]
-    Directory {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Directory { path: PathBuf, source: io::Error },
     /// The traced processes.
     #[error(transparent)]
     Spool(#[from] SpoolError),
     /// The command.
     #[error("starting {command}: {source}")]
-    Start {
-        /// Which.
-        command: String,
-        /// Why.
-        source: io::Error,
-    },
+    Start { command: String, source: io::Error },
     /// Waiting for it.
     #[error("waiting for the command: {0}")]
     Wait(io::Error),

@@ -16,28 +16,13 @@ use serde::{Deserialize, Serialize};
 pub enum SpoolError {
     /// The directory.
     #[error("reading the traced processes' directory {path}: {source}")]
-    Directory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Directory { path: PathBuf, source: io::Error },
     /// A file.
     #[error("mapping the traced process's file {path}: {source}")]
-    Map {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Map { path: PathBuf, source: io::Error },
     /// A library of another version wrote it.
     #[error("{path} has layout {found}, this program reads {VERSION}: an old library is still preloaded")]
-    Version {
-        /// Which.
-        path: PathBuf,
-        /// Its version.
-        found: u32,
-    },
+    Version { path: PathBuf, found: u32 },
 }
 
 /// Who writes a ring.

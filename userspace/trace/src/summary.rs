@@ -17,26 +17,18 @@ use serde::Deserialize;
 pub enum SummaryError {
     /// It cannot be read.
     #[error("{file}")]
-    Read {
-        /// Which file.
-        file: String,
-        /// Why.
-        source: io::Error,
-    },
+    Read { file: String, source: io::Error },
     /// A line is no event.
     #[error("{file}, line {line}")]
     Line {
-        /// Which file.
         file: String,
         /// From 1.
         line: usize,
-        /// Why.
         source: serde_json::Error,
     },
     /// A message of no possible size.
     #[error("{file}, line {line}: bytes is {bytes}; give 0 or more")]
     Bytes {
-        /// Which file.
         file: String,
         /// From 1.
         line: usize,
@@ -45,10 +37,7 @@ pub enum SummaryError {
     },
     /// Nothing in it.
     #[error("{file} has no events; the summary needs those of a whole run")]
-    Empty {
-        /// Which file.
-        file: String,
-    },
+    Empty { file: String },
 }
 
 /// What a summary needs of an event.

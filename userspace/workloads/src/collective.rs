@@ -70,11 +70,8 @@ pub enum CollectiveError {
     /// A rank's own socket.
     #[error("rank {rank}: {what}: {source}")]
     Socket {
-        /// Whose.
         rank: usize,
-        /// Doing what.
         what: &'static str,
-        /// Why.
         source: io::Error,
     },
     /// A connection between two ranks.
@@ -84,7 +81,6 @@ pub enum CollectiveError {
         rank: usize,
         /// The other side.
         peer: usize,
-        /// Why.
         source: io::Error,
     },
     /// It takes too long.

@@ -49,7 +49,6 @@ pub enum Pattern {
     Remap(Remap),
     /// Rounds of a collective, each begun when the one before is complete here.
     Rounds {
-        /// Which.
         algorithm: Algorithm,
         /// How many, after some that open TCP's windows.
         rounds: u64,

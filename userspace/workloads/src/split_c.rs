@@ -105,7 +105,6 @@ pub enum SplitCError {
     Wrong {
         /// Whose part.
         rank: usize,
-        /// What is wrong with it.
         what: String,
     },
     /// Other processes' answers are wrong.
@@ -122,9 +121,7 @@ pub enum SplitCError {
     /// Fewer things than processes.
     #[error("{total} {things} are too few for {size} processes; ask for at least one for each")]
     Few {
-        /// How many there are.
         total: usize,
-        /// Of what.
         things: &'static str,
         /// How many processes.
         size: usize,
@@ -200,7 +197,6 @@ impl Part {
 /// What all processes did together.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Outcome {
-    /// Its name.
     pub program: &'static str,
     /// How many processes it had.
     pub processes: usize,

@@ -32,7 +32,6 @@ const RTAX_RTO_MIN: u32 = 13;
 pub struct Link {
     /// Its index in the namespace.
     pub index: u32,
-    /// Its name.
     pub name: String,
     /// Its alias: perturb's devices carry the name of the emulation they belong to.
     pub alias: Option<String>,

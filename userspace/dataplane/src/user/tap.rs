@@ -32,7 +32,6 @@ pub enum TapError {
         name: String,
         /// Which request.
         ioctl: &'static str,
-        /// Why.
         source: io::Error,
     },
     /// Its settings.

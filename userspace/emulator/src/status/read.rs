@@ -11,7 +11,7 @@ use perturb_common::{
 use perturb_dataplane::{counters::Counters, maps::Maps, namespace::Namespace, programs::Pacer};
 
 use super::{ClassReport, Flow, Lateness, Report, ServerReport, counts::Counts};
-use crate::{conduct::pacer_name, registry::Record};
+use crate::registry::Record;
 
 impl Report {
     /// Reads the counters of an emulation that is in force.
@@ -102,7 +102,7 @@ impl Report {
             balance: counts.balance(),
             faults: None,
             events: counts.events(),
-            held: (record.pacer == pacer_name(Pacer::User)).then(|| counts.held()),
+            held: (record.pacer == Pacer::User.name()).then(|| counts.held()),
             lateness: lateness(&counters.lateness, counters.lead.at(MonoNanos(now()))),
         })
     }

@@ -29,9 +29,9 @@ use perturb_stats::median;
 use serde::Serialize;
 
 use super::{
+    calibration::{Outcome, number},
     hosts::Hosts,
     judge::{ABSOLUTE_US, RELATIVE, Verdict},
-    report::{Outcome, number},
 };
 use crate::{
     estimate::{
@@ -64,7 +64,6 @@ pub struct Line {
     pub class: String,
     /// `egress` or `ingress`.
     pub direction: &'static str,
-    /// What it is.
     pub what: &'static str,
     /// Asked for, microseconds.
     pub asked_us: f64,

@@ -10,8 +10,8 @@ use perturb_present::{
 use perturb_profile::Knob;
 
 use super::{
+    calibration::{Calibration, Measured, Outcome, reasons},
     measurement::Samples,
-    report::{Calibration, Measured, Outcome, reasons},
     signature::Signature,
     sweep::Raw,
 };

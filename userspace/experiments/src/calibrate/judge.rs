@@ -84,7 +84,6 @@ impl Verdict {
 /// Another parameter than the one that was turned.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cross {
-    /// Which.
     #[serde(serialize_with = "parameter")]
     pub parameter: Knob,
     /// observed - control, in its unit.

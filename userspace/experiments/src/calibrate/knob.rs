@@ -16,7 +16,6 @@ pub(super) fn parameter<S: Serializer>(knob: &Knob, serializer: S) -> Result<S::
 /// A knob turned to a value, the others at their baseline, which is nothing added.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Which knob.
     pub knob: Knob,
     /// The value, in the knob's unit: G is ns per byte wherever something is calibrated.
     pub desired: f64,
@@ -103,7 +102,6 @@ impl Parameters {
 /// An emulator that is wrong on purpose, to see whether it is caught.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sabotage {
-    /// Which knob.
     #[serde(serialize_with = "parameter")]
     pub knob: Knob,
     /// What its value is multiplied by.

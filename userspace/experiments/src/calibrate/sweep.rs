@@ -11,21 +11,18 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use perturb_emulator::{
-    conduct::{Pacing, pacer_name},
-    prepared::Prepared,
-};
+use perturb_emulator::{conduct::Pacing, prepared::Prepared};
 use perturb_present::LiveLine;
 use perturb_profile::Knob;
 use perturb_stats::SplitMix64;
 
 use super::{
+    calibration::{Calibration, Measured},
     hosts::Hosts,
     judge,
     knob::{Sabotage, Setting, range},
     measurement::{Effort, Samples, Summary},
     provenance::Provenance,
-    report::{Calibration, Measured},
     signature,
 };
 use crate::{estimate::Parameters, probe::clock};
@@ -58,7 +55,6 @@ const SLOW_BYTE_NS: f64 = 20.0;
 const QUICK_LIMIT: Duration = Duration::from_secs(30);
 const THOROUGH_LIMIT: Duration = Duration::from_secs(240);
 
-/// What was asked for.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Which knobs.
@@ -94,7 +90,7 @@ pub(super) fn run(
 ) -> anyhow::Result<(Calibration, Raw)> {
     let start = Instant::now();
     let (effort, limit) = request.effort();
-    let pacer = pacer_name(request.pacing.choice.decide()?);
+    let pacer = request.pacing.choice.decide()?.name();
     let clock_ns = clock::cost();
     let busy_share = clock::stolen_share(WATCH);
     let baseline = Parameters::default();

@@ -60,36 +60,18 @@ pub(super) enum PeerError {
     #[error(
         "{peer}: {source}; is `perturb measure serve` running there, and does a firewall let it through?"
     )]
-    Connection {
-        /// Which peer.
-        peer: String,
-        /// Why.
-        source: io::Error,
-    },
+    Connection { peer: String, source: io::Error },
     /// Another protocol.
     #[error(
         "{peer} has version {found} of the measuring protocol, this perturb has {VERSION}; use the same perturb"
     )]
-    Version {
-        /// Which peer.
-        peer: String,
-        /// Its version.
-        found: u32,
-    },
+    Version { peer: String, found: u32 },
     /// It did not do it.
     #[error("{peer} refuses: {reason}")]
-    Refused {
-        /// Which peer.
-        peer: String,
-        /// Why.
-        reason: String,
-    },
+    Refused { peer: String, reason: String },
     /// Something that is no answer to what was asked.
     #[error("{peer} answers something else than was asked; use the same perturb on both sides")]
-    Confused {
-        /// Which peer.
-        peer: String,
-    },
+    Confused { peer: String },
 }
 
 /// The sockets of a serving host: TCP and UDP of the same number.
@@ -107,7 +89,6 @@ impl Server {
         Ok(Self { listener, endpoint })
     }
 
-    /// Where.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }

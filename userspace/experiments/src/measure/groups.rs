@@ -31,7 +31,6 @@ const SATURATED: f64 = 0.2;
 /// So many pairs at work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// How many.
     pub pairs: usize,
     /// Bytes on the wire that arrived per second, all pairs together.
     pub bytes_s: f64,

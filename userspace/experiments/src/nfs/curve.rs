@@ -25,7 +25,7 @@ use super::{
     measure::{self, Added, Levels, Series, Where},
     overlay,
     reference::Reference,
-    report::{Measured, Report},
+    results::{Measured, Report},
 };
 
 /// A network to measure on.
@@ -36,7 +36,6 @@ pub struct Network {
     emulated: Option<(Prepared, String)>,
 }
 
-/// What was asked for.
 pub struct Request {
     /// A curve for each.
     pub networks: Vec<Network>,

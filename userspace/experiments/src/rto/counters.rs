@@ -20,7 +20,6 @@ pub(super) struct TcpCounters {
 /// Why counters could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CountersError {
-    /// The file.
     #[error("{}: {source}", .path.display())]
     Read { path: PathBuf, source: io::Error },
     /// This kernel does not count it.

@@ -31,10 +31,10 @@ use perturb_stats::Sample;
 use super::{
     Sweep,
     experiment::{Experiment, Stop, Workload},
-    network,
     plan::{self, Cell, Run},
     progress::Progress,
     scratch::Scratch,
+    setting,
     store::{Record, Status, Store, Traffic},
     traced::{self, TracedError},
 };
@@ -130,10 +130,10 @@ impl Execution<'_> {
         let profile = format!(
             "profiles/{}-hosts.{}.yaml",
             workload.hosts,
-            network::file_part(&run.cell.setting)
+            setting::file_part(&run.cell.setting)
         );
         let path = self.sweep.directory.join(&profile);
-        let network = network::profile(&experiment.base, &run.cell.setting, workload.hosts)?;
+        let network = setting::profile(&experiment.base, &run.cell.setting, workload.hosts)?;
         super::store::write_network(&path, &network.to_string())?;
         let files = perturb_profile::jitter_files(&network, path.parent().unwrap_or(Path::new("")))
             .map_err(ProfileError::from)?;
@@ -322,7 +322,7 @@ fn traffic(report: &Report, hosts: u32) -> Vec<Traffic> {
     let pairs = (1..=hosts).flat_map(|from| (1..=hosts).map(move |to| (from, to)));
     pairs
         .filter_map(|(from, to)| {
-            let name = network::class_name(from, to);
+            let name = setting::class_name(from, to);
             let class = report.classes.iter().find(|class| class.name == name)?;
             let sum =
                 |pick: fn(&perturb_emulator::status::Flow) -> u64| pick(&class.egress) + pick(&class.ingress);

@@ -106,7 +106,6 @@ pub struct Collective {
 /// A program under test.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Its name.
     pub name: Name,
     /// Program and arguments; runs on h1.
     pub command: Vec<String>,
@@ -148,7 +147,6 @@ pub struct Need {
 /// An experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// Its name.
     pub name: Name,
     /// What it is, for people.
     pub description: Option<String>,
@@ -185,7 +183,6 @@ pub struct Experiment {
 /// What a report needs to know of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Its name.
     pub name: String,
     /// What it is, for people.
     pub description: Option<String>,
@@ -204,7 +201,6 @@ pub struct Summary {
 /// What a report needs to know of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadSummary {
-    /// Its name.
     pub name: String,
     /// Program and arguments.
     pub command: Vec<String>,

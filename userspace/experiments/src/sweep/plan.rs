@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::{
     experiment::{Design, Experiment, Knob, Workload},
-    network,
+    setting,
 };
 
 /// A workload in a setting.
@@ -43,7 +43,7 @@ impl Run {
     /// What is run, as people write it.
     #[must_use]
     pub fn written(&self) -> String {
-        let setting = network::written(&self.cell.setting);
+        let setting = setting::written(&self.cell.setting);
         if self.traced {
             setting + ", traced"
         } else {
@@ -57,7 +57,6 @@ impl Run {
 pub struct Task {
     /// From 0.
     pub index: usize,
-    /// How many there are.
     pub tasks: usize,
 }
 
@@ -192,7 +191,7 @@ fn traced<'a>(experiment: &'a Experiment, own: &'a [Cell]) -> impl Iterator<Item
 
 fn run(experiment: &Experiment, cell: Cell, block: u32, baseline: Option<u32>) -> Run {
     let name = &experiment.workloads[cell.workload].name;
-    let setting = network::file_part(&cell.setting);
+    let setting = setting::file_part(&cell.setting);
     let number = baseline.map(|number| format!("-{number}")).unwrap_or_default();
     Run {
         id: format!("{block:03}.{name}.{setting}{number}"),

@@ -1,6 +1,6 @@
 //! Reads an experiment: every problem of the text is reported, each with line, column and what to do.
 
-mod network;
+mod knobs;
 mod workload;
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use perturb_emulator::conduct::{Pacer, PacerChoice};
+use perturb_emulator::conduct::PacerChoice;
 use perturb_profile::{
     BeyondKnob, Diagnostics, LoadError, Probability, Problem,
     document::{At, Bounds, Fields, Findings, KeyPath, Kind, flag, name, parse},
@@ -59,12 +59,7 @@ const MAX_TEXT: usize = 4096;
 pub enum ExperimentError {
     /// No such file, or not text.
     #[error("{}: cannot be read: {reason}; name an existing file, in UTF-8", .path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: std::io::Error,
-    },
+    Unreadable { path: PathBuf, reason: std::io::Error },
     /// It has errors.
     #[error(transparent)]
     Invalid(#[from] Diagnostics),
@@ -86,11 +81,9 @@ pub enum ExperimentError {
     /// A setting cannot be emulated.
     #[error("with {setting} on {hosts} hosts: {reason}")]
     Setting {
-        /// Which.
         setting: String,
         /// How many hosts.
         hosts: u32,
-        /// Why.
         reason: Diagnostics,
     },
 }
@@ -154,10 +147,10 @@ fn document(
     let time_limit = fields
         .read("time_limit", findings, time)
         .unwrap_or(Duration::from_secs(60));
-    let base = network::base(&fields, directory, profile, findings);
+    let base = knobs::base(&fields, directory, profile, findings);
     // Without a base nothing can be said of factors; the others are still read.
     let known = base.clone().unwrap_or_default();
-    let knobs = fields.read("knobs", findings, |at, f| network::knobs(at, &known, f));
+    let knobs = fields.read("knobs", findings, |at, f| knobs::knobs(at, &known, f));
     let pin = fields
         .read("pin", findings, workload::processors)
         .unwrap_or_default();
@@ -197,12 +190,7 @@ fn document(
             .unwrap_or(Duration::from_millis(5)),
         pacer: fields
             .read("pacer", findings, |at, f| {
-                let pacers = [
-                    PacerChoice::Auto,
-                    PacerChoice::Only(Pacer::Fq),
-                    PacerChoice::Only(Pacer::User),
-                ];
-                at.choice(&["auto", "fq", "user"], &pacers, f)
+                at.choice(&PacerChoice::NAMES, &PacerChoice::ALL, f)
             })
             .unwrap_or(PacerChoice::Auto),
         statistic: fields
@@ -306,9 +294,9 @@ fn check_settings(experiment: &Experiment) -> Result<(), ExperimentError> {
         for (knob, values) in &workload.knobs {
             for value in values {
                 let setting = [(*knob, *value)];
-                let text = super::network::profile(&experiment.base, &setting, workload.hosts)?.to_string();
+                let text = super::setting::profile(&experiment.base, &setting, workload.hosts)?.to_string();
                 perturb_profile::parse(&text).map_err(|reason| ExperimentError::Setting {
-                    setting: super::network::written(&setting),
+                    setting: super::setting::written(&setting),
                     hosts: workload.hosts,
                     reason,
                 })?;

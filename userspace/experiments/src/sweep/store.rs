@@ -87,7 +87,6 @@ pub(super) struct Traffic {
 /// A run that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// Which.
     pub id: String,
     /// Of which workload.
     pub workload: String,
@@ -160,7 +159,6 @@ pub(super) struct Provenance {
     pub kernel: String,
     /// Processor.
     pub processor: String,
-    /// How many.
     pub processors: usize,
     /// Whether the kernel compiles programs, if it says so.
     pub jit: Option<bool>,

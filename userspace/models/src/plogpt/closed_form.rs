@@ -1,7 +1,7 @@
 //! Totals of collectives without a simulation: PlogP's, and PlogPT's for the two all-to-alls.
 
 use super::input::{CollectiveKind, Competitors, Sharing};
-use super::network::{Network, ParameterError, heights, overflows};
+use super::parameters::{Network, ParameterError, heights, overflows};
 
 /// A total by formula.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::closed_form::{closed_form, plogp};
 use super::input::{Competitors, PlogptInput};
-use super::network::Network;
+use super::parameters::Network;
 use super::program::{Op, Program};
 use super::simulation::{OpTimes, Timeouts, Timing, simulate};
 use super::{PlogptError, ProgramError};

@@ -21,7 +21,7 @@ use perturb_quantity::{ByteSize, BytesPerSecond, Micros};
 use serde::Deserialize;
 
 use super::input::{Competitors, GapPoint, Link, OpInput, Parameters, PlogptInput, ProgramInput, Sharing};
-use super::network::heights;
+use super::parameters::heights;
 use crate::frames::{ENDLESS, Frames, HEADERS, UNLIMITED};
 use crate::route::{NO_TOPOLOGY, Route, RouteError, Source, Translation};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::input::{CollectiveKind, OpInput, ProgramInput};
-use super::network::{Network, ParameterError};
+use super::parameters::{Network, ParameterError};
 
 /// No matching operation.
 pub(super) const UNMATCHED: u32 = u32::MAX;
@@ -221,7 +221,7 @@ impl Program {
             return Err(ProgramError::NoSuchRoot { root, nodes });
         }
         let mut builder = Builder::default();
-        let steps = super::network::heights(nodes) as u32;
+        let steps = super::parameters::heights(nodes) as u32;
         let sizes = match kind {
             CollectiveKind::RecursiveDoubling => (0..steps)
                 .map(|step| Size::new(network, bytes * f64::from(1_u32 << step)))

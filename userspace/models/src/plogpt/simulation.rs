@@ -6,7 +6,7 @@
 //! count changed. An edge that is wide enough for all its transfers at full speed slows none of them,
 //! so its changes are ignored; that is what makes trees without bottlenecks cheap.
 
-use super::network::Network;
+use super::parameters::Network;
 use super::program::{Op, Program, Size};
 use super::state::{Deadlock, Direction, Edges, Event, Flow, Rank, State, What};
 use super::timeout::Decisions;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::input::Sharing;
-use super::network::Network;
+use super::parameters::Network;
 use super::program::{Op, Program};
 
 /// A program that never ends.

@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use super::input::Competitors;
-use super::network::{Network, near, overflows};
+use super::parameters::{Network, near, overflows};
 use super::simulation::{OpTimes, Timeouts, same_instant};
 use super::state::{Ended, Entered, Flow, State};
 

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use anyhow::ensure;
 use perturb_emulator::{
     clear,
-    conduct::SpinBudget,
+    conduct::{PacerChoice, SpinBudget},
     confirm, lab,
     prepared::Prepared,
     privileges::Owner,
@@ -14,7 +14,7 @@ use perturb_emulator::{
 };
 use perturb_profile::{Profile, Tcp};
 
-use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, PacerName, Run, sandbox::in_sandbox, ssh};
+use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, Run, sandbox::in_sandbox, ssh};
 use crate::{
     apply::{self, Outcome},
     voice,
@@ -52,7 +52,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         prepared,
         file: args.profile,
         interfaces: args.interfaces.clone(),
-        pacer: args.pacing.pacer.into(),
+        pacer: args.pacing.pacer,
         spin: args.pacing.spin.map(SpinBudget),
         lease: args.lease,
         duration: args.duration,
@@ -89,9 +89,8 @@ fn terms(args: &Apply) -> String {
     let time = |what: &str, time: Option<Duration>| time.map(|time| format!(", {what} {time:?}"));
     let word = |is_given: bool, what: &str| is_given.then(|| format!(", {what}"));
     let pacer = match args.pacing.pacer {
-        PacerName::Auto => None,
-        PacerName::Fq => Some(", with the fq pacer".to_owned()),
-        PacerName::User => Some(", with the user pacer".to_owned()),
+        PacerChoice::Auto => None,
+        PacerChoice::Only(pacer) => Some(format!(", with the {} pacer", pacer.name())),
     };
     [
         time("for", args.duration),

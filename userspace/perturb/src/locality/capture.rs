@@ -35,7 +35,6 @@ pub(crate) enum CaptureError {
     /// Lengths that cannot be.
     #[error("the file is damaged at byte {offset}: a {what} of {length} bytes")]
     Damaged {
-        /// Where.
         offset: u64,
         /// What it would be.
         what: &'static str,
@@ -44,12 +43,7 @@ pub(crate) enum CaptureError {
     },
     /// A packet of an interface that was not described.
     #[error("the file is damaged at byte {offset}: interface {interface} is not described")]
-    Interface {
-        /// Where.
-        offset: u64,
-        /// Which.
-        interface: u32,
-    },
+    Interface { offset: u64, interface: u32 },
 }
 
 /// What was passed over.

@@ -13,16 +13,10 @@ const MOST_NODES: usize = 100_000_000;
 pub(crate) enum InputError {
     /// It cannot be read.
     #[error("{file}")]
-    Read {
-        /// Which file.
-        file: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    Read { file: String, source: std::io::Error },
     /// It is not of the form.
     #[error("{file}")]
     Form {
-        /// Which file.
         file: String,
         /// Where and why.
         source: Box<serde_saphyr::Error>,
@@ -33,7 +27,6 @@ pub(crate) enum InputError {
     /// The model refuses it.
     #[error("{file}")]
     Model {
-        /// Which file.
         file: String,
         /// Which value, and what to do.
         source: Box<dyn Error + Send + Sync>,

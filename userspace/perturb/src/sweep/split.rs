@@ -20,12 +20,7 @@ const INDEX_VARIABLES: [(&str, usize); 3] = [
 pub(super) enum SplitError {
     /// Beyond the end.
     #[error("--array-index {index}: there are {tasks} tasks, numbered from 0")]
-    Beyond {
-        /// What was asked for.
-        index: usize,
-        /// How many there are.
-        tasks: usize,
-    },
+    Beyond { index: usize, tasks: usize },
     /// No scheduler is around.
     #[error(
         "--array-index auto: none of JOB_COMPLETION_INDEX, SLURM_ARRAY_TASK_ID and PARALLEL_SEQ is set to a number; \

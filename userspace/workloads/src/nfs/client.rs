@@ -155,7 +155,6 @@ pub enum CallError {
         peer: SocketAddr,
         /// What was called.
         what: &'static str,
-        /// How many.
         bytes: usize,
     },
     /// The call is longer than a datagram.

@@ -92,7 +92,6 @@ pub enum CurveError {
     /// The system refused it.
     #[error("{path}: {reason}")]
     Io {
-        /// The file.
         path: PathBuf,
         /// The reason.
         reason: io::Error,
@@ -103,11 +102,9 @@ pub enum CurveError {
     /// A line of it is not ours.
     #[error("{path}, line {line}: {reason}; is it a file of another version?")]
     Line {
-        /// The file.
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
         reason: serde_json::Error,
     },
     /// It does not say how it was measured.
@@ -118,7 +115,6 @@ pub enum CurveError {
         "{path} was measured with {what} = {theirs}, not {ours}; use the same settings to resume, or another --out"
     )]
     Differs {
-        /// The file.
         path: PathBuf,
         /// The setting.
         what: String,

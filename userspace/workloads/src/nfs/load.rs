@@ -116,9 +116,7 @@ pub enum LoadError {
     /// A setting is out of range.
     #[error("{key} is {value}; it must be {allowed}")]
     Setting {
-        /// Which.
         key: &'static str,
-        /// What it is.
         value: f64,
         /// What it may be.
         allowed: &'static str,

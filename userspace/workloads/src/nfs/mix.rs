@@ -177,7 +177,6 @@ impl Mix {
         Ok(Self { name, percent })
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

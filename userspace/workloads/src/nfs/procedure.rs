@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 #[repr(u32)]
-#[expect(missing_docs, reason = "the names are the protocol's own")]
 pub enum Procedure {
     Null = 0,
     Getattr = 1,

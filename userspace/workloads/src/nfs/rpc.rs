@@ -22,7 +22,6 @@ const AUTH_LIMIT: usize = 400;
 pub struct Program {
     /// Its number.
     pub number: u32,
-    /// Its version.
     pub version: u32,
 }
 

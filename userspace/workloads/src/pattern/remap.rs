@@ -65,7 +65,6 @@ pub enum Mapping {
 /// A remap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remap {
-    /// How.
     pub style: Style,
     /// To whom.
     pub mapping: Mapping,

@@ -19,7 +19,6 @@ use crate::mesh::{MeshError, Process};
 /// The bodies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Barnes {
-    /// How many.
     pub bodies: usize,
     /// Steps in time.
     pub steps: usize,

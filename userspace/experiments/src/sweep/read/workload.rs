@@ -9,7 +9,7 @@ use perturb_profile::{
     document::{At, Bounds, Fields, Findings, Kind, flag, name},
 };
 
-use super::{between, network::knobs, time};
+use super::{between, knobs::knobs, time};
 use crate::sweep::{
     experiment::{Base, Collective, Declared, Knob, Workload},
     metric,

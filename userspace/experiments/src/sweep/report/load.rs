@@ -18,20 +18,10 @@ pub enum InputError {
     NoSweep(PathBuf),
     /// The parts do not belong together.
     #[error("{} and {} are parts of different experiments; they cannot be joined", .first.display(), .second.display())]
-    Different {
-        /// One part.
-        first: PathBuf,
-        /// Another.
-        second: PathBuf,
-    },
+    Different { first: PathBuf, second: PathBuf },
     /// A directory.
     #[error("{}: {source}", .path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// A file of it.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::sweep::{
     experiment::{Design, Knob, WorkloadSummary},
-    network,
+    setting,
     store::{Record, Status},
 };
 
@@ -309,7 +309,7 @@ impl Report {
                 if failed + hung > 0 {
                     said.insert(format!(
                         "{}: {failed} runs failed and {hung} did not end, of {}",
-                        network::written(&[(knob, *level)]),
+                        setting::written(&[(knob, *level)]),
                         report.runs[index] + failed + hung
                     ));
                 }

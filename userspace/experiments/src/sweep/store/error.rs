@@ -10,7 +10,6 @@ pub enum StoreError {
     File {
         /// What was tried.
         action: &'static str,
-        /// Which file.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,
@@ -39,11 +38,9 @@ pub enum StoreError {
     /// A line that is no record.
     #[error("{}, line {line}: {source}", .path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// From 1.
         line: usize,
-        /// Why.
         source: serde_json::Error,
     },
 }

@@ -39,7 +39,6 @@ pub enum MountError {
     /// The name has no address.
     #[error("the name `{host}` cannot be resolved: {reason}")]
     Unresolved {
-        /// The name.
         host: String,
         /// The resolver's reason.
         reason: std::io::Error,

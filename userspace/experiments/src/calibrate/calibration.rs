@@ -28,7 +28,6 @@ pub struct Measured {
     pub observed: Parameters,
     /// Whether the knob is within its tolerance, or hidden behind the machine's own.
     pub ok: bool,
-    /// Why.
     #[serde(flatten)]
     pub judgement: Judgement,
     /// Everything else that was measured.

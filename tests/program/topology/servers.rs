@@ -27,7 +27,6 @@ pub(crate) enum Order {
 /// A packet that enters the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
-    /// When.
     pub(crate) entry: Instant,
     /// How large it is.
     pub(crate) load: Load,
