@@ -71,7 +71,12 @@ impl Seen {
     fn per_call(&self) -> Option<f64> {
         let (first, last) = (self.first?, self.last?);
         let calls = last.calls.checked_sub(first.calls).filter(|&calls| calls > 0)?;
-        Some(last.packets.saturating_sub(first.packets) as f64 / calls as f64)
+        // An emulation that touches no packet counts none.
+        let packets = last
+            .packets
+            .checked_sub(first.packets)
+            .filter(|&packets| packets > 0)?;
+        Some(packets as f64 / calls as f64)
     }
 }
 
@@ -88,5 +93,10 @@ mod tests {
             seen.add(Look { packets, calls });
         }
         assert_eq!(seen.per_call(), Some(2.4));
+        let mut untouched = Seen::default();
+        for calls in [100, 200] {
+            untouched.add(Look { packets: 0, calls });
+        }
+        assert_eq!(untouched.per_call(), None);
     }
 }

@@ -17,7 +17,7 @@ use super::super::{
     figure::{Differs, Figure, Paper, Setting},
     outcome::{Curve, Outcome, Panel, Row, Scale},
 };
-use server::{Levels, RAID, SCSI, STEADY_MS, Server, added_us, in_us, peak, printed, steady};
+use server::{Levels, RAID, SCSI, STEADY_MS, Server, added_us, in_us, peak, printed};
 
 const EMULATED: Differs = Differs {
     what: "the server's processor, disks and cache are emulated, with the times that section 5.3.1 states",
@@ -46,9 +46,6 @@ const SHARED: Differs = Differs {
 };
 
 const COMMON: [Differs; 3] = [EMULATED, VERSION, SHARED];
-
-/// More than any server here delivers, op/s.
-const BEYOND: f64 = 3000.0;
 
 const fn figure(
     name: &'static str,
@@ -135,16 +132,17 @@ fn family(
     levels: &Levels<'_>,
     (table, column): (Embedded, &str),
     more: &[&str],
-) -> anyhow::Result<Vec<Value>> {
+) -> anyhow::Result<()> {
     let found = server.measure(setting, outcome, levels, server.chosen_rates(setting), more)?;
     let curve = |((value, _), found): (&(f64, String), &Value)| {
         let paper = printed(table, Some(column), *value);
         let paper = paper.into_iter().filter(|(_, response)| *response < STEADY_MS);
-        Curve::new(format!("{} {value}", levels.knob), paper, steady(found))
+        Curve::new(format!("{} {value}", levels.knob), paper, server::levels(found))
     };
     let curves = levels.settings.iter().zip(&found).map(curve).collect();
     outcome.panels.push(panel(server.name, curves));
-    Ok(found)
+    count(outcome, server, &found);
+    Ok(())
 }
 
 /// The messages of an operation that were counted, beside the paper's.
@@ -302,9 +300,9 @@ fn wide_area(setting: &Setting) -> anyhow::Result<Outcome> {
         settings: &settings,
     };
     let rates: &[f64] = if setting.quick {
-        &[BEYOND]
+        &[RAID.beyond]
     } else {
-        &[150.0, 600.0, BEYOND]
+        &[150.0, 600.0, RAID.beyond]
     };
     let transports = ["--transport", "udp,tcp"];
     let found = RAID.measure(setting, &mut outcome, &levels, rates, &transports)?;
@@ -351,7 +349,7 @@ fn over_overheads(setting: &Setting) -> anyhow::Result<Outcome> {
             knob: "overhead",
             settings: &settings,
         };
-        let found = family(
+        family(
             setting,
             &mut outcome,
             server,
@@ -359,7 +357,6 @@ fn over_overheads(setting: &Setting) -> anyhow::Result<Outcome> {
             (table, "overhead_us"),
             &["--burn"],
         )?;
-        count(&mut outcome, server, &found);
     }
     Ok(outcome)
 }
@@ -385,7 +382,7 @@ fn peaks(setting: &Setting) -> anyhow::Result<Outcome> {
             knob: "overhead",
             settings: &settings,
         };
-        let found = server.measure(setting, &mut outcome, &levels, &[BEYOND], &["--burn"])?;
+        let found = server.measure(setting, &mut outcome, &levels, &[server.beyond], &["--burn"])?;
         count(&mut outcome, server, &found);
         let highest = |value: f64| {
             let points = printed(table, Some("overhead_us"), value);
