@@ -118,6 +118,8 @@ const CALLS: &[&str] = &[
     "split-c radix --keys 0",
     "split-c murphi --seed 1",
     "split-c now-sort --disk 0MB/s",
+    "pattern diamond --mapping linear --row 4 --blocks 1 --message 100B --work 1us --send 1us --per-byte 1us",
+    "pattern diamond --mapping perfect --blocks 1 --message 100B --work 1us --send 1us --per-byte 1us",
     "pattern remap --style synchronous --mapping random --iterations 1 --message 46B --send 1us --receive 1us --per-byte 1us",
     "pattern remap --style long --mapping random --iterations 1 --message 46B --send 1us",
     "pattern remap --style long --mapping random --iterations 1 --message 46B --send 1us --receive 1us --per-byte 1us",

@@ -7,6 +7,7 @@ use perturb_workloads::{
     collective::Algorithm,
     pattern::{
         Exchange, Pattern, Plain, Remap,
+        diamond::{self, Diamond},
         remap::{self, HEADER},
     },
 };
@@ -55,7 +56,7 @@ struct RemapArgs {
     #[arg(long)]
     iterations: u32,
     /// B: bytes of a message without headers, at least 20B.
-    #[arg(long, value_parser = value)]
+    #[arg(long, value_parser = |text: &str| at_least(text, HEADER))]
     message: u64,
     /// o_s: time of the processor for a send.
     #[arg(long, value_parser = within(time::WORK_OR_NONE))]
@@ -70,6 +71,57 @@ struct RemapArgs {
     /// Of the random mapping.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// Arguments of `perturb pattern diamond`.
+#[derive(Args, Clone, Copy, Debug)]
+struct DiamondArgs {
+    /// Which host has the next stripe: any, the next in number, or a neighbor.
+    #[arg(long, value_enum)]
+    mapping: Mapping,
+    /// Hosts along the mesh's first dimension; the perfect mapping goes along every other row backwards.
+    #[arg(long, required_if_eq("mapping", "perfect"), value_parser = clap::value_parser!(u16).range(1..))]
+    row: Option<u16>,
+    /// b: blocks of a stripe.
+    #[arg(long)]
+    blocks: u32,
+    /// B: bytes of a message without headers, at least 72B.
+    #[arg(long, value_parser = |text: &str| at_least(text, diamond::LEAST))]
+    message: u64,
+    /// W: time of the processor for a block.
+    #[arg(long, value_parser = within(time::WORK_OR_NONE))]
+    work: Duration,
+    /// o_s: time of the processor for a send.
+    #[arg(long, value_parser = within(time::WORK_OR_NONE))]
+    send: Duration,
+    /// G, e.g. 20us.
+    #[arg(long, value_parser = within(time::WORK))]
+    per_byte: Duration,
+    /// Of the random mapping.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl DiamondArgs {
+    fn checked(self) -> Result<Self, RemapError> {
+        match self.mapping {
+            Mapping::Random | Mapping::Linear if self.row.is_some() => Err(RemapError::Row),
+            _ => Ok(self),
+        }
+    }
+
+    fn diamond(self) -> Diamond {
+        Diamond {
+            mapping: self.mapping.into(),
+            row: self.row.unwrap_or(1).into(),
+            blocks: self.blocks,
+            message: self.message,
+            work: self.work,
+            send: self.send,
+            per_byte: self.per_byte,
+            seed: self.seed,
+        }
+    }
 }
 
 /// [`remap::Style`] on the command line.
@@ -94,10 +146,20 @@ enum Mapping {
     Perfect,
 }
 
+impl From<Mapping> for remap::Mapping {
+    fn from(mapping: Mapping) -> Self {
+        match mapping {
+            Mapping::Random => Self::Random,
+            Mapping::Linear => Self::Linear,
+            Mapping::Perfect => Self::Perfect,
+        }
+    }
+}
+
 /// A message that has room for a value and what tells it from others.
-fn value(text: &str) -> Result<u64, String> {
+fn at_least(text: &str, least: u64) -> Result<u64, String> {
     match quantity::message(text)? {
-        bytes if bytes < HEADER => Err(format!("must be at least {HEADER} bytes")),
+        bytes if bytes < least => Err(format!("must be at least {least} bytes")),
         bytes => Ok(bytes),
     }
 }
@@ -108,6 +170,9 @@ pub(crate) enum RemapError {
     /// G without long messages.
     #[error("--per-byte is of long messages; leave it out, or use --style long")]
     PerByte,
+    /// Rows where none is gone along.
+    #[error("--row is of the perfect mapping; leave it out, or use --mapping perfect")]
+    Row,
     /// o_r of long messages.
     #[error("--receive: a long message hides it; leave it out")]
     Receive,
@@ -137,11 +202,7 @@ impl RemapArgs {
                 Style::Asynchronous => remap::Style::Asynchronous,
                 Style::Long => remap::Style::Long,
             },
-            mapping: match self.mapping {
-                Mapping::Random => remap::Mapping::Random,
-                Mapping::Linear => remap::Mapping::Linear,
-                Mapping::Perfect => remap::Mapping::Perfect,
-            },
+            mapping: self.mapping.into(),
             iterations: self.iterations,
             message: self.message,
             send: self.send,
@@ -208,6 +269,8 @@ enum Command {
         #[arg(long, value_parser = quantity::message)]
         message: u64,
     },
+    /// Stripes of a table, block after block, on such processors: LoGPC's Diamond DAG
+    Diamond(DiamondArgs),
     /// Values to all, by datagrams, on a processor of each process that waits and burns nothing: LoGPC's remap
     Remap(RemapArgs),
 }
@@ -242,6 +305,7 @@ impl Command {
                 rounds,
                 message,
             },
+            Self::Diamond(args) => Pattern::Diamond(args.diamond()),
             Self::Remap(args) => Pattern::Remap(args.remap()),
         }
     }
@@ -249,6 +313,9 @@ impl Command {
 
 /// Runs the subcommand; its exit code.
 pub(crate) fn run(args: &PatternArgs) -> anyhow::Result<u8> {
+    if let Command::Diamond(dag) = args.pattern {
+        dag.checked()?;
+    }
     if let Command::Remap(remap) = args.pattern {
         remap.checked()?;
     }

@@ -12,8 +12,9 @@
 //! *Plain* reads and writes go over TCP between any number of processes, and so do the rounds of a collective. All are
 //! communication and nothing else; programs that compute are those of [`split_c`](crate::split_c).
 //!
-//! The [remap](remap) is that of Moritz and Frank 2001, on a mesh.
+//! The [remap](remap) and the [Diamond DAG](diamond) are those of Moritz and Frank 2001, on a mesh.
 
+pub mod diamond;
 mod plain;
 pub mod remap;
 mod synthetic;
@@ -24,6 +25,7 @@ use std::{
 };
 
 pub use self::{
+    diamond::Diamond,
     plain::Plain,
     remap::{Remap, Remapped},
     synthetic::Exchange,
@@ -47,6 +49,8 @@ pub enum Pattern {
     Plain(Plain),
     /// Values to all, by datagrams.
     Remap(Remap),
+    /// A table in stripes, block after block.
+    Diamond(Diamond),
     /// Rounds of a collective, each begun when the one before is complete here.
     Rounds {
         algorithm: Algorithm,
@@ -63,7 +67,7 @@ impl Pattern {
     pub fn processes(self, hosts: usize) -> usize {
         match self {
             Self::Datagrams(_) => 2,
-            Self::Plain(_) | Self::Remap(_) | Self::Rounds { .. } => hosts,
+            Self::Plain(_) | Self::Remap(_) | Self::Diamond(_) | Self::Rounds { .. } => hosts,
         }
     }
 
@@ -84,6 +88,7 @@ impl Pattern {
             }
             Self::Plain(plain) => plain::run(plain, rank, addresses)?,
             Self::Remap(remap) => remap::run(&remap, rank, addresses)?,
+            Self::Diamond(dag) => diamond::run(&dag, rank, addresses)?,
             Self::Rounds {
                 algorithm,
                 rounds,

@@ -1,5 +1,6 @@
 //! Moritz and Frank 2001: messages with contention on Alewife's mesh.
 
+mod dag;
 mod live;
 mod model;
 

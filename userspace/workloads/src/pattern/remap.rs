@@ -101,9 +101,9 @@ const PORT: u16 = 7702;
 /// Bytes that a datagram begins with.
 pub const HEADER: u64 = 20;
 /// Bytes of a part of a long message; an input queue of Alewife holds as many.
-const PART: u64 = 256;
+pub(super) const PART: u64 = 256;
 /// a: bytes of a long message that come before it is taken.
-const INTERRUPT: u64 = 8;
+pub(super) const INTERRUPT: u64 = 8;
 /// Room for what comes faster than it is taken, in bytes of kernel memory.
 const ROOM: usize = 8 << 20;
 /// Between two looks whether all is done.
@@ -172,11 +172,7 @@ pub(super) fn run(remap: &Remap, rank: usize, addresses: &[IpAddr]) -> Result<Ou
         return Err(PatternError::NoNeighbor);
     }
     let own = SocketAddr::new(addresses[rank], PORT);
-    let endpoint = socket("opening a socket", UdpSocket::bind(own))?;
-    let room = setsockopt(&endpoint.as_fd(), sockopt::RcvBufForce, &ROOM)
-        .or_else(|_| setsockopt(&endpoint.as_fd(), sockopt::RcvBuf, &ROOM));
-    socket("enlarging a socket's buffer", room.map_err(Into::into))?;
-    socket("setting a time-out", endpoint.set_read_timeout(Some(LOOK)))?;
+    let endpoint = endpoint(own, LOOK)?;
     Mesh::connect(rank, addresses, 0)?.run(|mesh| {
         let process = Process {
             remap,
@@ -213,6 +209,16 @@ pub(super) fn run(remap: &Remap, rank: usize, addresses: &[IpAddr]) -> Result<Ou
             }),
         })
     })
+}
+
+/// A socket with room for what comes faster than it is taken, and a time-out.
+pub(super) fn endpoint(own: SocketAddr, patience: Duration) -> Result<UdpSocket, PatternError> {
+    let endpoint = socket("opening a socket", UdpSocket::bind(own))?;
+    let room = setsockopt(&endpoint.as_fd(), sockopt::RcvBufForce, &ROOM)
+        .or_else(|_| setsockopt(&endpoint.as_fd(), sockopt::RcvBuf, &ROOM));
+    socket("enlarging a socket's buffer", room.map_err(Into::into))?;
+    socket("setting a time-out", endpoint.set_read_timeout(Some(patience)))?;
+    Ok(endpoint)
 }
 
 impl Process<'_> {

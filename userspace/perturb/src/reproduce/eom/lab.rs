@@ -60,7 +60,7 @@ pub(super) struct Program {
 pub(super) const PROGRAMS: [Program; 4] = [
     Program {
         name: "ep",
-        classes: ["T", "S"],
+        classes: ["S", "A"],
     },
     Program {
         name: "ft",

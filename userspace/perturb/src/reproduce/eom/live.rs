@@ -18,7 +18,7 @@ use super::lab::{Lab, Network, PROGRAMS, Program};
 const BAR: f64 = 0.08;
 
 const SMALLER: Differs = Differs {
-    what: "N processes on as many processors as this machine has, NPB-derived kernels of class S, T or W",
+    what: "N processes on as many processors as this machine has, NPB-derived kernels of class S, W or A",
     why: "each host has a processor of its own here; the paper has 16, and class A",
 };
 
@@ -297,4 +297,36 @@ fn fig_10(setting: &Setting) -> anyhow::Result<Outcome> {
     }
     layout(&mut outcome, &lab, &found);
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paper_has_a_number_for_each_program() {
+        for Program { name, .. } in PROGRAMS {
+            let own = ("application", name);
+            for nodes in ["16/16", "16/8", "16/4"] {
+                let keys = [own, ("actual_processes_nodes", nodes)];
+                assert!(
+                    printed(tables::LBF_FIG7, &keys, "difference_percent").is_some(),
+                    "{name} {nodes}"
+                );
+            }
+            for column in ["messages", "message_bytes_rounded", "overhead_percent"] {
+                assert!(
+                    printed(tables::LBF_FIG8, &[own], column).is_some(),
+                    "{name} {column}"
+                );
+            }
+            for table in [tables::LBF_FIG9, tables::LBF_FIG10] {
+                assert!(printed(table, &[own], "difference_percent").is_some(), "{name}");
+            }
+        }
+        assert_eq!(
+            printed(tables::LBF_FIG9, &[("application", "cg")], "difference_percent"),
+            None
+        );
+    }
 }

@@ -26,17 +26,18 @@ use super::super::{
     outcome::{Curve, Outcome, Panel, Row, Scale},
 };
 
-const STORED: Differs = Differs {
+pub(super) const STORED: Differs = Differs {
     what: "channels store and forward: each takes a whole frame's time, where Alewife's let the head through",
     why: "the emulator's servers are packets'; the simulation beside it does the same",
 };
 
-const PROCESSORS: Differs = Differs {
+pub(super) const PROCESSORS: Differs = Differs {
     what: "overheads are waited for, a FIFO server per host, not burnt",
     why: "32 hosts share this machine's processors",
 };
 
 pub(crate) static FIGURES: &[Figure] = &[
+    super::dag::FIGURE,
     Figure::emulation(
         Paper::MoritzFrank,
         "moritz-frank-table-4-live",
@@ -71,36 +72,32 @@ pub(crate) static FIGURES: &[Figure] = &[
             what: "the next message waits for this one's arrival, and blocks no other",
             why: "nothing holds up a send on the emulated network; Alewife's wormholes hold the channels behind",
         },
-        Differs {
-            what: "Diamond DAG and EM3D (Figs 9, 11) are predicted only",
-            why: "their computation would have to be invented; `perturb split-c` has an EM3D of its own",
-        },
     ]),
 ];
 
 /// An emulated machine.
-struct Machine {
+pub(super) struct Machine {
     name: &'static str,
     profile: &'static str,
-    shape: [u32; 2],
+    pub(super) shape: [u32; 2],
 }
 
-const ALEWIFE: Machine = Machine {
+pub(super) const ALEWIFE: Machine = Machine {
     name: "alewife-4x8",
     profile: include_str!("../../../../../configs/alewife-4x8.yaml"),
     shape: [8, 4],
 };
 
-const SMALL: Machine = Machine {
+pub(super) const SMALL: Machine = Machine {
     name: "alewife-4x4",
     profile: include_str!("../../../../../configs/alewife-4x4.yaml"),
     shape: [4, 4],
 };
 
 /// Of a cycle, here: both profiles' factor.
-const CYCLE_US: f64 = 40.0;
+pub(super) const CYCLE_US: f64 = 40.0;
 /// Cycles per byte of a channel, and from the end of a frame on one to its arrival at the next.
-const PER_BYTE: f64 = 0.5;
+pub(super) const PER_BYTE: f64 = 0.5;
 const LATENCY: f64 = 2.0;
 /// Ethernet, IPv4 and UDP.
 const HEADERS: u64 = 42;
@@ -121,15 +118,21 @@ impl Machine {
         Mesh::new(&self.shape, Wiring::Mesh).context("the mesh")
     }
 
-    /// Runs the remap with these options, and reads the counters before the emulation ends.
-    fn remap(&self, setting: &Setting, outcome: &mut Outcome, options: &str) -> anyhow::Result<Live> {
+    /// Runs a pattern with these options, and reads the counters before the emulation ends: what it printed, and the mean wait
+    /// of a frame with the channels that it crossed.
+    pub(super) fn run(
+        &self,
+        setting: &Setting,
+        outcome: &mut Outcome,
+        options: &str,
+    ) -> anyhow::Result<(Value, (f64, f64))> {
         fs::create_dir_all(&setting.directory)?;
         let path = setting.directory.join(format!("{}.yaml", self.name));
         let barriers = "classes:\n  - { name: barriers, match: { protocol: tcp }, bypass: true }\n";
         fs::write(&path, [self.profile, barriers].concat())
             .with_context(|| format!("writing {}", path.display()))?;
         let hosts = self.mesh()?.nodes().to_string();
-        let script = format!("\"$0\" pattern remap {options} && \"$0\" status --json");
+        let script = format!("\"$0\" pattern {options} && \"$0\" status --json");
         let program = env::current_exe().context("finding this executable")?;
         let (path, program) = (path.to_string_lossy(), program.to_string_lossy());
         let words = [
@@ -137,7 +140,7 @@ impl Machine {
         ];
         let printed = setting.perturb(outcome, &words)?;
         let (seen, counters) = printed.split_once('\n').context("two JSON values")?;
-        let seen: Value = serde_json::from_str(seen).context("reading what the remap printed")?;
+        let seen: Value = serde_json::from_str(seen).context("reading what the program printed")?;
         let counters: Value = serde_json::from_str(counters).context("reading the counters")?;
         // Others may emulate on this machine: the report of this one says on which of its hosts it was asked for.
         let own = |report: &&Value| report["host"].is_string();
@@ -148,8 +151,13 @@ impl Machine {
             unintended.values().all(|count| *count == 0),
             "packets were dropped that should not: {unintended:?}"
         );
+        let waits = self.waits(&report["classes"])?;
+        Ok((seen, waits))
+    }
+
+    fn remap(&self, setting: &Setting, outcome: &mut Outcome, options: &str) -> anyhow::Result<Live> {
+        let (seen, (wait, hops)) = self.run(setting, outcome, &format!("remap {options}"))?;
         let cycles = |key: &str| seen[key].as_f64().map(|time| time / CYCLE_US);
-        let (wait, hops) = self.waits(&report["classes"])?;
         Ok(Live {
             interval: cycles("interval_us").context("an interval")?,
             round_trip: cycles("round_trip_us").unwrap_or_default(),
@@ -302,7 +310,7 @@ fn table_4(setting: &Setting) -> anyhow::Result<Outcome> {
 }
 
 /// Payload of a long message whose frames have so many bytes on the wire at most.
-fn payload(bytes: u64) -> u64 {
+pub(super) fn payload(bytes: u64) -> u64 {
     let whole = bytes / (PART + HEADERS);
     whole * PART + (bytes % (PART + HEADERS)).saturating_sub(HEADERS)
 }
