@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{
-    Args,
-    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
-};
+use clap::Args;
 use perturb_experiments::calibrate::{self, Outcome, Request, Sabotage};
 use perturb_present::LiveLine;
 use perturb_profile::Knob;
@@ -15,6 +12,7 @@ use crate::cli::{
     PacingArgs,
     exit::{DONE, FAILED, INTERRUPTED},
     in_sandbox,
+    words::{Words, one_of},
 };
 
 const EXAMPLES: &str = "\
@@ -39,7 +37,7 @@ pub(crate) struct Calibrate {
     #[arg(conflicts_with_all = ["knobs", "quick", "out", "seed", "sabotage"])]
     profile: Option<PathBuf>,
     /// Only these knobs.
-    #[arg(long = "knob", value_parser = knob_names(), value_name = "KNOB")]
+    #[arg(long = "knob", value_parser = one_of(KNOBS), value_name = "KNOB")]
     knobs: Vec<Knob>,
     /// Fewer samples; ends within 45 s.
     #[arg(long)]
@@ -67,16 +65,20 @@ pub(crate) struct Calibrate {
 }
 
 /// The knobs, by the names of LogGP's parameters.
-fn knob_names() -> impl TypedValueParser<Value = Knob> {
-    let names = Knob::LOGGP.map(|knob| {
-        let help = match knob {
-            Knob::Overhead => "o, of the sender and of the receiver",
-            _ => knob.letter(),
-        };
-        PossibleValue::new(knob.parameter()).help(help)
-    });
-    PossibleValuesParser::new(names).try_map(|name| name.parse())
-}
+const KNOBS: Words<Knob> = &[
+    (
+        Knob::Overhead.parameter(),
+        Knob::Overhead,
+        "o, of the sender and of the receiver",
+    ),
+    (Knob::Gap.parameter(), Knob::Gap, Knob::Gap.letter()),
+    (Knob::Latency.parameter(), Knob::Latency, Knob::Latency.letter()),
+    (
+        Knob::Bandwidth.parameter(),
+        Knob::Bandwidth,
+        Knob::Bandwidth.letter(),
+    ),
+];
 
 /// Calibrates; the exit code.
 pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {

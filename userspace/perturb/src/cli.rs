@@ -9,16 +9,14 @@ mod sandbox;
 mod ssh;
 mod status;
 pub(crate) mod time;
+pub(crate) mod words;
 
 pub(crate) use sandbox::in_sandbox;
 pub(crate) use status::totals;
 
 use std::{ffi::OsString, io::Write as _, panic, path::PathBuf, process::ExitCode, time::Duration};
 
-use clap::{
-    Args, CommandFactory as _, Parser, Subcommand,
-    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
-};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use perturb_emulator::{
     causes,
     conduct::{Pacer, PacerChoice, Pacing, SpinBudget},
@@ -30,6 +28,7 @@ use perturb_experiments::sweep::report::InputError;
 use self::{
     exit::{DONE, FAILED, INVALID, LACKING},
     time::within,
+    words::{Words, one_of},
 };
 use crate::{
     calibrate, locality, measure, nfs, pattern, predict, report, reproduce, rto, say::Unwritable, split_c,
@@ -244,7 +243,7 @@ struct Run {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct PacingArgs {
     /// What keeps the time.
-    #[arg(long, value_parser = pacers(), default_value = PacerChoice::Auto.name())]
+    #[arg(long, value_parser = one_of(PACERS), default_value = "auto")]
     pub(crate) pacer: PacerChoice,
     /// Compute a packet's whole path when it is sent, instead of holding it up to each shared server: cheaper, but
     /// servers look busy to packets that reach them earlier.
@@ -264,24 +263,19 @@ impl From<PacingArgs> for Pacing {
     }
 }
 
-fn pacers() -> impl TypedValueParser<Value = PacerChoice> {
-    let named = |choice: PacerChoice| {
-        PossibleValue::new(choice.name()).help(match choice {
-            PacerChoice::Auto => "fq where the kernel has it, else user",
-            PacerChoice::Only(Pacer::Fq) => "sch_fq: the kernel keeps the time",
-            PacerChoice::Only(Pacer::User) => {
-                "A thread of perturb keeps the time, for kernels without sch_fq"
-            }
-        })
-    };
-    PossibleValuesParser::new(PacerChoice::ALL.map(named)).map(|name| {
-        let named = |choice: &PacerChoice| choice.name() == name;
-        PacerChoice::ALL
-            .into_iter()
-            .find(named)
-            .unwrap_or(PacerChoice::Auto)
-    })
-}
+const PACERS: Words<PacerChoice> = &[
+    ("auto", PacerChoice::Auto, "fq where the kernel has it, else user"),
+    (
+        Pacer::Fq.name(),
+        PacerChoice::Only(Pacer::Fq),
+        "sch_fq: the kernel keeps the time",
+    ),
+    (
+        Pacer::User.name(),
+        PacerChoice::Only(Pacer::User),
+        "A thread of perturb keeps the time, for kernels without sch_fq",
+    ),
+];
 
 /// Runs the command line of this process.
 #[must_use]

@@ -28,7 +28,7 @@ enum Command {
     /// Put a SPECsfs-like load on an NFSv3 server, and report throughput and response time
     Load(Box<load::Load>),
     /// Serve NFSv3 from memory, with service times that you choose
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     /// Response time over throughput, up to saturation; also under emulation, and against the model
     Curve(Box<curve::Curve>),
     /// One end of a curve, on a private host

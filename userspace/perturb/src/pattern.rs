@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use perturb_workloads::{
     collective::Algorithm,
     pattern::{
         Exchange, Pattern, Plain, Remap,
         diamond::{self, Diamond},
-        remap::{self, HEADER},
+        remap::{HEADER, Mapping, Style},
     },
 };
 
@@ -16,8 +16,10 @@ use crate::{
     cli::{
         quantity,
         time::{self, within},
+        words::{Words, one_of},
     },
     processes,
+    rto::ALGORITHMS,
 };
 
 const EXAMPLES: &str = "\
@@ -47,10 +49,10 @@ pub(crate) struct PatternArgs {
 #[derive(Args, Clone, Copy, Debug)]
 struct RemapArgs {
     /// How values travel.
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = one_of(STYLES))]
     style: Style,
     /// To whom.
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = one_of(MAPPINGS))]
     mapping: Mapping,
     /// Messages that each process sends, replies aside.
     #[arg(long)]
@@ -77,7 +79,7 @@ struct RemapArgs {
 #[derive(Args, Clone, Copy, Debug)]
 struct DiamondArgs {
     /// Which host has the next stripe: any, the next in number, or a neighbor.
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = one_of(MAPPINGS))]
     mapping: Mapping,
     /// Hosts along the mesh's first dimension; the perfect mapping goes along every other row backwards.
     #[arg(long, required_if_eq("mapping", "perfect"), value_parser = clap::value_parser!(u16).range(1..))]
@@ -112,7 +114,7 @@ impl DiamondArgs {
 
     fn diamond(self) -> Diamond {
         Diamond {
-            mapping: self.mapping.into(),
+            mapping: self.mapping,
             row: self.row.unwrap_or(1).into(),
             blocks: self.blocks,
             message: self.message,
@@ -124,37 +126,33 @@ impl DiamondArgs {
     }
 }
 
-/// [`remap::Style`] on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-enum Style {
-    /// Request and reply before the next.
-    Synchronous,
-    /// One after the other, without waiting.
-    Asynchronous,
-    /// In parts of 256 bytes; the next message when this one is there.
-    Long,
-}
+const STYLES: Words<Style> = &[
+    (
+        "synchronous",
+        Style::Synchronous,
+        "Request and reply before the next",
+    ),
+    (
+        "asynchronous",
+        Style::Asynchronous,
+        "One after the other, without waiting",
+    ),
+    (
+        "long",
+        Style::Long,
+        "In parts of 256 bytes; the next message when this one is there",
+    ),
+];
 
-/// [`remap::Mapping`] on the command line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Mapping {
-    /// Any other process, drawn for each message.
-    Random,
-    /// Process p to p + 1, p + 2, … in turn.
-    Linear,
-    /// Pairs of neighbors in number.
-    Perfect,
-}
-
-impl From<Mapping> for remap::Mapping {
-    fn from(mapping: Mapping) -> Self {
-        match mapping {
-            Mapping::Random => Self::Random,
-            Mapping::Linear => Self::Linear,
-            Mapping::Perfect => Self::Perfect,
-        }
-    }
-}
+const MAPPINGS: Words<Mapping> = &[
+    (
+        "random",
+        Mapping::Random,
+        "Any other process, drawn for each message",
+    ),
+    ("linear", Mapping::Linear, "Process p to p + 1, p + 2, … in turn"),
+    ("perfect", Mapping::Perfect, "Pairs of neighbors in number"),
+];
 
 /// A message that has room for a value and what tells it from others.
 fn at_least(text: &str, least: u64) -> Result<u64, String> {
@@ -197,12 +195,8 @@ impl RemapArgs {
 
     fn remap(self) -> Remap {
         Remap {
-            style: match self.style {
-                Style::Synchronous => remap::Style::Synchronous,
-                Style::Asynchronous => remap::Style::Asynchronous,
-                Style::Long => remap::Style::Long,
-            },
-            mapping: self.mapping.into(),
+            style: self.style,
+            mapping: self.mapping,
             iterations: self.iterations,
             message: self.message,
             send: self.send,
@@ -260,8 +254,8 @@ enum Command {
     /// Rounds of a collective of known algorithm, one after another
     AllToAll {
         /// Who sends to whom in which order: alltoall-a or alltoall-b, as `perturb rto` has them.
-        #[arg(long, value_enum)]
-        algorithm: AllToAll,
+        #[arg(long, value_parser = one_of(&ALGORITHMS[..2]))]
+        algorithm: Algorithm,
         /// Rounds.
         #[arg(long)]
         rounds: u64,
@@ -273,15 +267,6 @@ enum Command {
     Diamond(DiamondArgs),
     /// Values to all, by datagrams, on a processor of each process that waits and burns nothing: LoGPC's remap
     Remap(RemapArgs),
-}
-
-/// [`Algorithm`] on the command line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum AllToAll {
-    /// Each step waits for its send and its receive.
-    AlltoallA,
-    /// Each step waits for its send only.
-    AlltoallB,
 }
 
 impl Command {
@@ -298,10 +283,7 @@ impl Command {
                 rounds,
                 message,
             } => Pattern::Rounds {
-                algorithm: match algorithm {
-                    AllToAll::AlltoallA => Algorithm::AlltoallA,
-                    AllToAll::AlltoallB => Algorithm::AlltoallB,
-                },
+                algorithm,
                 rounds,
                 message,
             },

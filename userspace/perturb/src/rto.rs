@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use perturb_emulator::{
     lab::{self, MAX_HOSTS},
     prepared::Prepared,
@@ -23,6 +23,7 @@ use crate::cli::{
     exit::{DONE, INTERRUPTED},
     in_sandbox, quantity,
     time::{self, within},
+    words::{Words, one_of},
 };
 
 const EXAMPLES: &str = "\
@@ -51,8 +52,8 @@ pub(crate) struct RtoArgs {
     #[arg(long, value_delimiter = ',', value_name = "SIZE", required = true, value_parser = quantity::message)]
     message: Vec<u64>,
     /// Who sends to whom.
-    #[arg(long, value_enum, default_value_t = AlgorithmName::AlltoallB)]
-    algorithm: AlgorithmName,
+    #[arg(long, value_parser = one_of(ALGORITHMS), default_value = Algorithm::AlltoallB.name())]
+    algorithm: Algorithm,
     /// Rounds that are measured, for each size.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
@@ -81,28 +82,24 @@ pub(crate) struct RtoArgs {
     sandbox: bool,
 }
 
-/// [`Algorithm`] on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum AlgorithmName {
-    /// Each step waits for its send and its receive (fig. 13 A).
-    #[value(name = "alltoall-a")]
-    AlltoallA,
-    /// Each step waits for its send only (fig. 13 B).
-    #[value(name = "alltoall-b")]
-    AlltoallB,
-    /// All send to the first host at once.
-    Incast,
-}
-
-impl From<AlgorithmName> for Algorithm {
-    fn from(name: AlgorithmName) -> Self {
-        match name {
-            AlgorithmName::AlltoallA => Self::AlltoallA,
-            AlgorithmName::AlltoallB => Self::AlltoallB,
-            AlgorithmName::Incast => Self::Incast,
-        }
-    }
-}
+/// Who sends to whom.
+pub(crate) const ALGORITHMS: Words<Algorithm> = &[
+    (
+        Algorithm::AlltoallA.name(),
+        Algorithm::AlltoallA,
+        "Each step waits for its send and its receive (PlogPT, fig. 13 A)",
+    ),
+    (
+        Algorithm::AlltoallB.name(),
+        Algorithm::AlltoallB,
+        "Each step waits for its send only (PlogPT, fig. 13 B)",
+    ),
+    (
+        Algorithm::Incast.name(),
+        Algorithm::Incast,
+        "All send to the first host at once",
+    ),
+];
 
 /// Runs the experiment; the exit code.
 pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
@@ -124,7 +121,7 @@ pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
         return in_sandbox(directories.collect::<anyhow::Result<Vec<_>>>()?, false);
     }
     let plan = Plan {
-        algorithm: args.algorithm.into(),
+        algorithm: args.algorithm,
         messages: args.message.clone(),
         rounds: args.rounds,
         warmup: args.warmup,
@@ -146,11 +143,7 @@ fn conclude(args: &RtoArgs, series: &[Series], faults: &[Fault]) -> anyhow::Resu
         write(path, &rto::csv(series))?;
     }
     if let Some(path) = &args.svg {
-        let title = format!(
-            "{} over {}",
-            Algorithm::from(args.algorithm).name(),
-            args.profile.display()
-        );
+        let title = format!("{} over {}", args.algorithm.name(), args.profile.display());
         write(path, &rto::svg(series, &title)?)?;
     }
     let mut out = std::io::stdout().lock();

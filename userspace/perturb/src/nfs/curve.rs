@@ -16,12 +16,13 @@ use perturb_workloads::nfs::{
 
 use super::{
     interrupt::stop_on_signal,
-    options::{LoadOptions, PortOptions, ServerOptions, TransportName},
+    options::{LoadOptions, PortOptions, ServerOptions, TRANSPORTS},
 };
 use crate::{
     cli::{
         Contradiction, PacingArgs, in_sandbox,
         quantity::{mtu, rate},
+        words::one_of,
     },
     predict::read,
 };
@@ -64,12 +65,12 @@ pub(super) struct Curve {
     /// What carries the calls; with several each curve is measured with each.
     #[arg(
         long,
-        value_enum,
+        value_parser = one_of(TRANSPORTS),
         value_delimiter = ',',
         default_value = "tcp",
         value_name = "NAME,…"
     )]
-    transport: Vec<TransportName>,
+    transport: Vec<Transport>,
     /// Rates of the levels, op/s.
     #[arg(long, value_delimiter = ',', value_parser = rate, value_name = "OPS,…", conflicts_with_all = ["auto", "levels"])]
     rates: Vec<OperationsPerSecond>,
@@ -179,7 +180,7 @@ impl Curve {
         };
         let export = self.server.clone().unwrap_or_else(own);
         let mut transports: Vec<Transport> = Vec::new();
-        for transport in self.transport.iter().copied().map(Transport::from) {
+        for &transport in &self.transport {
             if !transports.contains(&transport) {
                 transports.push(transport);
             }

@@ -5,14 +5,19 @@ use perturb_emulator::status::{self, Bystander};
 use perturb_experiments::nfs::{is_whole, said};
 use perturb_present::{LiveLine, Table, measured};
 use perturb_quantity::OperationsPerSecond;
-use perturb_workloads::nfs::{Stop, client::Export, load, record::Record};
+use perturb_workloads::nfs::{
+    Stop,
+    client::{Export, Transport},
+    load,
+    record::Record,
+};
 
 use super::{
     DONE, FAILED,
     interrupt::stop_on_signal,
-    options::{LoadOptions, PortOptions, TransportName},
+    options::{LoadOptions, PortOptions, TRANSPORTS},
 };
-use crate::cli::quantity::rate;
+use crate::cli::{quantity::rate, words::one_of};
 
 /// Arguments of `perturb nfs load`.
 #[derive(Args, Debug)]
@@ -36,8 +41,8 @@ pub(super) struct Load {
     #[command(flatten)]
     load: LoadOptions,
     /// What carries the calls.
-    #[arg(long, value_enum, default_value_t = TransportName::Tcp)]
-    transport: TransportName,
+    #[arg(long, value_parser = one_of(TRANSPORTS), default_value = "tcp")]
+    transport: Transport,
     /// With --json: all response times, as a histogram.
     #[arg(long, requires = "json")]
     histogram: bool,
@@ -53,7 +58,7 @@ pub(super) fn run(args: Load) -> anyhow::Result<u8> {
     let mut plan = args.load.plan(
         args.server,
         args.ports.ports(),
-        &[args.transport.into()],
+        &[args.transport],
         args.rate,
         args.scale,
     )?;

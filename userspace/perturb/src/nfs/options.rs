@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use perturb_models::queueing::NfsServer;
 use perturb_quantity::{ByteSize, Micros, OperationsPerSecond, Share, Size};
 use perturb_workloads::nfs::{
@@ -18,6 +18,7 @@ use crate::{
         Contradiction,
         quantity::fraction,
         time::{self, within},
+        words::{Words, one_of},
     },
     predict::read,
 };
@@ -29,8 +30,8 @@ pub(super) struct LoadOptions {
     #[arg(long, default_value = "sfs2-v3", value_name = "NAME|FILE")]
     mix: String,
     /// How requests arrive: a fixed number of processes that think between calls, or Poisson.
-    #[arg(long, value_enum, default_value_t = ArrivalsName::Closed)]
-    arrivals: ArrivalsName,
+    #[arg(long, value_parser = one_of(ARRIVALS), default_value = "closed")]
+    arrivals: Arrivals,
     /// Time under load before the run.
     #[arg(long, default_value = "10s", value_parser = within(time::SPAN), value_name = "TIME")]
     warmup: Duration,
@@ -86,14 +87,14 @@ pub(super) struct PortOptions {
 )]
 pub(super) struct ServerOptions {
     /// Processor, disks, cache and delay of a server of Martin 1999, section 5.3; what is given beside it counts instead.
-    #[arg(long, value_enum, value_name = "NAME")]
-    server_model: Option<ServerModelName>,
+    #[arg(long, value_parser = one_of(SERVER_MODELS), value_name = "NAME")]
+    server_model: Option<NfsServer>,
     /// Mean processor time of a request; one processor serves all in turn.
     #[arg(long, value_parser = within(time::WORK), value_name = "TIME")]
     pub(super) cpu_service: Option<Duration>,
     /// How it is spread.
-    #[arg(long, value_enum, default_value_t = DistributionName::Exponential, requires = "processor")]
-    cpu_distribution: DistributionName,
+    #[arg(long, value_parser = one_of(DISTRIBUTIONS), default_value = "exponential", requires = "processor")]
+    cpu_distribution: Distribution,
     /// Burn the processor time instead of waiting for it: it competes with a network's overhead, as a real
     /// server's does. In a curve each private host then has processors of its own.
     #[arg(long, requires = "processor")]
@@ -102,8 +103,8 @@ pub(super) struct ServerOptions {
     #[arg(long, value_parser = within(time::WORK), value_name = "TIME")]
     disk_service: Option<Duration>,
     /// How it is spread.
-    #[arg(long, value_enum, default_value_t = DistributionName::Exponential, requires = "disk")]
-    disk_distribution: DistributionName,
+    #[arg(long, value_parser = one_of(DISTRIBUTIONS), default_value = "exponential", requires = "disk")]
+    disk_distribution: Distribution,
     /// Disks, with one queue before them [default: 1].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000), value_name = "N", requires = "disk")]
     disks: Option<u32>,
@@ -134,55 +135,39 @@ pub(super) struct ServerOptions {
     service_seed: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ArrivalsName {
-    /// Processes wait for their replies and think (SFS).
-    Closed,
-    /// A Poisson process, whatever the server does.
-    Open,
-}
+const ARRIVALS: Words<Arrivals> = &[
+    (
+        "closed",
+        Arrivals::Closed,
+        "Processes wait for their replies and think (SFS)",
+    ),
+    (
+        "open",
+        Arrivals::Open,
+        "A Poisson process, whatever the server does",
+    ),
+];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum TransportName {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
+pub(super) const TRANSPORTS: Words<Transport> =
+    &[("tcp", Transport::Tcp, "TCP"), ("udp", Transport::Udp, "UDP")];
 
-impl From<TransportName> for Transport {
-    fn from(name: TransportName) -> Self {
-        match name {
-            TransportName::Tcp => Self::Tcp,
-            TransportName::Udp => Self::Udp,
-        }
-    }
-}
+const SERVER_MODELS: Words<NfsServer> = &[
+    (
+        "martin-scsi",
+        NfsServer::MARTIN_SCSI,
+        "900 us of processor, 24 disks of 12 ms, 128 MB of cache, 3.4 ms of delay",
+    ),
+    (
+        "martin-raid",
+        NfsServer::MARTIN_RAID,
+        "650 us, 28 disks, 448 MB and 64 MB of NVRAM",
+    ),
+];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ServerModelName {
-    /// 900 us of processor, 24 disks of 12 ms, 128 MB of cache, 3.4 ms of delay.
-    MartinScsi,
-    /// 650 us, 28 disks, 448 MB and 64 MB of NVRAM.
-    MartinRaid,
-}
-
-impl ServerModelName {
-    fn server(self) -> NfsServer {
-        match self {
-            Self::MartinScsi => NfsServer::MARTIN_SCSI,
-            Self::MartinRaid => NfsServer::MARTIN_RAID,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DistributionName {
-    /// Always the mean.
-    Fixed,
-    /// Exponential.
-    Exponential,
-}
+const DISTRIBUTIONS: Words<Distribution> = &[
+    ("fixed", Distribution::Fixed, "Always the mean"),
+    ("exponential", Distribution::Exponential, "Exponential"),
+];
 
 impl LoadOptions {
     /// Whether the options fit each other.
@@ -192,7 +177,7 @@ impl LoadOptions {
                 "--retransmit-after is for --transport udp; over TCP the kernel decides when to send again",
             ));
         }
-        if self.processes.is_some() && self.arrivals == ArrivalsName::Open {
+        if self.processes.is_some() && self.arrivals == Arrivals::Open {
             return Err(Contradiction(
                 "--processes is for --arrivals closed; open arrivals come at the rate, whoever waits",
             ));
@@ -223,10 +208,7 @@ impl LoadOptions {
             },
             mix: read_mix(&self.mix)?,
             rate: rate.0,
-            arrivals: match self.arrivals {
-                ArrivalsName::Closed => Arrivals::Closed,
-                ArrivalsName::Open => Arrivals::Open,
-            },
+            arrivals: self.arrivals,
             warmup: self.warmup,
             duration: self.duration,
             scale,
@@ -252,14 +234,8 @@ impl PortOptions {
 
 impl ServerOptions {
     pub(super) fn config(&self, listen: SocketAddr) -> Config {
-        let service = |mean, distribution| Service {
-            mean,
-            distribution: match distribution {
-                DistributionName::Fixed => Distribution::Fixed,
-                DistributionName::Exponential => Distribution::Exponential,
-            },
-        };
-        let model = self.server_model.map(ServerModelName::server);
+        let service = |mean, distribution| Service { mean, distribution };
+        let model = self.server_model;
         let micros = |Micros(micros)| Duration::from_secs_f64(micros / 1e6);
         let cpu_service = self.cpu_service.or(model.map(|model| micros(model.cpu_service)));
         let disk_service = self
