@@ -8,7 +8,8 @@
 //! a thread of T's process takes m', and T has sent nothing since m. Then T has waited for an answer: one round trip, of
 //! two messages, Martin's read (request and reply; Martin 1999, section 3.2). Where T itself takes m', m' must be the last
 //! that it takes before it sends again: else it was another message for which it waited. A message answers one request, a
-//! request is answered once. The round trips of one thread come one after another, those of different threads overlap, so that t is
+//! request is answered once: the last one that U took, and an answer only where U took no other request, for U may take a
+//! request and what answers its own process's in one receive. The round trips of one thread come one after another, those of different threads overlap, so that t is
 //! the largest number that any thread made: a latency of ΔL more adds 2 t ΔL.
 //!
 //! What it lacks: waits for one latency only (an exchange, a pipeline, a barrier whose answer another thread gives) are no
@@ -56,8 +57,18 @@ struct Thread {
     round_trips: u64,
     /// What it has taken last is the answer to what it has sent last.
     has_answer: bool,
-    /// By the thread that sent it: the last message that was taken, and when.
-    taken: BTreeMap<usize, (u64, u64)>,
+    /// By the thread that sent it: the last message that was taken.
+    taken: BTreeMap<usize, Taken>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// Of the sender's sends.
+    number: u64,
+    /// The taker's clock.
+    at: u64,
+    /// It answers a request of the taker's process.
+    is_answer: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -143,32 +154,35 @@ impl CommunicationSummary {
             unknown.bytes -= flying.bytes;
         }
         count(sent, process, flying.bytes);
-        self.threads[taker]
-            .taken
-            .insert(flying.thread, (flying.number, clock));
-        if process != sender {
-            self.answer(taker, flying);
-        }
+        let is_answer = process != sender && self.answers(taker, flying);
+        let taken = Taken {
+            number: flying.number,
+            at: clock,
+            is_answer,
+        };
+        self.threads[taker].taken.insert(flying.thread, taken);
     }
 
-    /// Finds the request of the taker's process that a message answers: the last one that its sender has taken.
-    fn answer(&mut self, taker: usize, answer: Flying) {
+    /// Whether a message answers a request of the taker's process, which is then answered: the last one that its sender
+    /// has taken, and one that is itself an answer only if there is no other.
+    fn answers(&mut self, taker: usize, answer: Flying) -> bool {
         let process = self.threads[taker].process;
         let taken = self.threads[answer.thread].taken.iter();
-        let requests = taken.filter(|&(&thread, &(number, at))| {
+        let requests = taken.filter(|&(&thread, taken)| {
             let asked = &self.threads[thread];
-            asked.process == process && asked.unanswered == Some(number) && at < answer.at
+            asked.process == process && asked.unanswered == Some(taken.number) && taken.at < answer.at
         });
-        let request = requests.max_by_key(|&(_, &(_, at))| at);
-        if let Some((&thread, _)) = request {
-            let asked = &mut self.threads[thread];
-            asked.unanswered = None;
-            if thread == taker {
-                asked.has_answer = true;
-            } else {
-                asked.round_trips += 1;
-            }
+        let Some((&thread, _)) = requests.max_by_key(|(_, taken)| (!taken.is_answer, taken.at)) else {
+            return false;
+        };
+        let asked = &mut self.threads[thread];
+        asked.unanswered = None;
+        if thread == taker {
+            asked.has_answer = true;
+        } else {
+            asked.round_trips += 1;
         }
+        true
     }
 
     /// What the models need: the largest numbers of messages and bytes of any process, the average number of messages,
@@ -291,6 +305,13 @@ mod tests {
         assert_eq!(
             round_trips(
                 "a>1 b>2 a/2<2 b/2<1 a/2>3 b/2>4 a/2<4 b/2<3 a>5 b>6 a/2<6 b/2<5 a/2>7 b/2>8 a/2<8 b/2<7"
+            ),
+            2
+        );
+        // One receive takes the request and the reply that followed it: what is sent next answers the request.
+        assert_eq!(
+            round_trips(
+                "a>1 b>2 a/2<2 a/2>3 b/2<1 b/2<3 b/2>4 a/2<4 a>5 b>6 b/2<5 b/2>7 a/2<6 a/2<7 a/2>8 b/2<8"
             ),
             2
         );
