@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 11;
+pub const ABI_VERSION: u64 = 12;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -45,6 +45,10 @@ pub const PATH_PLACES: usize = 32;
 pub const MAX_JITTER_TABLES: u32 = 64;
 /// Tables of collisions of a profile.
 pub const MAX_COLLISION_TABLES: u32 = 4;
+/// Timelines of a profile.
+pub const MAX_TIMELINES: u32 = MAX_SERVERS;
+/// Segments of all timelines of a profile.
+pub const MAX_SEGMENTS: u32 = 1 << 22;
 /// Slots for packet-limited buffers, over all servers: the sum of their `packets`.
 pub const MAX_RING_SLOTS: u32 = 1 << 18;
 /// Entries of all `nth` lists of a profile.
@@ -163,7 +167,7 @@ pub enum Scope {
     Flow = 3,
 }
 
-/// [`ServerConfig::flags`]: packets leave in the order in which they came, whatever the jitter.
+/// [`ServerConfig::flags`]: packets leave in the order in which they came, whatever the jitter, or the changes of the latency.
 pub const SERVER_KEEP_ORDER: u32 = 1;
 /// [`ServerConfig::flags`]: look the packet's index up in the NTH map.
 pub const SERVER_NTH: u32 = 2;
@@ -173,6 +177,8 @@ pub const SERVER_BURST: u32 = 4;
 pub const SERVER_FATE: u32 = 8;
 /// [`ServerConfig::flags`]: frames that meet others' collide ([`crate::collisions`]); scope shared only.
 pub const SERVER_COLLISIONS: u32 = 16;
+/// [`ServerConfig::flags`]: it changes by its [`ServerConfig::timeline`]; the loader says so.
+pub const SERVER_TIMELINE: u32 = 32;
 
 /// A server's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,6 +217,11 @@ pub struct ServerConfig {
     pub flags: u32,
     /// Index of the table in the whole COLLISIONS map (half included), or [`NONE`].
     pub collision_table: u32,
+    /// Index of the timeline in the whole TIMELINES map (half included), or [`NONE`]: what it says takes the place of
+    /// `server` but for the horizon, of `loss` and of `jitter_scale`.
+    pub timeline: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 impl ServerConfig {
@@ -237,6 +248,8 @@ impl ServerConfig {
         slot: 0,
         flags: 0,
         collision_table: NONE,
+        timeline: NONE,
+        reserved: 0,
     };
 }
 

@@ -4,7 +4,7 @@
 
 /// A probability as a threshold on a 32-bit draw: 0 never, otherwise the event happens if the draw
 /// is not above it; `u32::MAX` is always.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(transparent)]
 pub struct Chance(pub u32);

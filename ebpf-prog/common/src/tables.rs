@@ -10,6 +10,7 @@ use crate::{
         Bound, Class, DIMENSIONS, JitterTable, NONE, NthKey, Path, RuleVector, ServerConfig, Settings, Span,
     },
     collisions::CollisionTable,
+    timeline::{Overhead, Timeline},
     units::Ticks,
 };
 
@@ -35,6 +36,10 @@ pub struct Tables {
     pub jitter: Vec<JitterTable>,
     /// Tables of collisions, referred to by [`ServerConfig::collision_table`].
     pub collisions: Vec<CollisionTable>,
+    /// Distinct timelines of servers, referred to by [`ServerConfig::timeline`].
+    pub timelines: Vec<Timeline>,
+    /// How the host's overheads change, if they do.
+    pub overheads: Option<Timeline<Overhead>>,
     /// Listed losses; `server` is an index into `servers`.
     pub nth: Vec<NthKey>,
     /// The classifier, by [`crate::abi::Direction`].

@@ -12,9 +12,9 @@ use aya::maps::{MapError, PerCpuValues};
 use perturb_common::{
     abi::{
         ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
-        MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS,
-        MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, ServerCounters, ServerState, Span, hosts_span,
-        in_half, rule_place,
+        MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SEGMENTS,
+        MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, SERVER_TIMELINE,
+        ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
     },
     collisions::Contention,
     tables::Tables,
@@ -201,6 +201,13 @@ fn all_fits(tables: &Tables, room: &Room) -> Result<(), LoaderError> {
         MAX_COLLISION_TABLES,
         room.collisions,
     )?;
+    fits("timelines", count.timelines, MAX_TIMELINES, room.timelines)?;
+    fits(
+        "segments in its timelines",
+        count.segments,
+        MAX_SEGMENTS,
+        room.segments,
+    )?;
     fits("rules", count.rules, MAX_RULES, room.rules)?;
     fits("boundaries in its matches", count.bounds, MAX_BOUNDS, room.bounds)?;
     fits(
@@ -377,6 +384,10 @@ impl Loader {
             }
             if server.collision_table != NONE {
                 server.collision_table = in_half(half, server.collision_table);
+            }
+            if server.timeline != NONE {
+                server.timeline = in_half(half, server.timeline);
+                server.flags |= SERVER_TIMELINE;
             }
             if server.ring_len != 0 {
                 let room = self.room.ring;

@@ -11,7 +11,7 @@ use aya::maps::{Map, MapData, MapType};
 use perturb_common::{
     abi::{
         MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS,
-        MAX_RULES, MAX_SERVERS, MAX_VECTORS, NONE, Scope, ServerConfig,
+        MAX_RULES, MAX_SEGMENTS, MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NONE, Scope, ServerConfig,
     },
     flow, instance,
     tables::Tables,
@@ -38,6 +38,10 @@ pub struct Room {
     pub jitter: u32,
     /// Tables of collisions.
     pub collisions: u32,
+    /// Timelines.
+    pub timelines: u32,
+    /// Segments of all timelines.
+    pub segments: u32,
     /// Packets in packet-limited buffers.
     pub ring: u32,
     /// Places of the flow cache, a power of two.
@@ -68,6 +72,8 @@ impl Room {
             vectors: twice(count.vectors, 320, MAX_VECTORS),
             jitter: twice(count.jitter, 4, MAX_JITTER_TABLES),
             collisions: twice(count.collisions, 1, MAX_COLLISION_TABLES),
+            timelines: twice(count.timelines, 4, MAX_TIMELINES),
+            segments: twice(count.segments, 256, MAX_SEGMENTS),
             ring: twice(count.ring, 4096, MAX_RING_SLOTS),
             flows: flow::places(if home.is_some() { 0 } else { tables.flows }),
             instances: count.instances,
@@ -91,6 +97,15 @@ impl Room {
             vectors: count(classifiers.map(|one| one.vectors.len()).sum()),
             jitter: count(tables.jitter.len()),
             collisions: count(tables.collisions.len()),
+            timelines: count(tables.timelines.len() + usize::from(tables.overheads.is_some())),
+            segments: count(
+                tables
+                    .timelines
+                    .iter()
+                    .map(|one| one.segments.len())
+                    .sum::<usize>()
+                    + tables.overheads.as_ref().map_or(0, |one| one.segments.len()),
+            ),
             ring: tables
                 .servers
                 .iter()
@@ -116,6 +131,8 @@ impl Room {
             vectors: maps.vectors.len() / 2 - 1,
             jitter: maps.jitter.len() / 2,
             collisions: maps.collisions.len() / 2,
+            timelines: MAX_TIMELINES,
+            segments: MAX_SEGMENTS,
             ring: maps.ring.len(),
             flows: maps.flows.len(),
             instances: maps.instances.len(),

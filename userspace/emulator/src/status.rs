@@ -134,6 +134,8 @@ pub struct Drops {
     pub nth_loss: u64,
     /// Given up after too many collisions.
     pub collided: u64,
+    /// They would have begun service while their server was down.
+    pub down: u64,
 }
 
 impl Drops {
@@ -147,8 +149,9 @@ impl Drops {
             burst_loss,
             nth_loss,
             collided,
+            down,
         } = *self;
-        tail_drop + packet_limit + loss + burst_loss + nth_loss + collided
+        tail_drop + packet_limit + loss + burst_loss + nth_loss + collided + down
     }
 }
 

@@ -294,6 +294,8 @@ fn config(seed: u64, name: &Name, server: &Server, longest_queue: Duration) -> S
             | flag(server.collisions.is_some(), SERVER_COLLISIONS)
             | flag(decides(server), SERVER_FATE),
         collision_table: NONE,
+        timeline: NONE,
+        reserved: 0,
     }
 }
 

@@ -63,10 +63,12 @@ pub enum Event {
     MemoryLimit = 26,
     /// The paths of the profile were changed while a packet waited between two servers of its own: it skipped the rest.
     Outdated = 27,
+    /// Dropped by emulation: it would have begun service while its server was down.
+    Down = 28,
 }
 
 /// Number of events.
-pub const EVENTS: u32 = 28;
+pub const EVENTS: u32 = 29;
 
 /// Index of a class's counters in the CLASS_COUNTERS map.
 #[inline(always)]

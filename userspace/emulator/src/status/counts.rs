@@ -29,6 +29,7 @@ impl Counts {
             burst_loss: self.event(Event::BurstLoss),
             nth_loss: self.event(Event::NthLoss),
             collided: self.event(Event::Collided),
+            down: self.event(Event::Down),
         }
     }
 
@@ -128,6 +129,7 @@ pub(super) mod tests {
             | Event::BurstLoss
             | Event::NthLoss
             | Event::Collided
+            | Event::Down
             | Event::Horizon
             | Event::HoldFull
             | Event::NoSlot
@@ -181,6 +183,7 @@ pub(super) mod tests {
         Event::Captured,
         Event::MemoryLimit,
         Event::Outdated,
+        Event::Down,
     ];
 
     /// Nothing but a hundred of one event.

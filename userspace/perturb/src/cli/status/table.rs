@@ -43,13 +43,14 @@ impl fmt::Display for Sheet<'_> {
         let drops = &report.drops;
         writeln!(
             f,
-            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}; unintended: horizon {}, hold full {}, no slot {}, slot reused {}, pacer {}, hold device {}, splitter {}, past a server {}",
+            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}, down {}; unintended: horizon {}, hold full {}, no slot {}, slot reused {}, pacer {}, hold device {}, splitter {}, past a server {}",
             drops.tail_drop,
             drops.packet_limit,
             drops.loss,
             drops.burst_loss,
             drops.nth_loss,
             drops.collided,
+            drops.down,
             report.unintended.horizon,
             report.unintended.hold_full,
             report.unintended.no_slot,
