@@ -9,7 +9,7 @@ pub use perturb_dataplane::{programs::Pacer, user::SpinBudget};
 use crate::registry::terms::{Confirm, Terms, after};
 
 /// How the time is to be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pacing {
     /// By whom.
     pub choice: PacerChoice,
@@ -68,9 +68,10 @@ impl Conduct {
 }
 
 /// Which pacer is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacerChoice {
     /// fq where the kernel has it, else user.
+    #[default]
     Auto,
     /// This one.
     Only(Pacer),

@@ -29,7 +29,7 @@ use perturb_present::LiveLine;
 pub use self::{
     experiment::Plan,
     output::{Sheet, csv, svg},
-    prediction::is_tree,
+    prediction::{Predicted, is_tree},
     results::Series,
 };
 

@@ -9,7 +9,7 @@
 //!   ├───► nfs ────────────────────────────────────► perturb-experiments (curve), perturb-workloads (load, serve)
 //!   ├───► predict, locality, trace ───────────────► perturb-models, perturb-trace
 //!   ├───► pattern, split_c ───────────────────────► perturb-workloads
-//!   └───► reproduce ──► perturb-models, and the commands above as processes of their own
+//!   └───► reproduce ──► perturb-models, perturb-experiments, and the commands above as processes of their own
 //! ```
 //!
 //! What results look like is in perturb-present.

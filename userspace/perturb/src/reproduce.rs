@@ -31,7 +31,7 @@ use figure::{Figure, Means, Needs, Paper, Setting};
 /// Every figure and table that can be reproduced, by paper.
 static FIGURES: [&[&[Figure]]; 5] = [
     &martin::FIGURES,
-    &[nomura::FIGURES],
+    &[nomura::FIGURES, nomura::MEASURED],
     &[eom::LIVE],
     &[moritz_frank::FIGURES, moritz_frank::LIVE],
     &[salisbury::FIGURES],
@@ -95,7 +95,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Option<u8> {
     if error.is::<Refused>() {
         return Some(exit::INVALID);
     }
-    let code = error.downcast_ref::<experiment::Failed>()?.code;
+    let code = error.downcast_ref::<experiment::Failed>()?.code();
     code.filter(|code| [exit::LACKING, exit::INTERRUPTED].contains(code))
 }
 

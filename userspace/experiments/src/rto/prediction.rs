@@ -25,12 +25,12 @@ pub(super) struct Observed {
 
 /// What the models say of a round, ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Predicted {
+pub struct Predicted {
     /// PlogPT, all transfers that qualify by eq. 14 delayed: its worst case; absent where the network is no tree.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) plogpt: Option<f64>,
+    pub plogpt: Option<f64>,
     /// PlogP: neither contention nor time-outs.
-    pub(super) plogp: f64,
+    pub plogp: f64,
     /// PlogPT without time-outs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) plogpt_without_timeouts: Option<f64>,

@@ -28,23 +28,27 @@ pub(super) struct Round {
 pub struct Series {
     pub(super) algorithm: &'static str,
     pub(super) hosts: u32,
-    pub(super) message_bytes: u64,
-    pub(super) rounds_ms: Vec<f64>,
+    /// Of each message.
+    pub message_bytes: u64,
+    /// Each round's time, until the last rank's end.
+    pub rounds_ms: Vec<f64>,
     /// What a round takes without time-outs: PlogPT's prediction, PlogP's where there is none.
-    pub(super) ideal_ms: f64,
+    pub ideal_ms: f64,
     /// Rounds with time-outs that took nearly a whole multiple of the time-out longer than without.
     pub(super) near_rto_multiple: usize,
     pub(super) tcp: TcpCounters,
     /// Packets dropped by the emulated network.
     pub(super) drops: u64,
-    pub(super) predicted_ms: Predicted,
+    /// What the models say of a round.
+    pub predicted_ms: Predicted,
     /// Where they were dropped.
     pub(super) drops_by_server: BTreeMap<String, u64>,
     /// Time-outs in each round.
-    pub(super) timeouts_by_round: Vec<u64>,
+    pub timeouts_by_round: Vec<u64>,
     /// Time-outs in a row that PlogPT predicts.
-    pub(super) predicted_timeouts: u32,
-    pub(super) rto_ms: f64,
+    pub predicted_timeouts: u32,
+    /// The smallest time-out.
+    pub rto_ms: f64,
     /// One way, of a small message between the farthest hosts, measured.
     pub(super) latency_us: f64,
     #[serde(skip)]
@@ -89,7 +93,7 @@ impl Series {
     }
 
     /// Median of the rounds, ms.
-    pub(super) fn median(&self) -> f64 {
+    pub fn median(&self) -> f64 {
         median(&self.rounds_ms).unwrap_or(f64::NAN)
     }
 }
