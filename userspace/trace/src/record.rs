@@ -121,7 +121,7 @@ pub(crate) struct Record {
     pub(crate) thread: u32,
     /// The thread's CPU time so far, without MPI calls, in ns.
     pub(crate) cpu_ns: u64,
-    /// CLOCK_MONOTONIC, in ns.
+    /// CLOCK_MONOTONIC, in ns: of what sends and of MPI's blocking receives when the call began, else when it ended.
     pub(crate) time_ns: u64,
     /// What has happened.
     pub(crate) event: Event,

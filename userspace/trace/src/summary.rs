@@ -1,9 +1,10 @@
 //! The communication summary of a trace's file.
 //!
-//! Where the events carry the times at which they happened (`perturb trace --times`), they are put into that order
-//! first: in the file only the order of each thread's own events is sure.
+//! In the file only the order of each thread's own events is sure. Where the events carry the times at which they happened
+//! (`perturb trace --times`), the threads are merged by them first.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::Path;
@@ -54,8 +55,17 @@ struct Event {
     time_us: Option<f64>,
 }
 
+impl Event {
+    /// Whether it sends a message or takes it, and which one; none if it does neither.
+    fn moves(&self) -> Option<(bool, MessageId)> {
+        let is_sent = self.kind == "send";
+        let message = self.message.as_ref().map(Name::message);
+        Some((is_sent, message.filter(|_| is_sent || self.kind == "end_recv")?))
+    }
+}
+
 /// A number or a text.
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(untagged)]
 enum Name {
     Number(u64),
@@ -108,14 +118,13 @@ pub fn summarize(path: &Path) -> Result<CommunicationSummary, SummaryError> {
     if events.is_empty() {
         return Err(SummaryError::Empty { file: file() });
     }
-    order(&mut events);
     let mut summary = CommunicationSummary::default();
-    for event in events {
-        let message = event.message.as_ref().map(Name::message);
+    for event in merged(events) {
+        let (moves, is_send) = (event.moves(), event.kind == "send");
         let thread = event.process.text();
-        match (event.kind.as_str(), message) {
-            ("send", message) => summary.sent(&thread, message, event.bytes),
-            ("end_recv", Some(message)) => summary.taken(&thread, message),
+        match moves {
+            Some((false, message)) => summary.taken(&thread, message),
+            _ if is_send => summary.sent(&thread, moves.map(|(_, message)| message), event.bytes),
             _ => {
                 summary.thread(&thread);
             }
@@ -124,35 +133,75 @@ pub fn summarize(path: &Path) -> Result<CommunicationSummary, SummaryError> {
     Ok(summary)
 }
 
-/// Puts events that all have times into their order. A send is told when its call is over, its receiver may have taken
-/// it by then; it was sent before.
-fn order(events: &mut [Event]) {
-    let Some(mut times) = events
-        .iter()
-        .map(|event| event.time_us)
-        .collect::<Option<Vec<f64>>>()
-    else {
-        return;
+/// Messages of one id.
+#[derive(Default)]
+struct Way {
+    /// That are not sent yet.
+    to_come: u64,
+    /// That are sent and not taken.
+    sent: u64,
+    /// Threads that are to take one.
+    waiting: Vec<usize>,
+}
+
+/// Merges the threads' events, if all have times. A thread's keep their order, and what is taken comes after it was sent:
+/// MPI's times of receives are those at which the wait began. Of the threads that can go on, the earliest one does.
+fn merged(events: Vec<Event>) -> Vec<Event> {
+    if events.iter().any(|event| event.time_us.is_none()) {
+        return events;
+    }
+    let mut merged = Vec::with_capacity(events.len());
+    let mut names: HashMap<Name, usize> = HashMap::new();
+    let mut threads: Vec<VecDeque<Event>> = Vec::new();
+    let mut ways: HashMap<MessageId, Way> = HashMap::new();
+    for event in events {
+        if let Some((true, message)) = event.moves() {
+            ways.entry(message).or_default().to_come += 1;
+        }
+        let thread = *names.entry(event.process.clone()).or_insert(threads.len());
+        if thread == threads.len() {
+            threads.push(VecDeque::new());
+        }
+        threads[thread].push_back(event);
+    }
+    let head = |threads: &[VecDeque<Event>], thread: usize| {
+        let event = threads[thread].front()?;
+        let time_ns = (event.time_us? * 1e3) as u64;
+        Some(Reverse((time_ns, thread)))
     };
-    // The k-th send with an id meets the k-th receive, in whatever order the file has them.
-    let mut ends: HashMap<MessageId, [Vec<usize>; 2]> = HashMap::new();
-    for (index, event) in events.iter().enumerate() {
-        if let Some(message) = event.message.as_ref().map(Name::message) {
-            let [sends, receives] = ends.entry(message).or_default();
-            let side = if event.kind == "send" { sends } else { receives };
-            side.push(index);
+    let mut ready: BinaryHeap<_> = (0..threads.len())
+        .filter_map(|thread| head(&threads, thread))
+        .collect();
+    loop {
+        let Some(Reverse((_, thread))) = ready.pop() else {
+            // Those that are left wait for each other, which cannot have happened: the earliest one takes nothing.
+            let left = (0..threads.len()).filter_map(|thread| head(&threads, thread));
+            let message = left
+                .max()
+                .and_then(|Reverse((_, thread))| threads[thread].front()?.moves());
+            let Some(way) = message.and_then(|(_, message)| ways.get_mut(&message)) else {
+                return merged;
+            };
+            way.to_come = 0;
+            ready.extend(way.waiting.drain(..).filter_map(|thread| head(&threads, thread)));
+            continue;
+        };
+        if let Some((is_sent, message)) = threads[thread].front().and_then(Event::moves) {
+            let way = ways.entry(message).or_default();
+            if is_sent {
+                way.to_come = way.to_come.saturating_sub(1);
+                way.sent += 1;
+                ready.extend(way.waiting.drain(..).filter_map(|thread| head(&threads, thread)));
+            } else if way.sent == 0 && way.to_come > 0 {
+                way.waiting.push(thread);
+                continue;
+            } else {
+                way.sent = way.sent.saturating_sub(1);
+            }
         }
+        merged.extend(threads[thread].pop_front());
+        ready.extend(head(&threads, thread));
     }
-    for [sends, receives] in ends.values() {
-        for (&sent, &received) in sends.iter().zip(receives) {
-            times[sent] = times[sent].min(times[received].next_down());
-        }
-    }
-    for (event, time) in events.iter_mut().zip(times) {
-        event.time_us = Some(time);
-    }
-    let time = |event: &Event| event.time_us.unwrap_or_default();
-    events.sort_by(|one, other| time(one).total_cmp(&time(other)));
 }
 
 #[cfg(test)]
@@ -165,25 +214,63 @@ mod tests {
         summarize(file.path()).unwrap()
     }
 
+    /// Events of a process with their types, messages and times in us.
+    fn lines(events: &[(&str, &str, &str, f64)]) -> Vec<String> {
+        let line = |(process, kind, message, time): &(&str, &str, &str, f64)| {
+            format!(
+                r#"{{"process": "{process}", "type": "{kind}", "cpu_us": 0, "message": "{message}", "bytes": 9, "time_us": {time:.1}}}"#
+            )
+        };
+        events.iter().map(line).collect()
+    }
+
+    /// Round trips of five rounds, each of which is told so, and ten us after the one before.
+    fn five_rounds(round: [(&str, &str, &str, f64); 4]) -> u64 {
+        let mut events = Vec::new();
+        for at in [0.0, 10.0, 20.0, 30.0, 40.0] {
+            events.extend(round.map(|(process, kind, message, time)| (process, kind, message, at + time)));
+        }
+        let lines = lines(&events);
+        summary(&lines.iter().map(String::as_str).collect::<Vec<_>>()).round_trips()
+    }
+
     #[test]
     fn an_inverted_pair_puts_nothing_off() {
         // Told by rings that were read one after the other: the server's receive of each request stands first.
-        let mut lines = Vec::new();
-        for round in 0..5 {
-            let at = f64::from(round) * 10.0;
-            for (process, kind, message, time) in [
-                ("s", "end_recv", "q", at + 1.0),
-                ("c", "send", "q", at + 1.0),
-                ("s", "send", "r", at + 2.0),
-                ("c", "end_recv", "r", at + 3.0),
-            ] {
-                lines.push(format!(
-                    r#"{{"process": "{process}", "type": "{kind}", "cpu_us": 0, "message": "{message}", "bytes": 9, "time_us": {time:.1}}}"#
-                ));
-            }
-        }
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        assert_eq!(summary(&lines).round_trips(), 5);
+        let round = [
+            ("s", "end_recv", "q", 1.0),
+            ("c", "send", "q", 1.0),
+            ("s", "send", "r", 2.0),
+            ("c", "end_recv", "r", 3.0),
+        ];
+        assert_eq!(five_rounds(round), 5);
+    }
+
+    #[test]
+    fn what_is_sent_late_follows_what_its_sender_took_before() {
+        // MPI's receives have the times at which the waits began. The server computes before it takes the request; the
+        // client waits for the reply by then.
+        let round = [
+            ("c", "send", "q", 1.0),
+            ("c", "end_recv", "r", 2.0),
+            ("s", "end_recv", "q", 5.0),
+            ("s", "send", "r", 6.0),
+        ];
+        assert_eq!(five_rounds(round), 5);
+    }
+
+    #[test]
+    fn events_that_contradict_each_other_are_all_counted() {
+        let lines = lines(&[
+            ("a", "end_recv", "2", 1.0),
+            ("a", "send", "1", 2.0),
+            ("b", "end_recv", "1", 1.5),
+            ("b", "send", "2", 2.5),
+            ("b", "end_recv", "never sent", 3.0),
+            ("b", "end_recv", "1", 4.0),
+        ]);
+        let summary = summary(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(summary.balance().1, [[0, 1], [1, 0]]);
     }
 
     #[test]

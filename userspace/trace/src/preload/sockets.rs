@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use crate::preload::hook::hook;
 use crate::preload::process::{Layer, layer};
 use crate::preload::sys::{self, Errno};
-use crate::preload::writer;
+use crate::preload::writer::{self, Start};
 use crate::record::Event;
 
 type Buffer = *mut c_void;
@@ -139,29 +139,37 @@ fn moved(way: Way, descriptor: c_int, call: impl FnOnce() -> isize) -> isize {
     if !is_traced(descriptor) {
         return call();
     }
-    let before = writer::counted(writer::cpu_at_start());
+    let start = writer::start();
     let result = call();
     if result > 0 {
-        record(way, descriptor, result as u64, before);
+        record(way, descriptor, result as u64, start);
     }
     result
 }
 
-fn record(way: Way, descriptor: c_int, bytes: u64, before: u64) {
+/// Bytes are sent when the call begins, for their receiver may have them before it ends, and taken when it ends.
+fn record(way: Way, descriptor: c_int, bytes: u64, start: Start) {
     let _errno = Errno::save();
-    let event = match way {
-        Way::Out => Event::Sent {
-            descriptor,
-            bytes,
-            before,
-        },
-        Way::In => Event::Taken {
-            descriptor,
-            bytes,
-            before,
-        },
-    };
-    writer::write(event, writer::counted(writer::cpu_at_end()));
+    let before = writer::counted(start.cpu_ns);
+    let cpu_ns = writer::counted(writer::cpu_at_end());
+    match way {
+        Way::Out => {
+            let event = Event::Sent {
+                descriptor,
+                bytes,
+                before,
+            };
+            writer::write_at(event, cpu_ns, start.time_ns);
+        }
+        Way::In => {
+            let event = Event::Taken {
+                descriptor,
+                bytes,
+                before,
+            };
+            writer::write(event, cpu_ns);
+        }
+    }
 }
 
 fn taken(descriptor: c_int, flags: c_int, call: impl FnOnce() -> isize) -> isize {
@@ -184,14 +192,14 @@ fn batch(way: Way, descriptor: c_int, messages: *const Batch, call: impl FnOnce(
     if !is_traced(descriptor) {
         return call();
     }
-    let before = writer::counted(writer::cpu_at_start());
+    let start = writer::start();
     let count = call();
     if count > 0 {
         // SAFETY: the call has filled in `count` messages of the caller's array.
         let messages = unsafe { std::slice::from_raw_parts(messages, count as usize) };
         let bytes = messages.iter().map(|message| u64::from(message.length)).sum();
         if bytes > 0 {
-            record(way, descriptor, bytes, before);
+            record(way, descriptor, bytes, start);
         }
     }
     count

@@ -101,24 +101,34 @@ pub(crate) fn has_recorded() -> bool {
     is_on() && !RING.load(Ordering::Acquire).is_null()
 }
 
-/// This thread's CPU time in ns when a call ends. What follows soon may go by this reading ([`cpu_at_start`]).
+/// This thread's CPU time in ns when a call ends. What follows soon may go by this reading ([`start`]).
 pub(crate) fn cpu_at_end() -> u64 {
     let cpu = sys::thread_cpu();
     READING.set((cpu, sys::monotonic()));
     cpu
 }
 
-/// This thread's CPU time in ns when a call begins. If another one has just ended, the program has computed in between
-/// all the time: a thread that gave its processor away is not back so soon, and if it is, the error is shorter still.
-pub(crate) fn cpu_at_start() -> u64 {
+/// When a call began.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Start {
+    /// This thread's CPU time in ns.
+    pub(crate) cpu_ns: u64,
+    /// CLOCK_MONOTONIC in ns.
+    pub(crate) time_ns: u64,
+}
+
+/// A call begins. If another one has just ended, the program has computed in between all the time: a thread that gave its
+/// processor away is not back so soon, and if it is, the error is shorter still.
+pub(crate) fn start() -> Start {
     let (cpu, at) = READING.get();
-    if at != 0
-        && let Some(since) = sys::monotonic().checked_sub(at)
-        && since < NEAR_NS
-    {
-        return cpu + since;
+    let time_ns = sys::monotonic();
+    let near = time_ns
+        .checked_sub(at)
+        .filter(|since| at != 0 && *since < NEAR_NS);
+    Start {
+        cpu_ns: near.map_or_else(sys::thread_cpu, |since| cpu + since),
+        time_ns,
     }
-    sys::thread_cpu()
 }
 
 /// This thread's CPU time in ns, without what is left out.
@@ -167,8 +177,13 @@ fn state() -> Option<&'static ThreadState> {
     unsafe { (*ring.cast::<Header>()).threads.get(place) }
 }
 
-/// Writes an event of this thread.
+/// Writes an event of this thread, which happens now.
 pub(crate) fn write(event: Event, cpu_ns: u64) {
+    write_at(event, cpu_ns, sys::monotonic());
+}
+
+/// Writes an event of this thread that happened at this time of CLOCK_MONOTONIC.
+pub(crate) fn write_at(event: Event, cpu_ns: u64, time_ns: u64) {
     let Some(ring) = Ring::own() else { return };
     let (mut thread, out) = THREAD.get();
     if thread == 0 {
@@ -179,7 +194,6 @@ pub(crate) fn write(event: Event, cpu_ns: u64) {
         }
         ring.place(thread, out);
     }
-    let time_ns = sys::monotonic();
     if let Some(state) = state() {
         state.time_ns.store(time_ns, Ordering::Release);
     }
@@ -271,19 +285,19 @@ impl Ring {
     /// What one event costs at most: two readings of the CPU clock, three of the other, and a slot.
     fn rehearse(self) -> u64 {
         let reading = READING.get();
-        let start = sys::monotonic();
+        let begun = sys::monotonic();
         for _ in 0..REHEARSALS {
             READING.set((0, 1));
-            let cpu = cpu_at_start();
+            let start = start();
             self.append(Record {
                 thread: 0,
-                cpu_ns: cpu.max(cpu_at_end()),
+                cpu_ns: start.cpu_ns.max(cpu_at_end()),
                 time_ns: sys::monotonic(),
                 event: Event::MpiEnd,
             });
         }
         READING.set(reading);
-        let cost = (sys::monotonic() - start) / REHEARSALS;
+        let cost = (sys::monotonic() - begun) / REHEARSALS;
         let header = self.header();
         for index in 0..REHEARSALS {
             self.slot(index).lap.store(0, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use super::abi::{self, Abi, Address, Handle, STATUS};
 use super::shape::Shape;
 use crate::preload::process::{self, Layer};
 use crate::preload::sys::Errno;
-use crate::preload::writer;
+use crate::preload::writer::{self, Start};
 use crate::record::{Collective, Event};
 
 /// Between MPI_Init and MPI_Finalize.
@@ -38,9 +38,8 @@ pub(crate) enum Language {
 pub(crate) struct Call {
     pub(crate) abi: Abi,
     outermost: bool,
-    /// CPU time when it was made: what its events carry.
-    cpu: u64,
-    start: u64,
+    /// When it was made. Its events carry that CPU time.
+    start: Start,
 }
 
 impl Call {
@@ -50,14 +49,13 @@ impl Call {
         let outermost = depth == 0;
         let start = if outermost {
             writer::call_begins();
-            writer::cpu_at_start()
+            writer::start()
         } else {
-            0
+            Start::default()
         };
         Self {
             abi: Abi::of_process(),
             outermost,
-            cpu: writer::counted(start),
             start,
         }
     }
@@ -78,7 +76,13 @@ impl Call {
 
     fn write(&self, event: Event) {
         let _errno = Errno::save();
-        writer::write(event, self.cpu);
+        writer::write(event, writer::counted(self.start.cpu_ns));
+    }
+
+    /// Of what sends: its receiver may have it before the call ends.
+    fn write_at_start(&self, event: Event) {
+        let _errno = Errno::save();
+        writer::write_at(event, writer::counted(self.start.cpu_ns), self.start.time_ns);
     }
 
     /// MPI is initialized.
@@ -186,7 +190,7 @@ impl Call {
     /// A message is sent; `request` is 0 if the call waits.
     pub(crate) fn sent(&self, comm: Handle, peer: c_int, tag: c_int, bytes: u64, request: Handle) {
         if let Some((peer, communicator, request)) = self.send(comm, peer, request) {
-            self.write(Event::Send {
+            self.write_at_start(Event::Send {
                 peer,
                 tag,
                 communicator,
@@ -267,7 +271,7 @@ impl Call {
     /// Persistent requests are started.
     pub(crate) fn started(&self, requests: &[Handle]) {
         for request in requests {
-            self.write(Event::Started {
+            self.write_at_start(Event::Started {
                 request: *request as u64,
             });
         }
@@ -314,7 +318,7 @@ impl Call {
                 sizes: filled(part),
             });
         }
-        self.write(Event::Collective {
+        self.write_at_start(Event::Collective {
             which: which as u16,
             root: shape.root as u32,
             communicator,
@@ -343,7 +347,7 @@ impl Drop for Call {
         DEPTH.set(DEPTH.get().saturating_sub(1));
         if self.outermost {
             let _errno = Errno::save();
-            writer::call_ends(writer::cpu_at_end().saturating_sub(self.start));
+            writer::call_ends(writer::cpu_at_end().saturating_sub(self.start.cpu_ns));
         }
     }
 }
