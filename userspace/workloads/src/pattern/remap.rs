@@ -163,11 +163,23 @@ struct Process<'r> {
     socket: UdpSocket,
     /// When the processor is free.
     free: Mutex<Instant>,
+    /// The sending thread has ended.
     done: AtomicBool,
+    /// How long nothing may happen.
+    patience: Duration,
 }
 
 /// Runs process `rank` of a remap between hosts with these addresses.
 pub(super) fn run(remap: &Remap, rank: usize, addresses: &[IpAddr]) -> Result<Outcome, PatternError> {
+    run_within(PATIENCE, remap, rank, addresses)
+}
+
+fn run_within(
+    patience: Duration,
+    remap: &Remap,
+    rank: usize,
+    addresses: &[IpAddr],
+) -> Result<Outcome, PatternError> {
     if remap.mapping == Mapping::Perfect && !addresses.len().is_multiple_of(2) {
         return Err(PatternError::NoNeighbor);
     }
@@ -184,6 +196,7 @@ pub(super) fn run(remap: &Remap, rank: usize, addresses: &[IpAddr]) -> Result<Ou
             socket: endpoint,
             free: Mutex::new(Instant::now()),
             done: AtomicBool::new(false),
+            patience,
         };
         mesh.barrier()?;
         let start = Instant::now();
@@ -260,6 +273,7 @@ impl Process<'_> {
         let (mut at, mut round_trips) = (start, Duration::ZERO);
         let mut inbox = Told {
             news,
+            patience: self.patience,
             longs: 0,
             complete: None,
         };
@@ -339,18 +353,15 @@ impl Process<'_> {
         Ok(())
     }
 
-    /// Takes what comes, until all has come and the sending thread is done.
+    /// Takes what comes, until the sending thread is done: it waits for all that has to come, but not for ever.
     fn receive(&self, ledger: &mut Ledger, news: &Sender<News>) -> Result<(), PatternError> {
         let mut datagram = vec![0; 65_536];
         let start = Instant::now();
         let mut told = false;
-        loop {
+        while !self.done.load(Ordering::Relaxed) {
             if !told && ledger.missing.is_empty() {
                 told = true;
                 let _ = news.send(News::Complete(*locked(&self.free)));
-            }
-            if told && self.done.load(Ordering::Relaxed) {
-                return Ok(());
             }
             // What is there already came while the processor was not free.
             let waiting = recv(self.socket.as_raw_fd(), &mut datagram, MsgFlags::MSG_DONTWAIT);
@@ -366,6 +377,7 @@ impl Process<'_> {
             };
             self.came(came, arrival, ledger, news)?;
         }
+        Ok(())
     }
 
     fn came(
@@ -420,6 +432,7 @@ impl Process<'_> {
 /// What the sending thread has been told.
 struct Told<'n> {
     news: &'n Receiver<News>,
+    patience: Duration,
     /// Long messages that are there and not taken.
     longs: u32,
     complete: Option<Instant>,
@@ -428,7 +441,8 @@ struct Told<'n> {
 impl Told<'_> {
     /// Waits for the next news; a reply, if it is one.
     fn next(&mut self) -> Result<Option<Instant>, PatternError> {
-        match self.news.recv_timeout(PATIENCE).map_err(|_| MeshError::Silence)? {
+        let news = self.news.recv_timeout(self.patience);
+        match news.map_err(|_| MeshError::Silence)? {
             News::Reply(at) => return Ok(Some(at)),
             News::Long => self.longs += 1,
             News::Complete(at) => self.complete = Some(at),

@@ -1,8 +1,7 @@
 //! Every value arrives, and what does not belong is found.
 
-use std::net::Ipv4Addr;
-
 use super::*;
+use crate::mesh::on_loopback;
 
 const SHORT: Remap = Remap {
     style: Style::Synchronous,
@@ -16,29 +15,20 @@ const SHORT: Remap = Remap {
 };
 
 /// What the first of so many processes on the loopback network says.
-fn all(remap: Remap, count: u8, network: u8) -> Result<Outcome, PatternError> {
-    let addresses: Vec<IpAddr> = (1..=count)
-        .map(|host| Ipv4Addr::new(127, 78, network, host).into())
-        .collect();
-    thread::scope(|scope| {
-        let start = |rank: usize| {
-            let addresses = &addresses;
-            scope.spawn(move || run(&remap, rank, addresses))
-        };
-        let processes: Vec<_> = (0..usize::from(count)).map(start).collect();
-        let outcomes = processes.into_iter().map(|process| process.join().unwrap());
-        outcomes
-            .collect::<Result<Vec<_>, _>>()
-            .map(|outcomes| outcomes[0])
-    })
+fn all(remap: Remap, count: usize) -> Result<Outcome, PatternError> {
+    let outcomes = on_loopback(count, |rank, addresses| run(&remap, rank, addresses));
+    outcomes
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .map(|outcomes| outcomes[0])
 }
 
 #[test]
 fn every_value_comes_where_it_should() {
     let styles = [Style::Synchronous, Style::Asynchronous, Style::Long];
     let mappings = [Mapping::Random, Mapping::Linear, Mapping::Perfect];
-    for (style, network) in styles.into_iter().zip([1, 4, 7]) {
-        for (mapping, more) in mappings.into_iter().zip(0..) {
+    for style in styles {
+        for mapping in mappings {
             let message = if style == Style::Long { 3000 } else { 46 };
             let remap = Remap {
                 style,
@@ -46,7 +36,7 @@ fn every_value_comes_where_it_should() {
                 message,
                 ..SHORT
             };
-            let found = all(remap, 4, network + more).unwrap().remap.unwrap();
+            let found = all(remap, 4).unwrap().remap.unwrap();
             assert_eq!(found.values, 4 * 20, "{remap:?}");
             // Nobody shares a processor with another one's sends: an iteration takes at least its own.
             assert!(found.interval_us >= 200.0, "{remap:?}: {found:?}");
@@ -60,8 +50,26 @@ fn a_round_trip_takes_both_overheads_twice() {
         mapping: Mapping::Perfect,
         ..SHORT
     };
-    let found = all(remap, 2, 11).unwrap().remap.unwrap();
+    let found = all(remap, 2).unwrap().remap.unwrap();
     assert!(found.interval_us >= 1200.0, "{found:?}");
+}
+
+#[test]
+fn a_value_that_never_comes_ends_the_program() {
+    let ends = on_loopback(2, |rank, addresses| {
+        let remap = Remap {
+            style: Style::Asynchronous,
+            mapping: Mapping::Perfect,
+            // The second process sends one less than the first expects.
+            iterations: SHORT.iterations - rank as u32,
+            ..SHORT
+        };
+        run_within(Duration::from_secs(1), &remap, rank, addresses)
+    });
+    assert!(
+        matches!(ends[0], Err(PatternError::Mesh(MeshError::Silence))),
+        "{ends:?}"
+    );
 }
 
 #[test]
@@ -93,7 +101,7 @@ fn a_perfect_mapping_needs_pairs() {
         mapping: Mapping::Perfect,
         ..SHORT
     };
-    assert!(matches!(all(remap, 3, 12), Err(PatternError::NoNeighbor)));
+    assert!(matches!(all(remap, 3), Err(PatternError::NoNeighbor)));
 }
 
 #[test]
