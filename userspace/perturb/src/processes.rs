@@ -6,10 +6,17 @@ use std::{
     env,
     net::{IpAddr, ToSocketAddrs as _},
     process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
+
+/// How long the others may take to end once this process has failed.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Between two looks whether they have ended.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Runs process `rank` of this very command, or, without it, the first, which starts the others and prints what came of
 /// all. Of so many hosts `wanted` take part. The exit code.
@@ -33,10 +40,12 @@ pub(crate) fn run<T: Serialize>(
         None => Some(Others::start(hosts)?),
         Some(_) => None,
     };
-    let outcome = process(rank.unwrap_or(0), &addresses)?;
+    let outcome = process(rank.unwrap_or(0), &addresses);
     if let Some(others) = others {
-        others.wait()?;
+        let outcome = others.wait_after(outcome)?;
         println!("{}", serde_json::to_string(&outcome)?);
+    } else {
+        outcome?;
     }
     Ok(0)
 }
@@ -79,11 +88,49 @@ impl Others {
         Ok(Self(others.collect::<anyhow::Result<_>>()?))
     }
 
-    fn wait(self) -> anyhow::Result<()> {
+    /// Waits for them. If this process has failed, one of them may be the cause: they get time to say so, for they end
+    /// with this one.
+    fn wait_after<T>(mut self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
+        if outcome.is_err() {
+            let start = Instant::now();
+            while self
+                .0
+                .iter_mut()
+                .any(|other| matches!(other.try_wait(), Ok(None)))
+                && start.elapsed() < LAST_WORDS
+            {
+                thread::sleep(LOOK);
+            }
+            return outcome;
+        }
         for mut child in self.0 {
             let status = child.wait().context("waiting for the other processes")?;
             ensure!(status.success(), "another process ended with {status}");
         }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{anyhow, bail};
+
+    use super::*;
+
+    #[test]
+    fn who_failed_first_can_say_so() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let said = folder.path().join("said");
+        let mut script = Command::new("sh");
+        script
+            .args(["-c", "sleep 0.5; echo fault > \"$0\"; exit 1"])
+            .arg(&said);
+        let failed: anyhow::Result<()> = Others(vec![script.spawn()?]).wait_after(Err(anyhow!("lost")));
+        let Err(error) = failed else {
+            bail!("it did not fail");
+        };
+        ensure!(error.to_string() == "lost", "{error}");
+        ensure!(said.exists(), "this process did not wait");
         Ok(())
     }
 }

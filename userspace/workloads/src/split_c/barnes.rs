@@ -146,7 +146,7 @@ impl Parallel for Barnes {
         Ok(bodies)
     }
 
-    fn compute(&self, process: &mut Process<'_>, mut bodies: Bodies) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process<'_>, bodies: &mut Bodies) -> Result<Part, SplitCError> {
         let blocks = self.blocks(process.size());
         let own = blocks.range(process.rank());
         let mut forces = vec![[0.0; 3]; bodies.len()];
@@ -168,7 +168,7 @@ impl Parallel for Barnes {
             for ((body, velocity), force) in bodies.iter_mut().zip(&forces) {
                 advance(body, velocity, *force);
             }
-            publish(process, &bodies)?;
+            publish(process, bodies)?;
             process.barrier()?;
         }
         let of = |((body, _), force): (&(Mass, Vector), &Vector)| [*force, body.place];

@@ -106,7 +106,7 @@ impl Parallel for Connect {
         self.blocks(process.size()).enough("rows")
     }
 
-    fn compute(&self, process: &mut Process<'_>, blocks: Blocks) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process<'_>, &mut blocks: &mut Blocks) -> Result<Part, SplitCError> {
         let rows = blocks.range(process.rank());
         let own = rows.start * self.side..rows.end * self.side;
         let roots = Forest::of(self, own.clone());

@@ -185,11 +185,11 @@ impl Parallel for Em3d {
         })
     }
 
-    fn compute(&self, process: &mut Process<'_>, graph: Graph) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process<'_>, graph: &mut Graph) -> Result<Part, SplitCError> {
         let blocks = graph.blocks;
         let own = blocks.range(process.rank());
         if self.form == Form::Write {
-            self.propagate(process, &graph, 1)?;
+            self.propagate(process, graph, 1)?;
         }
         for _ in 0..self.steps {
             for kind in KINDS {
@@ -211,7 +211,7 @@ impl Parallel for Em3d {
                 }
                 match self.form {
                     Form::Read => process.barrier()?,
-                    Form::Write => self.propagate(process, &graph, kind)?,
+                    Form::Write => self.propagate(process, graph, kind)?,
                 }
             }
         }

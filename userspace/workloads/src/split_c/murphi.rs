@@ -129,7 +129,7 @@ impl Parallel for Murphi {
         Ok(())
     }
 
-    fn compute(&self, process: &mut Process<'_>, (): ()) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process<'_>, (): &mut ()) -> Result<Part, SplitCError> {
         let protocol = Protocol(self.caches);
         let rank = process.rank();
         let mut search = Search {

@@ -4,20 +4,19 @@
 //! them to one of some files, by the key's next bits. Then each process reads one file after another, sorts it, and
 //! writes the result, without messages.
 //!
-//! The disks are files in a temporary directory, hence in this machine's page cache. A process has two of them, one for
-//! what it reads and one for what it writes, and with a rate each does so many bytes per second, one request after
-//! another. Without it only the network and the processors take time.
+//! The disks are files without names, hence in this machine's page cache; whatever ends the process, none is left. A
+//! process has two disks, one for what it reads and one for what it writes, and with a rate each does so many bytes per
+//! second, one request after another. Without it only the network and the processors take time.
 
 use std::{
-    fs::{self, File},
-    io::{self, Read as _, Write as _},
-    path::{Path, PathBuf},
+    fs::File,
+    io::{self, Read as _, Seek as _, Write as _},
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
 
 use perturb_stats::SplitMix64;
-use tempfile::TempDir;
 
 use super::{Blocks, Parallel, Part, SplitCError, draw};
 use crate::mesh::{LONGEST, Process};
@@ -29,7 +28,7 @@ pub struct NowSort {
     pub records: usize,
     /// Bytes per second of a disk.
     pub disk: Option<f64>,
-    /// Where directories for the files are made, and removed at the end.
+    /// Where the files lie.
     pub directory: PathBuf,
     /// Where the records come from.
     pub seed: u64,
@@ -86,13 +85,6 @@ impl Disk {
     }
 }
 
-fn file<T>(action: &str, path: &Path, result: io::Result<T>) -> Result<T, SplitCError> {
-    result.map_err(|source| SplitCError::File {
-        action: format!("{action} {}", path.display()),
-        source,
-    })
-}
-
 impl NowSort {
     fn blocks(&self, size: usize) -> Blocks {
         let total = self.records;
@@ -102,6 +94,43 @@ impl NowSort {
     fn key(&self, index: usize) -> u64 {
         draw(self.seed, index).bits()
     }
+
+    fn file<T>(&self, action: &str, result: io::Result<T>) -> Result<T, SplitCError> {
+        result.map_err(|source| SplitCError::File {
+            action: format!("{action} a file in {}", self.directory.display()),
+            source,
+        })
+    }
+
+    fn create(&self) -> Result<File, SplitCError> {
+        self.file("creating", tempfile::tempfile_in(&self.directory))
+    }
+
+    /// Reads a file in blocks from a disk.
+    fn read(
+        &self,
+        mut input: &File,
+        disk: &mut Disk,
+        mut take: impl FnMut(&[u8]) -> Result<(), SplitCError>,
+    ) -> Result<(), SplitCError> {
+        self.file("reading", input.rewind())?;
+        let mut block = Vec::new();
+        loop {
+            block.clear();
+            let most = (BLOCK * RECORD) as u64;
+            let bytes = input.take(most).read_to_end(&mut block);
+            if self.file("reading", bytes)? == 0 {
+                return Ok(());
+            }
+            disk.moves(block.len());
+            take(&block)?;
+        }
+    }
+
+    fn write(&self, mut output: &File, disk: &mut Disk, records: &[u8]) -> Result<(), SplitCError> {
+        disk.moves(records.len());
+        self.file("writing", output.write_all(records))
+    }
 }
 
 /// The process to which a key belongs of so many: keys are spread evenly.
@@ -109,43 +138,19 @@ fn owner(key: u64, size: usize) -> usize {
     ((u128::from(key) * size as u128) >> 64) as usize
 }
 
-/// Reads a file in blocks from a disk.
-fn read(
-    path: &Path,
-    disk: &mut Disk,
-    mut take: impl FnMut(&[u8]) -> Result<(), SplitCError>,
-) -> Result<(), SplitCError> {
-    let input = file("opening", path, File::open(path))?;
-    let mut block = Vec::new();
-    loop {
-        block.clear();
-        let most = (BLOCK * RECORD) as u64;
-        let bytes = io::Read::take(&input, most).read_to_end(&mut block);
-        if file("reading", path, bytes)? == 0 {
-            return Ok(());
-        }
-        disk.moves(block.len());
-        take(&block)?;
-    }
-}
-
 /// Files of what was received, each with what is not written yet.
 struct Received<'a> {
-    directory: &'a TempDir,
+    sort: &'a NowSort,
     files: Vec<(File, Vec<u8>)>,
     size: usize,
 }
 
 impl<'a> Received<'a> {
-    fn new(directory: &'a TempDir, size: usize) -> Result<Self, SplitCError> {
-        let create = |number| {
-            let path = directory.path().join(format!("part-{number}"));
-            Ok((file("creating", &path, File::create(&path))?, Vec::new()))
-        };
-        let files = (0..FILES).map(create).collect::<Result<_, SplitCError>>()?;
+    fn new(sort: &'a NowSort, size: usize) -> Result<Self, SplitCError> {
+        let files = (0..FILES).map(|_| Ok((sort.create()?, Vec::new())));
         Ok(Self {
-            directory,
-            files,
+            sort,
+            files: files.collect::<Result<_, SplitCError>>()?,
             size,
         })
     }
@@ -166,15 +171,20 @@ impl<'a> Received<'a> {
 
     fn write(&mut self, number: usize, disk: &mut Disk) -> Result<(), SplitCError> {
         let (output, waiting) = &mut self.files[number];
-        disk.moves(waiting.len());
-        file("writing in", self.directory.path(), output.write_all(waiting))?;
+        self.sort.write(output, disk, waiting)?;
         waiting.clear();
         Ok(())
     }
 }
 
+/// What a process sorts, and the result.
+pub(super) struct Files {
+    input: File,
+    output: File,
+}
+
 impl Parallel for NowSort {
-    type Input = TempDir;
+    type Input = Files;
 
     fn name(&self) -> &'static str {
         "now-sort"
@@ -188,25 +198,26 @@ impl Parallel for NowSort {
         self.records as u64
     }
 
-    fn prepare(&self, process: &mut Process<'_>) -> Result<TempDir, SplitCError> {
+    fn prepare(&self, process: &mut Process<'_>) -> Result<Files, SplitCError> {
         let blocks = self.blocks(process.size()).enough("records")?;
-        let directory = TempDir::with_prefix_in("perturb-now-sort-", &self.directory);
-        let directory = file("creating a directory in", &self.directory, directory)?;
         let mut records = Vec::new();
         for index in blocks.range(process.rank()) {
             records.extend(record(self.key(index)));
         }
-        let input = directory.path().join("input");
-        file("writing", &input, fs::write(&input, records))?;
-        Ok(directory)
+        let files = Files {
+            input: self.create()?,
+            output: self.create()?,
+        };
+        self.write(&files.input, &mut Disk::new(None), &records)?;
+        Ok(files)
     }
 
-    fn compute(&self, process: &mut Process<'_>, directory: TempDir) -> Result<Part, SplitCError> {
-        let (rank, size) = (process.rank(), process.size());
+    fn compute(&self, process: &mut Process<'_>, files: &mut Files) -> Result<Part, SplitCError> {
+        let size = process.size();
         let [mut reads, mut writes] = [(); 2].map(|()| Disk::new(self.disk));
-        let mut received = Received::new(&directory, size)?;
+        let mut received = Received::new(self, size)?;
         let mut parcels = vec![Vec::new(); size];
-        read(&directory.path().join("input"), &mut reads, |block| {
+        self.read(&files.input, &mut reads, |block| {
             for record in block.chunks_exact(RECORD) {
                 let owner = owner(key(record), size);
                 parcels[owner].extend(record);
@@ -230,35 +241,30 @@ impl Parallel for NowSort {
         }
         (0..received.files.len()).try_for_each(|number| received.write(number, &mut writes))?;
 
-        let output = directory.path().join("output");
-        let mut sorted = file("creating", &output, File::create(&output))?;
-        for number in 0..FILES {
+        for (part, _) in &received.files {
             let mut records = Vec::new();
-            read(
-                &directory.path().join(format!("part-{number}")),
-                &mut reads,
-                |block| {
-                    records.extend_from_slice(block);
-                    Ok(())
-                },
-            )?;
+            self.read(part, &mut reads, |block| {
+                records.extend_from_slice(block);
+                Ok(())
+            })?;
             let mut order: Vec<&[u8]> = records.chunks_exact(RECORD).collect();
             order.sort_unstable();
             for block in order.chunks(BLOCK) {
-                writes.moves(block.len() * RECORD);
-                file("writing", &output, sorted.write_all(&block.concat()))?;
+                self.write(&files.output, &mut writes, &block.concat())?;
             }
         }
-        drop(sorted);
+        Ok(Part::default())
+    }
+
+    fn collect(&self, process: &mut Process<'_>, files: Files, _: Part) -> Result<Part, SplitCError> {
         let mut values = Vec::new();
-        // This looks at the result; no disk takes time for it.
-        read(&output, &mut Disk::new(None), |block| {
+        self.read(&files.output, &mut Disk::new(None), |block| {
             values.extend(block.chunks_exact(RECORD).map(value));
             Ok(())
         })?;
         let counts = process.gather(values.len() as u64)?;
         Ok(Part {
-            first: counts[..rank].iter().sum::<u64>() as usize,
+            first: counts[..process.rank()].iter().sum::<u64>() as usize,
             values,
         })
     }

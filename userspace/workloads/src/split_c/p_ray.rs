@@ -128,7 +128,7 @@ impl Parallel for PRay {
         Ok(first)
     }
 
-    fn compute(&self, process: &mut Process<'_>, spheres: usize) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process<'_>, &mut spheres: &mut usize) -> Result<Part, SplitCError> {
         let own = self.blocks(process.size()).range(process.rank());
         let mut dealt = Dealt {
             process,

@@ -58,7 +58,7 @@ impl Parallel for Radix {
         Ok(blocks)
     }
 
-    fn compute(&self, process: &mut Process<'_>, blocks: Blocks) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process<'_>, &mut blocks: &mut Blocks) -> Result<Part, SplitCError> {
         let own = blocks.range(process.rank());
         let (mut from, mut to) = (0, blocks.most());
         for shift in (0..32).step_by(self.digit as usize) {

@@ -42,7 +42,7 @@ impl Parallel for Sample {
         Ok(own.map(|index| key(self.seed, index)).collect())
     }
 
-    fn compute(&self, process: &mut Process<'_>, keys: Vec<u64>) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process<'_>, keys: &mut Vec<u64>) -> Result<Part, SplitCError> {
         let (rank, size) = (process.rank(), process.size());
         let mut random = draw(!self.seed, rank);
         for sample in 0..self.samples {
@@ -63,7 +63,7 @@ impl Parallel for Sample {
         process.settle()?;
         let splitters = process.loads(1, size - 1);
         let mut own = Vec::new();
-        for key in keys {
+        for key in keys.iter().copied() {
             let owner = splitters.partition_point(|splitter| *splitter <= key);
             if owner == rank {
                 own.push(key);

@@ -1,6 +1,6 @@
 //! Programs on the loopback network.
 
-use std::num::NonZeroUsize;
+use std::{fs, num::NonZeroUsize, thread, time::Duration};
 
 use proptest::prelude::*;
 
@@ -141,6 +141,74 @@ fn a_part_that_is_missing_is_caught() {
         panic!("{ends:?}");
     };
     assert_eq!((found, expected), (401, 403));
+}
+
+#[test]
+fn whatever_ends_now_sort_leaves_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::NowSort(NowSort {
+        records: 2_000,
+        disk: Some(1e6),
+        directory: directory.path().into(),
+        seed: 1,
+    });
+    let found = thread::scope(|scope| {
+        let sorting = scope.spawn(|| outcome(&program, 2));
+        let mut found = 0;
+        while !sorting.is_finished() {
+            found += fs::read_dir(&directory).unwrap().count();
+            thread::sleep(Duration::from_millis(1));
+        }
+        sorting.join().unwrap();
+        found
+    });
+    // What has no name goes with its process, even by SIGKILL.
+    assert_eq!(found, 0);
+}
+
+/// Computes nothing, and takes a while to bring it in.
+struct Slow;
+
+const WHILE: Duration = Duration::from_secs(2);
+
+impl Parallel for Slow {
+    type Input = ();
+
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn words(&self, _: usize) -> usize {
+        0
+    }
+
+    fn values(&self) -> u64 {
+        0
+    }
+
+    fn prepare(&self, _: &mut Process<'_>) -> Result<(), SplitCError> {
+        Ok(())
+    }
+
+    fn compute(&self, _: &mut Process<'_>, (): &mut ()) -> Result<Part, SplitCError> {
+        Ok(Part::default())
+    }
+
+    fn collect(&self, _: &mut Process<'_>, (): (), part: Part) -> Result<Part, SplitCError> {
+        thread::sleep(WHILE);
+        Ok(part)
+    }
+
+    fn check(&self, _: usize, _: &Part) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn the_look_at_the_answer_takes_no_time_of_the_run() {
+    let ends = on_loopback(2, |rank, addresses| run(&Slow, rank, addresses, |_| {}));
+    let outcome = ends[0].as_ref().unwrap().as_ref().unwrap();
+    assert!(outcome.run_time_s < WHILE.as_secs_f64(), "{outcome:?}");
 }
 
 #[test]
