@@ -147,15 +147,8 @@ impl Listening {
         let deadline = Instant::now() + PATIENCE;
         listener.set_nonblocking(true).map_err(socket)?;
         while let Some(missing) = (rank + 1..addresses.len()).find(|&peer| peers[peer].is_none()) {
-            wait_until(deadline, &mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)])
-                .map_err(connection(missing))?;
-            let (stream, from) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
-                    continue;
-                }
-                Err(error) => return Err(connection(missing)(error)),
-            };
+            let stream = accept_until(deadline, &listener).map_err(connection(missing))?;
+            let from = stream.peer_addr().map_err(connection(missing))?;
             if let Some(peer) = addresses.iter().position(|&address| address == from.ip()) {
                 peers[peer] = Some(Peer::new(stream).map_err(connection(peer))?);
             }
@@ -176,6 +169,19 @@ pub(crate) fn patiently(address: SocketAddr, patience: Duration) -> io::Result<T
         match TcpStream::connect_timeout(&address, left) {
             Err(_) if begun.elapsed() < patience => std::thread::sleep(SETTLING),
             connected => return connected,
+        }
+    }
+}
+
+/// A connection that somebody opens until a deadline; the listener does not block.
+pub(crate) fn accept_until(deadline: Instant, listener: &TcpListener) -> io::Result<TcpStream> {
+    loop {
+        wait_until(deadline, &mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)])?;
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(stream),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            Err(_) if Instant::now() < deadline => {}
+            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }

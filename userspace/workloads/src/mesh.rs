@@ -1,30 +1,34 @@
 //! Processes that are all connected with each other, and reach into each other's memory, as Split-C's do.
 //!
 //! Model: between any two processes there is one TCP connection. A message is its kind, a place, and a payload; each is a
-//! segment of its own (MSG_EOR), so that a program's packets do not become fewer where the network is slow. A thread for
-//! each peer serves at once what asks for service (reads, writes, swaps), as the handlers of active messages
-//! do, and hands the rest on to the program. It never waits for anything but its connection, so that two processes that
-//! write to each other cannot block each other.
+//! segment of its own (MSG_EOR), so that a program's packets do not become fewer where the network is slow.
+//!
+//! A process has one thread, as a node of the thesis has one processor. Before it sends, and whenever it waits, it serves
+//! what others ask for (reads, writes, swaps), until nothing more is there: the handlers of Active Messages come first, and
+//! are called by polls, one of which stands before each send (Martin 1999, 2.2). So requests wait while a process computes,
+//! and whoever is asked often enough does not go on with its own work: that makes locks live-lock.
+//! It never waits for one connection alone, so that two processes that write to each other cannot block each other.
 //! Processes are numbered from 0. Memory consists of words of 64 bits.
 
 mod process;
 mod wire;
 
 use std::{
-    io::{self, Read as _, Write as _},
-    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-        mpsc::{Sender, channel},
-    },
-    thread,
-    time::Duration,
+    collections::VecDeque,
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
-pub(crate) use self::process::{LONGEST, Process};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+
+pub(crate) use self::process::LONGEST;
 use self::wire::{Kind, Link, Message, SHORT, words_of};
-use crate::collective::patiently;
+use crate::collective::{accept_until, patiently};
 
 /// How long nothing may happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,6 +46,16 @@ pub enum MeshError {
         /// What was tried.
         action: &'static str,
         /// Why it failed.
+        source: io::Error,
+    },
+    /// A process that has not come.
+    #[error("process {peer} at {address} is not there: {source}; see what it says")]
+    Absent {
+        /// Which one, from 0.
+        peer: usize,
+        /// Where it should be.
+        address: IpAddr,
+        /// What was seen of it.
         source: io::Error,
     },
     /// A process has ended early.
@@ -90,237 +104,253 @@ pub(crate) struct Traffic {
     pub(crate) failed_locks: u64,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    messages: AtomicU64,
-    bytes: AtomicU64,
-    bulk_messages: AtomicU64,
-    bulk_bytes: AtomicU64,
-    reads: AtomicU64,
+impl Traffic {
+    fn count(&mut self, kind: Kind, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes as u64;
+        if bytes > wire::HEADER + SHORT {
+            self.bulk_messages += 1;
+            self.bulk_bytes += bytes as u64;
+        }
+        self.reads += u64::from(matches!(kind, Kind::Read | Kind::Value));
+    }
 }
 
-/// A process' connections with all others, and its memory.
+/// A process, connected with all others, for the program that it runs. Addresses are words of the memory that the program
+/// asked for. What is this process' own is reached without messages.
 #[derive(Debug)]
-pub(crate) struct Mesh {
+pub(crate) struct Process {
     rank: usize,
     links: Vec<Option<Link>>,
-    memory: Vec<AtomicU64>,
-    counters: Counters,
+    memory: Vec<u64>,
+    traffic: Traffic,
+    /// What came for the program before it was waited for.
+    kept: VecDeque<(Kind, Vec<u8>)>,
+    posts: VecDeque<(usize, Vec<u8>)>,
+    /// Gatherings so far: two that follow each other use different words.
+    gathered: usize,
+    buffer: Vec<u8>,
 }
 
-impl Mesh {
+impl Process {
     /// Connects process `rank` with the others, whose addresses are given in order. Each may read and write `words` of
     /// the memory of each other one.
     pub(crate) fn connect(rank: usize, addresses: &[IpAddr], words: usize) -> Result<Self, MeshError> {
-        let own = SocketAddr::new(addresses[rank], PORT);
-        let listener = socket("listening for the others", TcpListener::bind(own))?;
+        Self::connect_within(PATIENCE, rank, addresses, words)
+    }
+
+    fn connect_within(
+        patience: Duration,
+        rank: usize,
+        addresses: &[IpAddr],
+        words: usize,
+    ) -> Result<Self, MeshError> {
+        let listener = TcpListener::bind(SocketAddr::new(addresses[rank], PORT))
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+        let listener = socket("listening for the others", listener)?;
+        let deadline = Instant::now() + patience;
+        let absent = |peer: usize| {
+            let address = addresses[peer];
+            move |source| MeshError::Absent {
+                peer,
+                address,
+                source,
+            }
+        };
         let mut streams: Vec<Option<TcpStream>> = addresses.iter().map(|_| None).collect();
         for (peer, address) in addresses.iter().enumerate().take(rank) {
-            let stream = patiently(SocketAddr::new(*address, PORT), PATIENCE);
-            let mut stream = socket("connecting with another process", stream)?;
-            socket("greeting", stream.write_all(&(rank as u32).to_le_bytes()))?;
-            streams[peer] = Some(stream);
+            let stream = patiently(SocketAddr::new(*address, PORT), left(deadline)).and_then(|mut stream| {
+                stream.write_all(&(rank as u32).to_le_bytes())?;
+                Ok(stream)
+            });
+            streams[peer] = Some(stream.map_err(absent(peer))?);
         }
-        for _ in rank + 1..addresses.len() {
-            let (mut stream, _) = socket("waiting for the others", listener.accept())?;
+        while let Some(missing) = (rank + 1..addresses.len()).find(|peer| streams[*peer].is_none()) {
+            let mut stream = accept_until(deadline, &listener).map_err(absent(missing))?;
             let mut greeting = [0; 4];
-            socket("reading a greeting", stream.read_exact(&mut greeting))?;
-            let peer = u32::from_le_bytes(greeting) as usize;
-            if let Some(slot) = streams.get_mut(peer) {
+            let greeted = stream
+                .set_read_timeout(Some(left(deadline).max(Duration::from_millis(1))))
+                .and_then(|()| stream.read_exact(&mut greeting));
+            // Who says nothing is not the one that is missing.
+            if greeted.is_ok()
+                && let Some(slot) = streams.get_mut(u32::from_le_bytes(greeting) as usize)
+            {
                 *slot = Some(stream);
             }
         }
         let links = streams
             .into_iter()
             .map(|stream| stream.map(Link::new).transpose());
-        let links = socket("preparing a connection", links.collect::<io::Result<_>>())?;
-        let words = words + 2 * addresses.len();
         Ok(Self {
             rank,
-            links,
-            memory: std::iter::repeat_with(AtomicU64::default).take(words).collect(),
-            counters: Counters::default(),
+            links: socket("preparing a connection", links.collect::<io::Result<_>>())?,
+            memory: vec![0; words + 2 * addresses.len()],
+            traffic: Traffic::default(),
+            kept: VecDeque::new(),
+            posts: VecDeque::new(),
+            gathered: 0,
+            buffer: vec![0; GULP],
         })
     }
 
-    fn size(&self) -> usize {
-        self.links.len()
+    /// Runs a program on this process.
+    pub(crate) fn run<T, E: From<MeshError>>(
+        mut self,
+        program: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let result = program(&mut self)?;
+        // Nobody hangs up before all have come to the end.
+        self.barrier()?;
+        self.leave();
+        Ok(result)
     }
 
-    fn traffic(&self) -> Traffic {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Traffic {
-            messages: of(&self.counters.messages),
-            bytes: of(&self.counters.bytes),
-            bulk_messages: of(&self.counters.bulk_messages),
-            bulk_bytes: of(&self.counters.bulk_bytes),
-            reads: of(&self.counters.reads),
-            ..Traffic::default()
+    /// Hangs up, and takes in what still comes: unread bytes would have the kernel tell the others of an error.
+    fn leave(&mut self) {
+        for peer in self.others() {
+            // Who is gone already needs no farewell.
+            let _ = self.send(peer, Kind::Leave, 0, &[]);
+        }
+        self.links.iter().flatten().for_each(Link::leave);
+        while self.links.iter().flatten().any(|link| !link.has_ended) {
+            match self.serve(None) {
+                Ok(_) | Err(MeshError::Lost(_)) => {}
+                Err(_) => break,
+            }
         }
     }
 
-    fn count(&self, kind: Kind, bytes: usize) {
-        let add = |counter: &AtomicU64, much: usize| {
-            counter.fetch_add(much as u64, Ordering::Relaxed);
-        };
-        add(&self.counters.messages, 1);
-        add(&self.counters.bytes, bytes);
-        if bytes > wire::HEADER + SHORT {
-            add(&self.counters.bulk_messages, 1);
-            add(&self.counters.bulk_bytes, bytes);
+    /// Sends a message once all that others have asked for is served, and waits until the kernel has it.
+    fn send(&mut self, to: usize, kind: Kind, at: usize, payload: &[u8]) -> Result<(), MeshError> {
+        while self.serve(Some(Duration::ZERO))? {}
+        self.put(to, kind, at, payload)?;
+        while self.links[to].as_ref().is_some_and(|link| !link.is_flushed()) {
+            self.serve(None)?;
         }
-        if matches!(kind, Kind::Read | Kind::Value) {
-            add(&self.counters.reads, 1);
-        }
+        Ok(())
     }
 
-    /// Sends a message, and waits until the kernel has it.
-    fn send(&self, to: usize, kind: Kind, at: usize, payload: &[u8]) -> Result<(), MeshError> {
-        let Some(link) = self.links.get(to).and_then(Option::as_ref) else {
+    /// Sends a message without waiting for the kernel.
+    fn put(&mut self, to: usize, kind: Kind, at: usize, payload: &[u8]) -> Result<(), MeshError> {
+        let Some(link) = &mut self.links[to] else {
             return Ok(());
         };
         let message = wire::encoded(kind, at, payload);
-        self.count(kind, message.len());
+        self.traffic.count(kind, message.len());
         link.send(message).map_err(|source| lost(to, "sending", source))
     }
 
-    /// Runs a program on these connections, with threads that serve the others.
-    pub(crate) fn run<T, E: From<MeshError>>(
-        &self,
-        program: impl FnOnce(&mut Process<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let (sender, receiver) = channel();
-        thread::scope(|scope| {
-            for (peer, link) in self.links.iter().enumerate() {
-                let Some(link) = link else { continue };
-                let sender = sender.clone();
-                scope.spawn(move || self.serve(peer, link, &sender));
-            }
-            let mut farewell = Farewell {
-                links: &self.links,
-                side: Shutdown::Both,
+    /// Waits so long for messages, or as long as it takes, and serves what is there then; whether anything was.
+    fn serve(&mut self, patience: Option<Duration>) -> Result<bool, MeshError> {
+        let links = self.links.iter().enumerate();
+        let (peers, mut descriptors): (Vec<usize>, Vec<PollFd<'_>>) = links
+            .filter_map(|(peer, link)| Some((peer, link.as_ref()?.interest()?)))
+            .unzip();
+        if patience.is_none() && descriptors.is_empty() {
+            return Err(MeshError::Silence);
+        }
+        // Rounded up, so that the time has passed when poll gives up.
+        let millis = patience.map(|patience| patience.as_micros().div_ceil(1000));
+        let timeout = millis.map_or(PollTimeout::NONE, |millis| {
+            PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut descriptors, timeout) {
+            Ok(0) | Err(Errno::EINTR) => return Ok(false),
+            Ok(_) => {}
+            Err(errno) => socket("waiting for the others", Err(errno.into()))?,
+        }
+        let events: Vec<PollFlags> = descriptors
+            .iter()
+            .map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()))
+            .collect();
+        let mut messages = Vec::new();
+        for (peer, events) in peers.into_iter().zip(events) {
+            let Some(link) = &mut self.links[peer] else {
+                continue;
             };
-            let mut process = Process::new(self, receiver);
-            let result = program(&mut process)?;
-            // Nobody hangs up before all have come to the end.
-            process.barrier()?;
-            for peer in process.others() {
-                // Who is gone already needs no farewell.
-                let _ = self.send(peer, Kind::Leave, 0, &[]);
+            if events.contains(PollFlags::POLLOUT) {
+                link.flush().map_err(|source| lost(peer, "sending", source))?;
             }
-            farewell.side = Shutdown::Write;
-            Ok(result)
-        })
-    }
-
-    /// Takes in what a peer sends until it hangs up.
-    fn serve(&self, from: usize, link: &Link, sender: &Sender<Result<Message, MeshError>>) {
-        let (mut buffer, mut gulp, mut left) = (Vec::new(), vec![0; GULP], false);
-        // The program may have ended; then nobody wants to know.
-        let say = |result| drop(sender.send(result));
-        loop {
-            let mut used = 0;
-            while let Some((message, bytes)) = wire::decoded(&buffer[used..]) {
-                used += bytes;
-                match Kind::from_repr(message.kind) {
-                    Some(Kind::Leave) => left = true,
-                    kind => match kind.map(|kind| self.handle(from, link, kind, message)) {
-                        Some(Ok(None)) => {}
-                        Some(Ok(Some(message))) => say(Ok(message)),
-                        Some(Err(error)) => return say(Err(error)),
-                        None => {
-                            let (kind, at) = (message.kind, message.at);
-                            return say(Err(MeshError::Unknown { from, kind, at }));
-                        }
-                    },
+            if events.intersects(PollFlags::POLLIN | PollFlags::POLLERR | PollFlags::POLLHUP) {
+                link.receive(peer, &mut self.buffer, &mut messages)
+                    .map_err(|source| lost(peer, "receiving", source))?;
+                if link.has_ended && !link.has_left {
+                    return Err(MeshError::Lost(peer));
                 }
             }
-            buffer.drain(..used);
-            match link.receive(&mut gulp) {
-                Ok(0) | Err(_) if left => return,
-                Ok(0) | Err(_) => return say(Err(MeshError::Lost(from))),
-                Ok(bytes) => buffer.extend_from_slice(&gulp[..bytes]),
-            }
         }
+        let any = !messages.is_empty();
+        messages
+            .into_iter()
+            .try_for_each(|message| self.handle(message))?;
+        Ok(any)
     }
 
-    /// Serves a message; gives back what is for the program.
-    fn handle(
-        &self,
-        from: usize,
-        link: &Link,
-        kind: Kind,
-        message: wire::Raw<'_>,
-    ) -> Result<Option<Message>, MeshError> {
-        let wrong = || MeshError::Unknown {
+    /// Serves a message, or keeps what is for the program.
+    fn handle(&mut self, message: Message) -> Result<(), MeshError> {
+        let Message {
             from,
-            kind: message.kind,
-            at: message.at,
+            kind,
+            at,
+            payload,
+        } = message;
+        let wrong = || MeshError::Unknown { from, kind, at };
+        let place = at as usize;
+        let words = |words: u64| {
+            let end = usize::try_from(words)
+                .ok()
+                .and_then(|words| place.checked_add(words));
+            end.map(|end| place..end)
         };
-        let (at, payload) = (message.at as usize, message.payload);
-        let memory = |words: usize| self.memory.get(at..at.saturating_add(words)).ok_or_else(wrong);
-        let answer = |kind: Kind, payload: &[u8]| {
-            let answer = wire::encoded(kind, at, payload);
-            self.count(kind, answer.len());
-            link.offer(answer)
-                .map_err(|source| lost(from, "answering", source))
-        };
-        let operand = |index: usize| words_of(payload).nth(index).ok_or_else(wrong);
-        match kind {
+        let operand = |index: usize| words_of(&payload).nth(index).ok_or_else(wrong);
+        match Kind::from_repr(kind).ok_or_else(wrong)? {
             Kind::Read => {
-                let words = memory(operand(0)? as usize)?;
-                let values: Vec<u8> = words
-                    .iter()
-                    .flat_map(|word| word.load(Ordering::Acquire).to_le_bytes())
-                    .collect();
-                answer(Kind::Value, &values)?;
+                let words = words(operand(0)?).and_then(|words| self.memory.get(words));
+                let values = words.ok_or_else(wrong)?.iter();
+                let values: Vec<u8> = values.flat_map(|word| word.to_le_bytes()).collect();
+                self.put(from, Kind::Value, place, &values)?;
             }
             Kind::Write => {
-                for (word, value) in memory(payload.len() / 8)?.iter().zip(words_of(payload)) {
-                    word.store(value, Ordering::Release);
+                let words = words(payload.len() as u64 / 8).and_then(|words| self.memory.get_mut(words));
+                for (word, value) in words.ok_or_else(wrong)?.iter_mut().zip(words_of(&payload)) {
+                    *word = value;
                 }
             }
             Kind::Swap => {
-                let previous = swap(&memory(1)?[0], operand(0)?, operand(1)?);
-                answer(Kind::Previous, &previous.to_le_bytes())?;
+                let word = self.memory.get_mut(place).ok_or_else(wrong)?;
+                let previous = swap(word, operand(0)?, operand(1)?);
+                self.put(from, Kind::Previous, place, &previous.to_le_bytes())?;
             }
-            Kind::Fence => answer(Kind::Fenced, &[])?,
-            kind => {
-                return Ok(Some(Message {
-                    from,
-                    kind,
-                    payload: payload.to_vec(),
-                }));
+            Kind::Fence => self.put(from, Kind::Fenced, place, &[])?,
+            Kind::Post => self.posts.push_back((from, payload)),
+            Kind::Leave => {
+                if let Some(link) = &mut self.links[from] {
+                    link.has_left = true;
+                }
             }
+            kind => self.kept.push_back((kind, payload)),
         }
-        Ok(None)
+        Ok(())
     }
 }
 
-/// Ends the connections, and with them the threads that serve; also when the program fails, or panics.
-struct Farewell<'mesh> {
-    links: &'mesh [Option<Link>],
-    side: Shutdown,
-}
-
-impl Drop for Farewell<'_> {
-    fn drop(&mut self) {
-        for link in self.links.iter().flatten() {
-            link.close(self.side);
-        }
-    }
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
 }
 
 /// Puts `new` in the place of `old`, if that is what is there; what was there.
-fn swap(word: &AtomicU64, old: u64, new: u64) -> u64 {
-    word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
-        .unwrap_or_else(|previous| previous)
+fn swap(word: &mut u64, old: u64, new: u64) -> u64 {
+    let previous = *word;
+    if previous == old {
+        *word = new;
+    }
+    previous
 }
 
 /// An error on the connection with a peer.
 fn lost(peer: usize, action: &'static str, source: io::Error) -> MeshError {
     match source.kind() {
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => MeshError::Lost(peer),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => MeshError::Lost(peer),
         _ => MeshError::Socket { action, source },
     }
 }
@@ -328,7 +358,10 @@ fn lost(peer: usize, action: &'static str, source: io::Error) -> MeshError {
 /// Runs processes on addresses of their own in the loopback network; what they made of it, in order.
 #[cfg(test)]
 pub(crate) fn on_loopback<T: Send>(size: usize, process: impl Fn(usize, &[IpAddr]) -> T + Sync) -> Vec<T> {
-    use std::sync::atomic::AtomicU32;
+    use std::{
+        sync::atomic::{AtomicU32, Ordering},
+        thread,
+    };
     static NETWORK: AtomicU32 = AtomicU32::new(0);
     // Another test program may run at the same time.
     let network = std::process::id().wrapping_mul(97) + NETWORK.fetch_add(1, Ordering::Relaxed);

@@ -42,7 +42,7 @@ pub use self::{
     radix::Radix,
     sample::Sample,
 };
-use crate::mesh::{Mesh, MeshError, Process, Traffic};
+use crate::mesh::{MeshError, Process, Traffic};
 
 /// One of the programs.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,11 +151,11 @@ trait Parallel {
     /// Values of the whole answer.
     fn values(&self) -> u64;
     /// Makes the input, and says what is wrong with the problem.
-    fn prepare(&self, process: &mut Process<'_>) -> Result<Self::Input, SplitCError>;
+    fn prepare(&self, process: &mut Process) -> Result<Self::Input, SplitCError>;
     /// Computes this process' part of the answer.
-    fn compute(&self, process: &mut Process<'_>, input: &mut Self::Input) -> Result<Part, SplitCError>;
+    fn compute(&self, process: &mut Process, input: &mut Self::Input) -> Result<Part, SplitCError>;
     /// Brings in a part that does not lie in memory; no time is taken any more.
-    fn collect(&self, _: &mut Process<'_>, _: Self::Input, part: Part) -> Result<Part, SplitCError> {
+    fn collect(&self, _: &mut Process, _: Self::Input, part: Part) -> Result<Part, SplitCError> {
         Ok(part)
     }
     /// What is wrong with a part, by what one processor alone computes.
@@ -282,7 +282,7 @@ fn run<P: Parallel>(
     meddle: impl Fn(&mut Part),
 ) -> Result<Option<Outcome>, SplitCError> {
     let size = addresses.len();
-    Mesh::connect(rank, addresses, program.words(size))?.run(|process| {
+    Process::connect(rank, addresses, program.words(size))?.run(|process| {
         let mut input = program.prepare(process)?;
         process.barrier()?;
         let before = process.traffic();

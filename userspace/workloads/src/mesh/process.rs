@@ -1,57 +1,24 @@
 //! What a program on the mesh can do.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        atomic::Ordering,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
-    time::Duration,
-};
+use std::time::{Duration, Instant};
 
 use super::{
-    Mesh, MeshError, PATIENCE, Traffic, swap,
-    wire::{Kind, Message, words_of},
+    MeshError, Process, Traffic, left, swap,
+    wire::{Kind, words_of},
 };
 
 /// The largest payload of one message: long Active Messages had 4 KB.
 pub(crate) const LONGEST: usize = 4 << 10;
 
-/// A process, for the program that it runs. Addresses are words of the memory that the program asked for. What is this
-/// process' own is reached without messages.
-pub(crate) struct Process<'mesh> {
-    mesh: &'mesh Mesh,
-    receiver: Receiver<Result<Message, MeshError>>,
-    /// What came before it was waited for.
-    kept: VecDeque<Message>,
-    posts: VecDeque<(usize, Vec<u8>)>,
-    barriers: u64,
-    failed_locks: u64,
-    /// Gatherings so far: two that follow each other use different words.
-    gathered: usize,
-}
-
-impl<'mesh> Process<'mesh> {
-    pub(super) fn new(mesh: &'mesh Mesh, receiver: Receiver<Result<Message, MeshError>>) -> Self {
-        Self {
-            mesh,
-            receiver,
-            kept: VecDeque::new(),
-            posts: VecDeque::new(),
-            barriers: 0,
-            failed_locks: 0,
-            gathered: 0,
-        }
-    }
-
+impl Process {
     /// This process' number.
     pub(crate) fn rank(&self) -> usize {
-        self.mesh.rank
+        self.rank
     }
 
     /// How many processes there are.
     pub(crate) fn size(&self) -> usize {
-        self.mesh.size()
+        self.links.len()
     }
 
     /// The other processes.
@@ -62,11 +29,7 @@ impl<'mesh> Process<'mesh> {
 
     /// What it has sent so far.
     pub(crate) fn traffic(&self) -> Traffic {
-        Traffic {
-            barriers: self.barriers,
-            failed_locks: self.failed_locks,
-            ..self.mesh.traffic()
-        }
+        self.traffic
     }
 
     /// The first words are those of [`gather`](Self::gather).
@@ -76,7 +39,7 @@ impl<'mesh> Process<'mesh> {
 
     /// A word of its own.
     pub(crate) fn load(&self, at: usize) -> u64 {
-        self.mesh.memory[self.place(at)].load(Ordering::Acquire)
+        self.memory[self.place(at)]
     }
 
     /// Words of its own.
@@ -85,8 +48,9 @@ impl<'mesh> Process<'mesh> {
     }
 
     /// Sets a word of its own.
-    pub(crate) fn store(&self, at: usize, value: u64) {
-        self.mesh.memory[self.place(at)].store(value, Ordering::Release);
+    pub(crate) fn store(&mut self, at: usize, value: u64) {
+        let place = self.place(at);
+        self.memory[place] = value;
     }
 
     /// Reads a word, and waits for it.
@@ -100,26 +64,26 @@ impl<'mesh> Process<'mesh> {
         if of == self.rank() {
             return Ok(self.loads(at, count));
         }
-        let most = LONGEST / 8;
+        let (most, place) = (LONGEST / 8, self.place(at));
         let starts = (0..count).step_by(most);
         for start in starts.clone() {
             let words = (most.min(count - start) as u64).to_le_bytes();
-            self.mesh.send(of, Kind::Read, self.place(at + start), &words)?;
+            self.send(of, Kind::Read, place + start, &words)?;
         }
         let mut values = Vec::with_capacity(count);
         for _ in starts {
-            values.extend(words_of(&self.wait(Kind::Value)?.payload));
+            values.extend(words_of(&self.wait(Kind::Value)?));
         }
         Ok(values)
     }
 
     /// Writes a word without waiting.
-    pub(crate) fn write(&self, to: usize, at: usize, value: u64) -> Result<(), MeshError> {
+    pub(crate) fn write(&mut self, to: usize, at: usize, value: u64) -> Result<(), MeshError> {
         self.write_words(to, at, &[value])
     }
 
     /// Writes words without waiting.
-    pub(crate) fn write_words(&self, to: usize, at: usize, values: &[u64]) -> Result<(), MeshError> {
+    pub(crate) fn write_words(&mut self, to: usize, at: usize, values: &[u64]) -> Result<(), MeshError> {
         if to == self.rank() {
             for (index, value) in values.iter().enumerate() {
                 self.store(at + index, *value);
@@ -129,7 +93,7 @@ impl<'mesh> Process<'mesh> {
         for (index, values) in values.chunks(LONGEST / 8).enumerate() {
             let payload: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             let at = self.place(at + index * (LONGEST / 8));
-            self.mesh.send(to, Kind::Write, at, &payload)?;
+            self.send(to, Kind::Write, at, &payload)?;
         }
         Ok(())
     }
@@ -138,11 +102,11 @@ impl<'mesh> Process<'mesh> {
     pub(crate) fn swap(&mut self, of: usize, at: usize, old: u64, new: u64) -> Result<bool, MeshError> {
         let place = self.place(at);
         if of == self.rank() {
-            return Ok(swap(&self.mesh.memory[place], old, new) == old);
+            return Ok(swap(&mut self.memory[place], old, new) == old);
         }
         let operands = [old.to_le_bytes(), new.to_le_bytes()].concat();
-        self.mesh.send(of, Kind::Swap, place, &operands)?;
-        Ok(words_of(&self.wait(Kind::Previous)?.payload).next() == Some(old))
+        self.send(of, Kind::Swap, place, &operands)?;
+        Ok(words_of(&self.wait(Kind::Previous)?).next() == Some(old))
     }
 
     /// Takes the lock at a word, which is 0 while it is free. Who fails tries again at once, as a test-and-set in a loop
@@ -150,17 +114,17 @@ impl<'mesh> Process<'mesh> {
     pub(crate) fn lock(&mut self, of: usize, at: usize) -> Result<(), MeshError> {
         while !self.swap(of, at, 0, 1)? {
             if of == self.rank() {
-                // Waiting for a lock of its own takes no messages.
-                std::thread::yield_now();
+                // Waiting for a lock of its own takes no messages; a message gives it back.
+                self.serve(None)?;
             } else {
-                self.failed_locks += 1;
+                self.traffic.failed_locks += 1;
             }
         }
         Ok(())
     }
 
     /// Gives it back. What was written to the same process before is there by then.
-    pub(crate) fn unlock(&self, of: usize, at: usize) -> Result<(), MeshError> {
+    pub(crate) fn unlock(&mut self, of: usize, at: usize) -> Result<(), MeshError> {
         self.write(of, at, 0)
     }
 
@@ -170,70 +134,62 @@ impl<'mesh> Process<'mesh> {
             self.posts.push_back((to, payload.to_vec()));
             return Ok(());
         }
-        self.mesh.send(to, Kind::Post, 0, payload)
+        self.send(to, Kind::Post, 0, payload)
     }
 
     /// What was posted next and its sender; waits so long for it.
     pub(crate) fn posted(&mut self, patience: Duration) -> Result<Option<(usize, Vec<u8>)>, MeshError> {
+        let deadline = Instant::now() + patience;
         loop {
             if let Some(post) = self.posts.pop_front() {
                 return Ok(Some(post));
             }
-            match self.receiver.recv_timeout(patience) {
-                Ok(message) => self.keep(message?),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(None),
+            let left = left(deadline);
+            if !self.serve(Some(left))? && left.is_zero() {
+                return Ok(None);
             }
         }
     }
 
     /// What is posted next, which surely comes.
     pub(crate) fn awaited(&mut self) -> Result<(usize, Vec<u8>), MeshError> {
-        self.posted(PATIENCE)?.ok_or(MeshError::Silence)
-    }
-
-    fn keep(&mut self, message: Message) {
-        if message.kind == Kind::Post {
-            self.posts.push_back((message.from, message.payload));
-        } else {
-            self.kept.push_back(message);
-        }
-    }
-
-    /// The next message of a kind.
-    fn wait(&mut self, kind: Kind) -> Result<Message, MeshError> {
-        if let Some(place) = self.kept.iter().position(|message| message.kind == kind)
-            && let Some(message) = self.kept.remove(place)
-        {
-            return Ok(message);
-        }
         loop {
-            match self.receiver.recv_timeout(PATIENCE) {
-                Ok(Ok(message)) if message.kind == kind => return Ok(message),
-                Ok(message) => self.keep(message?),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    return Err(MeshError::Silence);
-                }
+            if let Some(post) = self.posts.pop_front() {
+                return Ok(post);
             }
+            self.serve(None)?;
+        }
+    }
+
+    /// The next payload of a kind, which comes as long as its sender lives, however long that computes.
+    fn wait(&mut self, kind: Kind) -> Result<Vec<u8>, MeshError> {
+        loop {
+            if let Some(place) = self.kept.iter().position(|(kept, _)| *kept == kind)
+                && let Some((_, payload)) = self.kept.remove(place)
+            {
+                return Ok(payload);
+            }
+            self.serve(None)?;
         }
     }
 
     /// Waits until all processes are here.
     pub(crate) fn barrier(&mut self) -> Result<(), MeshError> {
-        self.barriers += 1;
+        self.traffic.barriers += 1;
         if self.rank() != 0 {
-            self.mesh.send(0, Kind::Arrive, 0, &[])?;
+            self.send(0, Kind::Arrive, 0, &[])?;
             return self.wait(Kind::Release).map(|_| ());
         }
         for _ in 1..self.size() {
             self.wait(Kind::Arrive)?;
         }
-        (1..self.size()).try_for_each(|peer| self.mesh.send(peer, Kind::Release, 0, &[]))
+        (1..self.size()).try_for_each(|peer| self.send(peer, Kind::Release, 0, &[]))
     }
 
     /// Waits until all that this process has written and posted has come.
     pub(crate) fn fence(&mut self) -> Result<(), MeshError> {
         for peer in self.others() {
-            self.mesh.send(peer, Kind::Fence, 0, &[])?;
+            self.send(peer, Kind::Fence, 0, &[])?;
         }
         self.others()
             .try_for_each(|_| self.wait(Kind::Fenced).map(|_| ()))
@@ -250,12 +206,11 @@ impl<'mesh> Process<'mesh> {
         let first = self.gathered % 2 * self.size();
         self.gathered += 1;
         let own = first + self.rank();
-        self.mesh.memory[own].store(value, Ordering::Release);
+        self.memory[own] = value;
         for peer in self.others() {
-            self.mesh.send(peer, Kind::Write, own, &value.to_le_bytes())?;
+            self.send(peer, Kind::Write, own, &value.to_le_bytes())?;
         }
         self.settle()?;
-        let values = self.mesh.memory[first..first + self.size()].iter();
-        Ok(values.map(|word| word.load(Ordering::Acquire)).collect())
+        Ok(self.memory[first..first + self.size()].to_vec())
     }
 }

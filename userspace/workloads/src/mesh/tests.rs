@@ -1,6 +1,9 @@
 //! Processes on the loopback network.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use super::*;
 
@@ -8,10 +11,10 @@ use super::*;
 fn run<T: Send>(
     size: usize,
     words: usize,
-    program: impl Fn(&mut Process<'_>) -> Result<T, MeshError> + Sync,
+    program: impl Fn(&mut Process) -> Result<T, MeshError> + Sync,
 ) -> Vec<Result<T, MeshError>> {
     on_loopback(size, |rank, addresses| {
-        Mesh::connect(rank, addresses, words)?.run(|process| program(process))
+        Process::connect(rank, addresses, words)?.run(|process| program(process))
     })
 }
 
@@ -99,7 +102,7 @@ fn processes_that_flood_each_other_do_not_block() {
 
 #[test]
 fn who_ends_early_is_missed_at_once() {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let ends = run(3, 0, |process| match process.rank() {
         1 => Err(MeshError::Silence),
         _ => process.barrier(),
@@ -120,4 +123,109 @@ fn a_place_outside_the_memory_is_refused() {
         "{ends:?}"
     );
     assert!(ends[0].is_err());
+}
+
+/// Long enough for all that was sent to arrive.
+const WHILE: Duration = Duration::from_millis(300);
+
+#[test]
+fn requests_wait_while_a_process_computes() {
+    let computing = AtomicBool::new(true);
+    let seen = run(2, 1, |process| {
+        process.barrier()?;
+        if process.rank() == 0 {
+            thread::sleep(WHILE);
+            computing.store(false, Ordering::Release);
+            return Ok(false);
+        }
+        process.read(0, 0)?;
+        Ok(computing.load(Ordering::Acquire))
+    });
+    // Its one processor serves nobody meanwhile.
+    assert!(!seen.into_iter().any(Result::unwrap));
+}
+
+#[test]
+fn all_that_came_is_served_before_a_send() {
+    // More than is read at once.
+    const WRITES: u64 = 40;
+    let seen = run(2, LONGEST / 8, |process| {
+        process.barrier()?;
+        if process.rank() == 1 {
+            for write in 1..=WRITES {
+                process.write_words(0, 0, &[write; LONGEST / 8])?;
+            }
+            return Ok(WRITES);
+        }
+        thread::sleep(WHILE);
+        process.post(1, &[])?;
+        Ok(process.load(0))
+    });
+    for seen in seen {
+        assert_eq!(seen.unwrap(), WRITES);
+    }
+}
+
+#[test]
+fn a_lock_whose_holder_has_died_ends_the_wait() {
+    let ends = run(2, 1, |process| {
+        if process.rank() == 1 {
+            process.lock(0, 0)?;
+            process.post(0, &[])?;
+            return Err(MeshError::Silence);
+        }
+        process.awaited()?;
+        process.lock(0, 0)
+    });
+    assert!(matches!(ends[0], Err(MeshError::Lost(1))), "{ends:?}");
+}
+
+#[test]
+fn who_does_not_come_is_named() {
+    // The second process of three is the last that comes, or greets with a number that none has.
+    let ends = on_loopback(3, |rank, addresses| match rank {
+        1 => {
+            let mut stream = patiently(SocketAddr::new(addresses[0], PORT), PATIENCE).unwrap();
+            stream.write_all(&7_u32.to_le_bytes()).unwrap();
+            thread::sleep(3 * WHILE);
+            Ok(())
+        }
+        _ => Process::connect_within(2 * WHILE, rank, addresses, 0).map(|_| ()),
+    });
+    for rank in [0, 2] {
+        assert!(
+            matches!(ends[rank], Err(MeshError::Absent { peer: 1, .. })),
+            "{ends:?}"
+        );
+    }
+}
+
+#[test]
+fn who_connects_and_says_nothing_is_not_waited_for() {
+    let ends = on_loopback(2, |rank, addresses| {
+        if rank == 0 {
+            return Process::connect_within(2 * WHILE, rank, addresses, 0).map(|_| ());
+        }
+        let _silent = patiently(SocketAddr::new(addresses[0], PORT), PATIENCE).unwrap();
+        thread::sleep(3 * WHILE);
+        Ok(())
+    });
+    assert!(
+        matches!(ends[0], Err(MeshError::Absent { peer: 1, .. })),
+        "{ends:?}"
+    );
+}
+
+#[test]
+#[ignore = "long: cargo xtask test --full"]
+fn who_computes_for_long_is_waited_for() {
+    let ends = run(2, 0, |process| {
+        if process.rank() == 1 {
+            thread::sleep(PATIENCE + 5 * WHILE);
+        }
+        process.gather(1)
+    });
+    for end in ends {
+        assert_eq!(end.unwrap(), [1, 1]);
+    }
 }

@@ -2,19 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, ErrorKind},
+    io::{self, ErrorKind, Read as _},
     net::{Shutdown, TcpStream},
     os::fd::AsFd as _,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags};
 use socket2::SockRef;
-
-use super::{PATIENCE, locked};
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
@@ -49,20 +43,13 @@ pub(super) const HEADER: usize = 9;
 /// The largest payload of a short message: six words, as those of the Active Messages that the thesis used.
 pub(super) const SHORT: usize = 6 * 8;
 
-/// A message that came for the program.
+/// A message that came.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) from: usize,
-    pub(super) kind: Kind,
-    pub(super) payload: Vec<u8>,
-}
-
-/// A message as it lies in a buffer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Raw<'buffer> {
     pub(super) kind: u8,
     pub(super) at: u32,
-    pub(super) payload: &'buffer [u8],
+    pub(super) payload: Vec<u8>,
 }
 
 pub(super) fn encoded(kind: Kind, at: usize, payload: &[u8]) -> Vec<u8> {
@@ -74,15 +61,6 @@ pub(super) fn encoded(kind: Kind, at: usize, payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The message at the beginning of a buffer and its bytes there, if it is whole.
-pub(super) fn decoded(buffer: &[u8]) -> Option<(Raw<'_>, usize)> {
-    let (header, rest) = buffer.split_first_chunk::<HEADER>()?;
-    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let payload = rest.get(..word(5) as usize)?;
-    let (kind, at) = (header[0], word(1));
-    Some((Raw { kind, at, payload }, HEADER + payload.len()))
-}
-
 /// The words of a payload.
 pub(super) fn words_of(payload: &[u8]) -> impl Iterator<Item = u64> {
     payload
@@ -92,109 +70,112 @@ pub(super) fn words_of(payload: &[u8]) -> impl Iterator<Item = u64> {
         .map(|word| u64::from_le_bytes(*word))
 }
 
-/// A connection with a peer. Program and server send on it, and neither waits while it holds the lock.
+/// A connection with a peer. Nothing here waits.
 #[derive(Debug)]
 pub(super) struct Link {
     stream: TcpStream,
-    outgoing: Mutex<Outgoing>,
-    /// The server has left something unsent.
-    unsent: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Outgoing {
-    messages: VecDeque<Vec<u8>>,
-    /// Bytes of the first one that the kernel has.
+    /// What came and is no whole message yet.
+    incoming: Vec<u8>,
+    outgoing: VecDeque<Vec<u8>>,
+    /// Bytes of the first message there that the kernel has.
     taken: usize,
+    /// It has said that nothing comes any more.
+    pub(super) has_left: bool,
+    /// Nothing comes any more.
+    pub(super) has_ended: bool,
 }
 
 impl Link {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
         Ok(Self {
             stream,
-            outgoing: Mutex::default(),
-            unsent: AtomicBool::new(false),
+            incoming: Vec::new(),
+            outgoing: VecDeque::new(),
+            taken: 0,
+            has_left: false,
+            has_ended: false,
         })
     }
 
-    /// Gives a message to the kernel, and waits for room there.
-    pub(super) fn send(&self, message: Vec<u8>) -> io::Result<()> {
-        let mut sent = self.push(message)?;
-        while !sent {
-            self.wait(PollFlags::POLLOUT)?;
-            sent = self.flush(&mut locked(&self.outgoing))?;
-        }
-        Ok(())
+    /// What to wait for, if there is anything.
+    pub(super) fn interest(&self) -> Option<PollFd<'_>> {
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::POLLIN, !self.has_ended);
+        events.set(PollFlags::POLLOUT, !self.is_flushed());
+        (!events.is_empty()).then(|| PollFd::new(self.stream.as_fd(), events))
     }
 
-    /// Gives a message to the kernel if there is room; else [`receive`](Self::receive) does it later.
-    pub(super) fn offer(&self, message: Vec<u8>) -> io::Result<()> {
-        if !self.push(message)? {
-            self.unsent.store(true, Ordering::Release);
-        }
-        Ok(())
+    /// The kernel has all that was to be sent.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.outgoing.is_empty()
     }
 
-    fn push(&self, message: Vec<u8>) -> io::Result<bool> {
-        let mut outgoing = locked(&self.outgoing);
-        outgoing.messages.push_back(message);
-        self.flush(&mut outgoing)
+    /// Sends a message behind those that wait; what there is no room for now is left to [`flush`](Self::flush).
+    pub(super) fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
+        self.outgoing.push_back(message);
+        self.flush()
     }
 
-    /// Sends what there is room for; whether that was all.
-    fn flush(&self, outgoing: &mut Outgoing) -> io::Result<bool> {
-        let flags = libc::MSG_DONTWAIT | libc::MSG_EOR | libc::MSG_NOSIGNAL;
-        while let Some(first) = outgoing.messages.front() {
-            match SockRef::from(&self.stream).send_with_flags(&first[outgoing.taken..], flags) {
+    /// Sends what there is room for.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        let flags = libc::MSG_EOR | libc::MSG_NOSIGNAL;
+        while let Some(first) = self.outgoing.front() {
+            match SockRef::from(&self.stream).send_with_flags(&first[self.taken..], flags) {
                 Ok(bytes) => {
-                    outgoing.taken += bytes;
-                    if outgoing.taken == first.len() {
-                        outgoing.messages.pop_front();
-                        outgoing.taken = 0;
+                    self.taken += bytes;
+                    if self.taken == first.len() {
+                        self.outgoing.pop_front();
+                        self.taken = 0;
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Waits for bytes, and meanwhile sends what [`offer`](Self::offer) has left; 0 bytes at the end.
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.unsent.load(Ordering::Acquire) {
-            let ready = self.wait(PollFlags::POLLIN | PollFlags::POLLOUT)?;
-            if ready.contains(PollFlags::POLLOUT) && self.flush(&mut locked(&self.outgoing))? {
-                self.unsent.store(false, Ordering::Release);
+    /// Takes in what is there, of this peer; whole messages go to `messages`.
+    pub(super) fn receive(
+        &mut self,
+        from: usize,
+        buffer: &mut [u8],
+        messages: &mut Vec<Message>,
+    ) -> io::Result<()> {
+        match (&self.stream).read(buffer) {
+            Ok(0) => self.has_ended = true,
+            Ok(bytes) => self.incoming.extend_from_slice(&buffer[..bytes]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => {
+                self.has_ended = true;
+                return Err(error);
             }
-            if ready.intersects(PollFlags::POLLIN | PollFlags::POLLHUP) {
+        }
+        let mut used = 0;
+        while let Some((header, rest)) = self.incoming[used..].split_first_chunk::<HEADER>() {
+            let word =
+                |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+            let Some(payload) = rest.get(..word(5) as usize) else {
                 break;
-            }
+            };
+            used += HEADER + payload.len();
+            messages.push(Message {
+                from,
+                kind: header[0],
+                at: word(1),
+                payload: payload.to_vec(),
+            });
         }
-        loop {
-            match io::Read::read(&mut &self.stream, buffer) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                result => return result,
-            }
-        }
+        self.incoming.drain(..used);
+        Ok(())
     }
 
-    fn wait(&self, events: PollFlags) -> io::Result<PollFlags> {
-        let patience = PollTimeout::try_from(PATIENCE).map_err(|_| ErrorKind::InvalidInput)?;
-        let mut descriptors = [PollFd::new(self.stream.as_fd(), events)];
-        match poll(&mut descriptors, patience) {
-            Ok(0) => Err(ErrorKind::TimedOut.into()),
-            Ok(_) => Ok(descriptors[0].revents().unwrap_or(PollFlags::empty())),
-            Err(nix::errno::Errno::EINTR) => Ok(PollFlags::empty()),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    /// Ends the connection; the server's thread ends with it.
-    pub(super) fn close(&self, side: Shutdown) {
+    /// Says that nothing more is sent.
+    pub(super) fn leave(&self) {
         // One that is gone already has ended.
-        let _ = self.stream.shutdown(side);
+        let _ = self.stream.shutdown(Shutdown::Write);
     }
 }

@@ -22,7 +22,7 @@ use super::{
     Outcome, PatternError,
     remap::{INTERRUPT, Mapping, PART, endpoint},
 };
-use crate::mesh::{Mesh, MeshError, PATIENCE, socket};
+use crate::mesh::{MeshError, PATIENCE, Process, socket};
 
 /// A Diamond DAG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ pub(super) fn run(dag: &Diamond, rank: usize, addresses: &[IpAddr]) -> Result<Ou
         .get(number + 1)
         .map(|owner| SocketAddr::new(addresses[*owner], PORT));
     let before = number.checked_sub(1).map(|number| owners[number]);
-    Mesh::connect(rank, addresses, 0)?.run(|mesh| {
+    Process::connect(rank, addresses, 0)?.run(|mesh| {
         mesh.barrier()?;
         let start = Instant::now();
         let mut at = start;

@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Instant};
 use perturb_stats::SplitMix64;
 
 use super::Outcome;
-use crate::mesh::{Mesh, MeshError, Process};
+use crate::mesh::{MeshError, Process};
 
 /// What each process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ const BULK: usize = 2 << 10;
 
 /// Runs process `rank` of those on hosts with these addresses.
 pub(super) fn run(plain: Plain, rank: usize, addresses: &[IpAddr]) -> Result<Outcome, MeshError> {
-    Mesh::connect(rank, addresses, BULK)?.run(|process| {
+    Process::connect(rank, addresses, BULK)?.run(|process| {
         process.barrier()?;
         let before = process.traffic().messages;
         let start = Instant::now();
@@ -44,7 +44,7 @@ pub(super) fn run(plain: Plain, rank: usize, addresses: &[IpAddr]) -> Result<Out
     })
 }
 
-fn execute(plain: Plain, process: &mut Process<'_>) -> Result<(), MeshError> {
+fn execute(plain: Plain, process: &mut Process) -> Result<(), MeshError> {
     let mut random = SplitMix64::new(process.rank() as u64 + 1);
     let others: Vec<usize> = process.others().collect();
     let mut any = || others[random.below(others.len() as u64) as usize];

@@ -38,7 +38,7 @@ use perturb_stats::SplitMix64;
 
 use self::ledger::{Beginning, Ledger, Sort};
 use super::{Outcome, PatternError};
-use crate::mesh::{Mesh, MeshError, PATIENCE, locked, socket};
+use crate::mesh::{self, MeshError, PATIENCE, locked, socket};
 
 /// How values travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +185,7 @@ fn run_within(
     }
     let own = SocketAddr::new(addresses[rank], PORT);
     let endpoint = endpoint(own, LOOK)?;
-    Mesh::connect(rank, addresses, 0)?.run(|mesh| {
+    mesh::Process::connect(rank, addresses, 0)?.run(|mesh| {
         let process = Process {
             remap,
             rank,

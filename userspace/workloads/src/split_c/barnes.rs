@@ -115,7 +115,7 @@ fn advance(body: &mut Mass, velocity: &mut Vector, force: Vector) {
 type Bodies = Vec<(Mass, Vector)>;
 
 /// Stores a process' bodies where the others find them.
-fn publish(process: &Process<'_>, bodies: &Bodies) -> Result<(), MeshError> {
+fn publish(process: &mut Process, bodies: &Bodies) -> Result<(), MeshError> {
     bodies
         .iter()
         .enumerate()
@@ -138,7 +138,7 @@ impl Parallel for Barnes {
         6 * self.bodies as u64
     }
 
-    fn prepare(&self, process: &mut Process<'_>) -> Result<Bodies, SplitCError> {
+    fn prepare(&self, process: &mut Process) -> Result<Bodies, SplitCError> {
         let blocks = self.blocks(process.size()).enough("bodies")?;
         let own = blocks.range(process.rank());
         let bodies: Bodies = own.map(|index| self.body(index)).collect();
@@ -146,7 +146,7 @@ impl Parallel for Barnes {
         Ok(bodies)
     }
 
-    fn compute(&self, process: &mut Process<'_>, bodies: &mut Bodies) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process, bodies: &mut Bodies) -> Result<Part, SplitCError> {
         let blocks = self.blocks(process.size());
         let own = blocks.range(process.rank());
         let mut forces = vec![[0.0; 3]; bodies.len()];

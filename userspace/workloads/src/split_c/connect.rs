@@ -102,11 +102,11 @@ impl Parallel for Connect {
         (self.side * self.side) as u64
     }
 
-    fn prepare(&self, process: &mut Process<'_>) -> Result<Blocks, SplitCError> {
+    fn prepare(&self, process: &mut Process) -> Result<Blocks, SplitCError> {
         self.blocks(process.size()).enough("rows")
     }
 
-    fn compute(&self, process: &mut Process<'_>, &mut blocks: &mut Blocks) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process, &mut blocks: &mut Blocks) -> Result<Part, SplitCError> {
         let rows = blocks.range(process.rank());
         let own = rows.start * self.side..rows.end * self.side;
         let roots = Forest::of(self, own.clone());
@@ -115,11 +115,11 @@ impl Parallel for Connect {
         }
         process.barrier()?;
 
-        let parent = |process: &mut Process<'_>, vertex: usize| {
+        let parent = |process: &mut Process, vertex: usize| {
             let (owner, at) = self.place(blocks, vertex);
             process.read(owner, at).map(|parent| parent as usize)
         };
-        let root = |process: &mut Process<'_>, mut vertex: usize| loop {
+        let root = |process: &mut Process, mut vertex: usize| loop {
             match parent(process, vertex)? {
                 itself if itself == vertex => return Ok::<_, MeshError>(vertex),
                 next => vertex = next,

@@ -105,7 +105,7 @@ impl Em3d {
     }
 
     /// Writes all values of a kind to their copies.
-    fn propagate(&self, process: &mut Process<'_>, graph: &Graph, kind: usize) -> Result<(), MeshError> {
+    fn propagate(&self, process: &mut Process, graph: &Graph, kind: usize) -> Result<(), MeshError> {
         let own = kind * graph.blocks.most();
         for (node, reader, place) in &graph.readers[kind] {
             process.write(
@@ -147,7 +147,7 @@ impl Parallel for Em3d {
         2 * (self.nodes / 2) as u64
     }
 
-    fn prepare(&self, process: &mut Process<'_>) -> Result<Graph, SplitCError> {
+    fn prepare(&self, process: &mut Process) -> Result<Graph, SplitCError> {
         let blocks = self.blocks(process.size()).enough("nodes of a kind")?;
         let own = blocks.range(process.rank());
         for kind in KINDS {
@@ -185,7 +185,7 @@ impl Parallel for Em3d {
         })
     }
 
-    fn compute(&self, process: &mut Process<'_>, graph: &mut Graph) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process, graph: &mut Graph) -> Result<Part, SplitCError> {
         let blocks = graph.blocks;
         let own = blocks.range(process.rank());
         if self.form == Form::Write {

@@ -64,13 +64,13 @@ fn broken(state: u64) -> String {
 }
 
 /// A process' part of the search.
-struct Search<'a, 'mesh> {
-    process: &'a mut Process<'mesh>,
+struct Search<'a> {
+    process: &'a mut Process,
     known: HashSet<u64>,
     queue: VecDeque<u64>,
 }
 
-impl Search<'_, '_> {
+impl Search<'_> {
     /// Sends a state to whom it belongs.
     fn send(&mut self, state: u64) -> Result<(), MeshError> {
         let owner = (mixed(!state) % self.process.size() as u64) as usize;
@@ -125,11 +125,11 @@ impl Parallel for Murphi {
         3
     }
 
-    fn prepare(&self, _: &mut Process<'_>) -> Result<(), SplitCError> {
+    fn prepare(&self, _: &mut Process) -> Result<(), SplitCError> {
         Ok(())
     }
 
-    fn compute(&self, process: &mut Process<'_>, (): &mut ()) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process, (): &mut ()) -> Result<Part, SplitCError> {
         let protocol = Protocol(self.caches);
         let rank = process.rank();
         let mut search = Search {

@@ -198,7 +198,7 @@ impl Parallel for NowSort {
         self.records as u64
     }
 
-    fn prepare(&self, process: &mut Process<'_>) -> Result<Files, SplitCError> {
+    fn prepare(&self, process: &mut Process) -> Result<Files, SplitCError> {
         let blocks = self.blocks(process.size()).enough("records")?;
         let mut records = Vec::new();
         for index in blocks.range(process.rank()) {
@@ -212,7 +212,7 @@ impl Parallel for NowSort {
         Ok(files)
     }
 
-    fn compute(&self, process: &mut Process<'_>, files: &mut Files) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process, files: &mut Files) -> Result<Part, SplitCError> {
         let size = process.size();
         let [mut reads, mut writes] = [(); 2].map(|()| Disk::new(self.disk));
         let mut received = Received::new(self, size)?;
@@ -256,7 +256,7 @@ impl Parallel for NowSort {
         Ok(Part::default())
     }
 
-    fn collect(&self, process: &mut Process<'_>, files: Files, _: Part) -> Result<Part, SplitCError> {
+    fn collect(&self, process: &mut Process, files: Files, _: Part) -> Result<Part, SplitCError> {
         let mut values = Vec::new();
         self.read(&files.output, &mut Disk::new(None), |block| {
             values.extend(block.chunks_exact(RECORD).map(value));

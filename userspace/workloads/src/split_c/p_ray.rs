@@ -43,14 +43,14 @@ enum Thing {
 }
 
 /// What is with other processes, too.
-struct Dealt<'a, 'mesh> {
-    process: &'a mut Process<'mesh>,
+struct Dealt<'a> {
+    process: &'a mut Process,
     /// The place of the first sphere in each process.
     spheres: usize,
     cache: LruCache<Thing, Vec<u64>>,
 }
 
-impl Dealt<'_, '_> {
+impl Dealt<'_> {
     fn words<const N: usize>(&mut self, thing: Thing) -> Result<[u64; N], MeshError> {
         let (number, first) = match thing {
             Thing::Cell(number) => (number, 0),
@@ -72,7 +72,7 @@ impl Dealt<'_, '_> {
     }
 }
 
-impl Things for Dealt<'_, '_> {
+impl Things for Dealt<'_> {
     type Error = MeshError;
 
     fn cell(&mut self, number: usize) -> Result<[u64; CELL], MeshError> {
@@ -114,7 +114,7 @@ impl Parallel for PRay {
         (self.side * self.side) as u64
     }
 
-    fn prepare(&self, process: &mut Process<'_>) -> Result<usize, SplitCError> {
+    fn prepare(&self, process: &mut Process) -> Result<usize, SplitCError> {
         self.blocks(process.size()).enough("pixels")?;
         let scene = Scene::new(self.spheres, self.seed);
         let (rank, size) = (process.rank(), process.size());
@@ -128,7 +128,7 @@ impl Parallel for PRay {
         Ok(first)
     }
 
-    fn compute(&self, process: &mut Process<'_>, &mut spheres: &mut usize) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process, &mut spheres: &mut usize) -> Result<Part, SplitCError> {
         let own = self.blocks(process.size()).range(process.rank());
         let mut dealt = Dealt {
             process,

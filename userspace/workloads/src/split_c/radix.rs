@@ -50,7 +50,7 @@ impl Parallel for Radix {
         self.keys as u64
     }
 
-    fn prepare(&self, process: &mut Process<'_>) -> Result<Blocks, SplitCError> {
+    fn prepare(&self, process: &mut Process) -> Result<Blocks, SplitCError> {
         let blocks = self.blocks(process.size()).enough("keys")?;
         for (at, index) in blocks.range(process.rank()).enumerate() {
             process.store(at, key(self.seed, index));
@@ -58,7 +58,7 @@ impl Parallel for Radix {
         Ok(blocks)
     }
 
-    fn compute(&self, process: &mut Process<'_>, &mut blocks: &mut Blocks) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process, &mut blocks: &mut Blocks) -> Result<Part, SplitCError> {
         let own = blocks.range(process.rank());
         let (mut from, mut to) = (0, blocks.most());
         for shift in (0..32).step_by(self.digit as usize) {
@@ -115,11 +115,11 @@ impl Parallel for Radix {
 }
 
 /// Where this process' first key with each digit belongs.
-fn places(process: &mut Process<'_>, counts: &[u64]) -> Result<Vec<u64>, MeshError> {
+fn places(process: &mut Process, counts: &[u64]) -> Result<Vec<u64>, MeshError> {
     let (rank, last) = (process.rank(), process.size() - 1);
     let next = if rank == last { 0 } else { rank + 1 };
     // All that comes is of the process before, in order.
-    let word = |process: &mut Process<'_>| {
+    let word = |process: &mut Process| {
         let (_, payload) = process.awaited()?;
         let word = payload.first_chunk().copied().unwrap_or_default();
         Ok::<_, MeshError>(u64::from_le_bytes(word))

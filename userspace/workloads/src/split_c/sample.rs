@@ -35,14 +35,14 @@ impl Parallel for Sample {
         self.keys as u64
     }
 
-    fn prepare(&self, process: &mut Process<'_>) -> Result<Vec<u64>, SplitCError> {
+    fn prepare(&self, process: &mut Process) -> Result<Vec<u64>, SplitCError> {
         let (total, size) = (self.keys, process.size());
         let blocks = Blocks { total, size }.enough("keys")?;
         let own = blocks.range(process.rank());
         Ok(own.map(|index| key(self.seed, index)).collect())
     }
 
-    fn compute(&self, process: &mut Process<'_>, keys: &mut Vec<u64>) -> Result<Part, SplitCError> {
+    fn compute(&self, process: &mut Process, keys: &mut Vec<u64>) -> Result<Part, SplitCError> {
         let (rank, size) = (process.rank(), process.size());
         let mut random = draw(!self.seed, rank);
         for sample in 0..self.samples {

@@ -186,15 +186,15 @@ impl Parallel for Slow {
         0
     }
 
-    fn prepare(&self, _: &mut Process<'_>) -> Result<(), SplitCError> {
+    fn prepare(&self, _: &mut Process) -> Result<(), SplitCError> {
         Ok(())
     }
 
-    fn compute(&self, _: &mut Process<'_>, (): &mut ()) -> Result<Part, SplitCError> {
+    fn compute(&self, _: &mut Process, (): &mut ()) -> Result<Part, SplitCError> {
         Ok(Part::default())
     }
 
-    fn collect(&self, _: &mut Process<'_>, (): (), part: Part) -> Result<Part, SplitCError> {
+    fn collect(&self, _: &mut Process, (): (), part: Part) -> Result<Part, SplitCError> {
         thread::sleep(WHILE);
         Ok(part)
     }

@@ -89,7 +89,7 @@ const ROOT: Child = Child::Cell(0, 0);
 
 impl Tree {
     /// An empty tree around all bodies, known to all.
-    pub(super) fn new(process: &mut Process<'_>, blocks: Blocks, farthest: f64) -> Result<Self, SplitCError> {
+    pub(super) fn new(process: &mut Process, blocks: Blocks, farthest: f64) -> Result<Self, SplitCError> {
         let cells = BODY * blocks.most();
         let mut tree = Self {
             blocks,
@@ -109,7 +109,7 @@ impl Tree {
     }
 
     /// A new cell of its own.
-    fn cell(&mut self, process: &Process<'_>, depth: usize) -> Result<usize, SplitCError> {
+    fn cell(&mut self, process: &mut Process, depth: usize) -> Result<usize, SplitCError> {
         let number = self.depths.len();
         if depth >= DEEPEST || number >= room(self.blocks.most()) {
             return Err(SplitCError::Room);
@@ -124,7 +124,7 @@ impl Tree {
         self.cells + CELL * number
     }
 
-    fn body(&self, process: &mut Process<'_>, index: usize) -> Result<Vec<u64>, MeshError> {
+    fn body(&self, process: &mut Process, index: usize) -> Result<Vec<u64>, MeshError> {
         let (owner, at) = self.blocks.place(index);
         process.read_words(owner, BODY * at, BODY)
     }
@@ -132,7 +132,7 @@ impl Tree {
     /// Puts a body into the tree.
     pub(super) fn insert(
         &mut self,
-        process: &mut Process<'_>,
+        process: &mut Process,
         index: usize,
         place: Vector,
     ) -> Result<(), SplitCError> {
@@ -174,7 +174,7 @@ impl Tree {
     /// Cells of its own that have two bodies in different places.
     fn part(
         &mut self,
-        process: &Process<'_>,
+        process: &mut Process,
         cube: Cube,
         depth: usize,
         pair: [(usize, Vector); 2],
@@ -194,7 +194,7 @@ impl Tree {
     }
 
     /// Computes centers and masses, from the deepest cells up.
-    pub(super) fn weigh(&mut self, process: &mut Process<'_>) -> Result<(), SplitCError> {
+    pub(super) fn weigh(&mut self, process: &mut Process) -> Result<(), SplitCError> {
         let deepest = self.depths.iter().max().copied().unwrap_or_default();
         let deepest = process.gather(deepest as u64)?.into_iter().max();
         for depth in (0..=deepest.unwrap_or_default() as usize).rev() {
@@ -228,7 +228,7 @@ impl Tree {
     /// The force on a body.
     pub(super) fn force(
         &mut self,
-        process: &mut Process<'_>,
+        process: &mut Process,
         place: Vector,
         opening: f64,
     ) -> Result<Vector, MeshError> {
@@ -251,7 +251,7 @@ impl Tree {
     }
 
     /// A cell's children and mass, or a body.
-    fn known(&mut self, process: &mut Process<'_>, child: Child) -> Result<&[u64], MeshError> {
+    fn known(&mut self, process: &mut Process, child: Child) -> Result<&[u64], MeshError> {
         if !self.read.contains_key(&child) {
             let words = match child {
                 Child::None => vec![0; BODY],
