@@ -21,6 +21,7 @@ mod figure;
 mod martin;
 mod moritz_frank;
 mod nomura;
+mod npb;
 mod outcome;
 mod page;
 mod salisbury;

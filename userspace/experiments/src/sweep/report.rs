@@ -25,4 +25,8 @@ mod shape;
 mod summary;
 mod terminal;
 
-pub use self::{compare::Comparison, load::InputError, summary::Report};
+pub use self::{
+    compare::Comparison,
+    load::InputError,
+    summary::{Report, Response},
+};

@@ -167,6 +167,45 @@ impl Report {
     }
 }
 
+/// A program's response to a knob.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response<'report> {
+    /// The workload's name.
+    pub name: &'report str,
+    pub hosts: u32,
+    /// At the baseline.
+    pub run_time_s: Option<f64>,
+    /// The knob over its baseline (of the bandwidth, G over its own), and the slowdown; the baseline first.
+    pub slowdowns: Vec<(f64, f64)>,
+    /// Where runs failed or did not end.
+    pub broken: Vec<f64>,
+}
+
+impl Report {
+    /// The programs' responses to a knob, of those whose baseline was measured.
+    pub fn responses(&self, knob: Knob) -> impl Iterator<Item = Response<'_>> {
+        self.workloads.iter().filter_map(move |workload| {
+            workload.baseline.value?;
+            let report = workload.knobs.get(knob.key())?;
+            let relative = |level: &f64| level / report.baseline_us;
+            let levels = report.levels_us.iter().zip(&report.slowdown);
+            let measured = levels.filter_map(|(level, slowdown)| Some((relative(level), (*slowdown)?)));
+            let failed = report.failed.iter().zip(&report.timed_out);
+            let broken = report.levels_us.iter().zip(failed);
+            Some(Response {
+                name: &workload.name,
+                hosts: workload.hosts,
+                run_time_s: workload.baseline.run_time_s,
+                slowdowns: std::iter::once((1.0, 1.0)).chain(measured).collect(),
+                broken: broken
+                    .filter(|(_, (failed, hung))| **failed + **hung > 0)
+                    .map(|(level, _)| relative(level))
+                    .collect(),
+            })
+        })
+    }
+}
+
 impl WorkloadReport {
     fn of(sweep: &Sweep, workload: &WorkloadSummary) -> Self {
         let runs = Runs::of(sweep, workload);

@@ -5,24 +5,14 @@ use std::{
     num::NonZero,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{self, Command},
+    process,
 };
 
 use anyhow::{Context as _, ensure};
 use perturb_stats::median;
 use serde_json::Value;
 
-use super::super::{figure::Setting, outcome::Outcome};
-
-/// Sources, by name.
-const SOURCES: [(&str, &str); 6] = [
-    ("npb.h", include_str!("../../../../../examples/npb.h")),
-    ("npb-ep.c", include_str!("../../../../../examples/npb-ep.c")),
-    ("npb-ft.c", include_str!("../../../../../examples/npb-ft.c")),
-    ("npb-is.c", include_str!("../../../../../examples/npb-is.c")),
-    ("npb-mg.c", include_str!("../../../../../examples/npb-mg.c")),
-    ("pingpong.c", include_str!("pingpong.c")),
-];
+use super::super::{figure::Setting, npb, outcome::Outcome};
 
 /// The network of section 3: a switch of 320 Mbit/s.
 const SWITCH: &str =
@@ -98,18 +88,7 @@ impl<'s> Lab<'s> {
             fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
             anyhow::Ok(path)
         };
-        for (name, text) in SOURCES {
-            write(name, text)?;
-        }
-        for (name, _) in SOURCES.iter().filter(|(name, _)| name.ends_with(".c")) {
-            let program = name.trim_end_matches(".c");
-            let status = Command::new("mpicc")
-                .current_dir(&directory)
-                .args(["-O2", "-o", program, name, "-lm"])
-                .status()
-                .context("mpicc; `cargo xtask setup --with mpi` installs Open MPI")?;
-            ensure!(status.success(), "mpicc {name} has failed");
-        }
+        npb::build(&directory, &[("pingpong.c", include_str!("pingpong.c"))])?;
         write("switch.yaml", SWITCH)?;
         write("ethernet.yaml", BUS)?;
         let own = env::current_exe().context("finding this executable")?;

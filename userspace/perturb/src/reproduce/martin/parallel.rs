@@ -129,9 +129,11 @@ pub(super) static FIGURES: &[Figure] = &[
     .differs(&[MODELED]),
 ];
 
-const OVERHEAD: Scale = Scale::linear("overhead", "us");
-const GAP: Scale = Scale::linear("gap", "us");
-const LATENCY_SCALE: Scale = Scale::linear("latency", "us");
+pub(super) const OVERHEAD: Scale = Scale::linear("overhead", "us");
+pub(super) const GAP: Scale = Scale::linear("gap", "us");
+pub(super) const LATENCY_SCALE: Scale = Scale::linear("latency", "us");
+pub(super) const BANDWIDTH: Scale = Scale::linear("bandwidth", "MB/s");
+pub(super) const BULK_GAP: Scale = Scale::linear("bulk gap", "us/B");
 
 /// A table's run times over those of the baseline.
 fn slowdown(title: &str, table: tables::Embedded, x: Scale) -> Panel {
@@ -141,13 +143,8 @@ fn slowdown(title: &str, table: tables::Embedded, x: Scale) -> Panel {
 /// Over the bandwidth, and over its inverse.
 fn both_ways(table: tables::Embedded) -> [Panel; 2] {
     [
-        slowdown("over bandwidth", table, Scale::linear("bandwidth", "MB/s")),
-        panel(
-            "over bulk gap",
-            table,
-            Scale::linear("bulk gap", "us/B"),
-            |bandwidth| 1.0 / bandwidth,
-        ),
+        slowdown("over bandwidth", table, BANDWIDTH),
+        panel("over bulk gap", table, BULK_GAP, |bandwidth| 1.0 / bandwidth),
     ]
 }
 
