@@ -3,6 +3,7 @@
 //! ```text
 //! control (TCP: who sends what when) ─┬─► path (one direction: trains)   ─┬─► output (profile, network table)
 //!                                     └─► groups (b(h), d(h))             ┘
+//! record (a path as it changes) ──► row (what the answers to a probe say) ──► a file, line by line
 //! ```
 //!
 //! Model: both directions are measured alike, by trains whose receiver notes the kernel's stamps; the latency, which
@@ -13,6 +14,8 @@ mod control;
 mod groups;
 mod output;
 mod path;
+mod record;
+mod row;
 
 use std::{
     fs, io,
@@ -34,7 +37,12 @@ use crate::{
 use control::Peer;
 use path::{Direction, Effort, PAYLOADS};
 
-pub use self::{control::Server, groups::Between, output::Measured};
+pub use self::{
+    control::Server,
+    groups::Between,
+    output::Measured,
+    record::{Recorded, Recording, record},
+};
 
 /// Where `serve` listens, TCP and UDP, unless it is told otherwise.
 pub const PORT: u16 = 4798;
@@ -84,16 +92,46 @@ fn connect(name: &str) -> anyhow::Result<Peer> {
     }
 }
 
-/// Measures the path to a peer; with fewer samples if it is to be `quick`.
-pub fn path(name: &str, quick: bool) -> anyhow::Result<Measured> {
-    let effort = if quick { &QUICK } else { &THOROUGH };
-    let mut peer = connect(name)?;
+/// A peer, and a socket to measure the path to it.
+struct Reached {
+    peer: Peer,
+    here: Endpoint,
+    /// What a datagram has on the wire beside its payload, bytes.
+    header: usize,
+}
+
+impl Reached {
+    /// What is wrong if it answers over TCP only.
+    fn silence(&self) -> String {
+        format!(
+            "{} answers over TCP, but no UDP datagram comes back; does a firewall drop port {}?",
+            self.peer.name,
+            self.peer.address.port()
+        )
+    }
+}
+
+fn reach(name: &str) -> anyhow::Result<Reached> {
+    let peer = connect(name)?;
     let here = Endpoint::start(UdpSocket::bind((peer.own, 0))?)?;
     let header = match peer.own {
         IpAddr::V4(_) => WIRE_V4,
         IpAddr::V6(v6) if Ipv6Addr::to_ipv4_mapped(&v6).is_some() => WIRE_V4,
         IpAddr::V6(_) => WIRE_V6,
     };
+    Ok(Reached { peer, here, header })
+}
+
+/// Measures the path to a peer; with fewer samples if it is to be `quick`.
+pub fn path(name: &str, quick: bool) -> anyhow::Result<Measured> {
+    let effort = if quick { &QUICK } else { &THOROUGH };
+    let reached = reach(name)?;
+    let silence = reached.silence();
+    let Reached {
+        mut peer,
+        here,
+        header,
+    } = reached;
     let own = here.address()?;
     let to = peer.address;
     let mut whole = Vec::new();
@@ -106,12 +144,7 @@ pub fn path(name: &str, quick: bool) -> anyhow::Result<Measured> {
             outside.push(trip.answer.arrival.saturating_sub(there) as f64 / 1e3);
         }
     }
-    let round_trip_us = median(&whole).with_context(|| {
-        format!(
-            "{name} answers over TCP, but no UDP datagram comes back; does a firewall drop port {}?",
-            to.port()
-        )
-    })?;
+    let round_trip_us = median(&whole).context(silence)?;
     let longest = Duration::from_nanos((4e3 * round_trip_us) as u64) + Duration::from_millis(100);
 
     let mut outward = |train: &Train, patience: Duration| -> anyhow::Result<(Vec<Sent>, Vec<Receipt>)> {

@@ -4,25 +4,43 @@ use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use perturb_emulator::status::{self, Bystander, Checked};
-use perturb_experiments::measure::{self, PORT, Server};
+use perturb_emulator::{
+    signals::at_each_signal,
+    status::{self, Bystander, Checked},
+};
+use perturb_experiments::measure::{self, PORT, Recording, Server};
+use perturb_present::LiveLine;
 
-use crate::cli::exit::{DONE, FAILED};
+use crate::cli::{
+    exit::{DONE, FAILED, INTERRUPTED},
+    time::{PERIOD, SPAN, within},
+};
+
+/// From a row of a recording to the next, unless it is said.
+const EVERY: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
   perturb measure serve                              on the other host; TCP and UDP port 4798
   perturb measure --peer db1 --profile db1.yaml      the path to it, as a profile for `perturb apply`
   perturb measure --peer db1 --network db1.net.yaml  its one-way times, for `perturb predict whatif`
+  perturb measure --peer db1 --for 10min --every 100ms --trace path.csv
+                                                     the path as it changes, for `trace:` in a profile
   perturb measure --groups a1,a2,a3/b1,b2,b3         what is between two groups of hosts that serve: b(h), d(h)
 
 Exit codes:
   0 measured   2 usage
-  1 the peer does not answer, too little arrives, or an emulation on this machine lost packets that its profile does not drop";
+  1 the peer does not answer, too little arrives, or an emulation on this machine lost packets that its profile does not drop
+  130 a signal ended --trace before --for; the file is whole";
 
 /// Arguments of `perturb measure`.
 #[derive(Args, Debug)]
@@ -43,6 +61,15 @@ pub(crate) struct Measure {
     /// Write one-way times over sizes, for `predict whatif`.
     #[arg(long, value_name = "FILE")]
     network: Option<PathBuf>,
+    /// Record the path as it changes: a row per interval, with latency, bandwidth and loss, as CSV.
+    #[arg(long, value_name = "FILE", requires = "peer", conflicts_with_all = ["groups", "profile", "network", "quick"])]
+    trace: Option<PathBuf>,
+    /// Record for this long [default: until interrupted].
+    #[arg(long = "for", value_name = "TIME", requires = "trace", value_parser = within(SPAN))]
+    span: Option<Duration>,
+    /// From a row to the next [default: 100ms].
+    #[arg(long, value_name = "TIME", requires = "trace", value_parser = within(PERIOD))]
+    every: Option<Duration>,
     /// Fewer samples.
     #[arg(long)]
     quick: bool,
@@ -99,6 +126,7 @@ pub(crate) fn run(args: &Measure) -> anyhow::Result<u8> {
             }
             conclude(&checked, looked)
         }
+        (None, None, Some(peer)) if args.trace.is_some() => recorded(args, peer),
         (None, None, Some(peer)) => {
             let (checked, looked) = checked(|| measure::path(peer, args.quick))?;
             let measured = &checked.result;
@@ -122,6 +150,33 @@ pub(crate) fn run(args: &Measure) -> anyhow::Result<u8> {
         }
         (None, None, None) => anyhow::bail!("name a --peer, or two --groups"),
     }
+}
+
+/// Records the path to a peer until the time is over or a signal comes; the exit code.
+fn recorded(args: &Measure, peer: &str) -> anyhow::Result<u8> {
+    let file = args.trace.as_deref().context("name a file")?;
+    let plan = Recording {
+        every: args.every.unwrap_or(EVERY),
+        span: args.span,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    at_each_signal(move || {
+        if stopped.swap(true, Ordering::Relaxed) {
+            std::process::exit(INTERRUPTED.into());
+        }
+        eprintln!("measure: waiting for the last answers (again: ends at once)");
+    })?;
+    let line = LiveLine::stderr(false);
+    let (checked, looked) = checked(|| measure::record(peer, plan, file, &stop, &line))?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&checked)?);
+    } else {
+        print!("{}", checked.result);
+    }
+    let code = conclude(&checked, looked)?;
+    let cut = checked.result.stopped && args.span.is_some();
+    Ok(if code == DONE && cut { INTERRUPTED } else { code })
 }
 
 /// Measures, and finds out whether an emulation of this machine did to packets meanwhile what no profile asks for.

@@ -7,7 +7,7 @@ use crate::grammar::{Dimension, part, quantity, unit};
 /// Spans of time; base unit µs.
 pub(crate) static TIME: Dimension = Dimension {
     what: "a duration",
-    offered: "ns, us, ms, s",
+    offered: "ns, us, ms, s, min, h",
     example: "20ms",
     step: "1ns",
     steps: 1_000,
@@ -16,6 +16,8 @@ pub(crate) static TIME: Dimension = Dimension {
         unit("ms", 1_000),
         unit("us", 1),
         part("ns", 1, 1_000),
+        unit("min", 60_000_000),
+        unit("h", 3_600_000_000),
         unit("\u{b5}s", 1),
         unit("\u{3bc}s", 1),
     ],

@@ -13,6 +13,8 @@ fn fault<Q: Quantity>(text: &str) -> Fault {
 fn reads_decimals_exactly() {
     assert_eq!("5.8us".parse(), Ok(Duration::from_nanos(5_800)));
     assert_eq!("80 µs".parse(), Ok(Duration::from_nanos(80_000)));
+    assert_eq!("10min".parse(), Ok(Duration::from_nanos(600_000_000_000)));
+    assert_eq!("1.5h".parse(), Ok(Duration::from_nanos(5_400_000_000_000)));
     assert_eq!("38MB/s".parse(), Ok(Rate::from_bits_per_second(304_000_000)));
     assert_eq!("3B/us".parse(), Ok(Rate::from_bits_per_second(24_000_000)));
     assert_eq!("64KiB".parse(), Ok(Size::from_bytes(65_536)));
@@ -111,12 +113,12 @@ fn errors_say_what_to_write() {
     let error = |text: &str| text.parse::<Micros>().unwrap_err().to_string();
     assert_eq!(
         error("20"),
-        "has no unit; write a duration in ns, us, ms, s, such as 20ms"
+        "has no unit; write a duration in ns, us, ms, s, min, h, such as 20ms"
     );
     assert_eq!(
         error("20 msec"),
         "has the unit `msec`, which is not one of the units of a duration (did you mean `ms`?); \
-         write a duration in ns, us, ms, s, such as 20ms"
+         write a duration in ns, us, ms, s, min, h, such as 20ms"
     );
 }
 

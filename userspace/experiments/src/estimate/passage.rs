@@ -55,6 +55,7 @@ mod tests {
             arrival,
             read,
             turnaround: 0,
+            there: None,
         }
     }
 

@@ -7,8 +7,8 @@
 //! seen, and hidden behind the overhead.
 //! The first third of a burst is left out where enough remains: until then packets may have found the network idle,
 //! because the sender was interrupted.
-//! What is lacking: bursts whose first or last datagram was lost are counted from the first to the last that came;
-//! that is right for losses after the service, and wrong for a full buffer: bursts must fit the buffers.
+//! Only the spacings of messages that follow each other count, so that it does not matter whether a lost one was served.
+//! What is lacking: a burst of whose messages no two neighbors came has no spacing.
 
 use perturb_stats::{Line, RegressionError};
 
@@ -41,7 +41,7 @@ impl Spacing {
     }
 }
 
-/// The spacings of a train's bursts; a burst of which fewer than two messages came has none.
+/// The spacings of a train's bursts; a burst of which no two neighbors came has none.
 #[must_use]
 pub(crate) fn spacings(train: &Train, sent: &[Sent], receipts: &[Receipt]) -> Vec<Spacing> {
     let mut last_of: Vec<Option<u64>> = vec![None; train.messages as usize];
@@ -53,20 +53,21 @@ pub(crate) fn spacings(train: &Train, sent: &[Sent], receipts: &[Receipt]) -> Ve
     let burst = train.burst as usize;
     let of_burst = |(arrivals, calls): (&[Option<u64>], &[Sent])| {
         let left_out = Some(arrivals.len() / 3).filter(|third| arrivals.len() - third >= REMAINING);
-        let came: Vec<(usize, u64)> = arrivals
-            .iter()
-            .enumerate()
-            .skip(left_out.unwrap_or(0))
-            .filter_map(|(place, arrival)| Some((place, (*arrival)?)))
-            .collect();
-        let (&(first, began), &(last, ended)) = (came.first()?, came.last()?);
+        let came = &arrivals[left_out.unwrap_or(0)..];
+        let (mut whole, mut count) = (0, 0_u32);
+        for neighbors in came.windows(2) {
+            if let [Some(first), Some(second)] = *neighbors {
+                whole += i128::from(second) - i128::from(first);
+                count += 1;
+            }
+        }
         let (start, end) = (calls.first()?, calls.last()?);
-        if last == first || calls.len() < 2 {
+        if count == 0 || calls.len() < 2 {
             return None;
         }
         // Stamps are of a clock that may be set back while it is compared with the other.
         Some(Spacing {
-            arrivals_us: ended.saturating_sub(began) as f64 / 1e3 / (last - first) as f64,
+            arrivals_us: whole.max(0) as f64 / 1e3 / f64::from(count),
             calls_us: end.at.saturating_sub(start.at) as f64 / 1e3 / (calls.len() - 1) as f64,
         })
     };
@@ -117,6 +118,7 @@ mod tests {
                     arrival: ((free + 500.0 + late) * 1e3) as u64,
                     read: 0,
                     turnaround: 0,
+                    there: None,
                 });
             }
         }

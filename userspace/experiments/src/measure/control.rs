@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::probe::endpoint::{Endpoint, Receipt, Sent, Train};
 
 /// Version of this protocol.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Longest wait for an answer beyond what was asked for.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Most datagrams of a train that a stranger may ask for.
@@ -155,7 +155,8 @@ fn answer(request: &Request, endpoint: &Endpoint) -> io::Result<Answer> {
 
 /// A host that serves.
 pub(super) struct Peer {
-    name: String,
+    /// As the asking host calls it.
+    pub name: String,
     reader: BufReader<TcpStream>,
     writer: TcpStream,
     /// Its measuring socket.

@@ -301,6 +301,7 @@ mod tests {
                     arrival: arrival as u64,
                     read: arrival as u64 + 3_000,
                     turnaround: 0,
+                    there: None,
                 });
             }
             Ok((sent, receipts))

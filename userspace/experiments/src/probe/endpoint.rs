@@ -18,6 +18,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 mod raw;
+#[cfg(test)]
+mod tests;
 
 use super::{
     clock::{self, Priority},
@@ -30,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const LEAD: u64 = 1_000_000;
 /// Messages handed to the kernel by one call, at most.
 pub(crate) const PER_CALL: u32 = 64;
-/// Trains remembered whose receipts nobody took.
+/// Trains remembered whose receipts nobody took; those of which nothing has come for longest are forgotten first.
 const MAX_TRAINS: usize = 256;
 
 /// Datagrams to be sent, and when.
@@ -83,6 +85,17 @@ pub struct Receipt {
     pub read: u64,
     /// Of a request: when the answer had been sent. Of an answer: the request's turnaround at the other host. ns.
     pub turnaround: u64,
+    /// Of an answer: what the other host noted of the request.
+    pub there: Option<There>,
+}
+
+/// What the host that answers a request notes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct There {
+    /// When the request came, by that host's clock, ns.
+    pub arrival: u64,
+    /// How many datagrams of its train had come before it, 255 if more.
+    pub before: u8,
 }
 
 /// A request (or several, the last of which is answered) and its answer.
@@ -245,6 +258,24 @@ impl Endpoint {
         })
     }
 
+    /// Sends `count` requests of `payload` bytes by one call, numbered from `first` on; each is answered by the smallest
+    /// datagram.
+    pub fn ask(
+        &self,
+        to: SocketAddr,
+        (train, first): (u32, u32),
+        count: u32,
+        payload: usize,
+    ) -> io::Result<Vec<Sent>> {
+        let payload = payload.max(HEADER);
+        let mut buffer = vec![0; payload * count as usize];
+        for (request, number) in buffer.chunks_exact_mut(payload).zip(first..) {
+            header(Kind::Request, train, number, HEADER as u16).write(request);
+        }
+        let call = raw::send(&self.socket, &to, &buffer, (payload, payload))?;
+        Ok(shares(call, count).collect())
+    }
+
     /// The LogP signature's experiment: `messages` requests with a computation of `delay_ns` after each, at most
     /// `window` of them unanswered at any time. When it began and when the last computation ended, ns; `None` if an
     /// answer did not come in time.
@@ -277,6 +308,12 @@ impl Endpoint {
         Ok((answers.len() == messages as usize).then_some((start, end)))
     }
 
+    /// What has come of a train so far.
+    #[must_use]
+    pub fn look(&self, train: u32) -> Vec<Receipt> {
+        self.shared.receipts().get(&train).cloned().unwrap_or_default()
+    }
+
     fn answered(&self, train: u32, count: usize, patience: Duration) -> bool {
         let have = |receipts: &BTreeMap<u32, Vec<Receipt>>| {
             receipts.get(&train).is_some_and(|got| got.len() >= count)
@@ -303,6 +340,7 @@ impl Drop for Endpoint {
 fn header(kind: Kind, train: u32, number: u32, answer: u16) -> Message {
     Message {
         kind,
+        before: 0,
         answer,
         train,
         number,
@@ -369,13 +407,16 @@ fn note(
     datagrams: &[raw::Datagram],
     answer: &mut [u8],
 ) {
-    let mut noted = Vec::with_capacity(datagrams.len());
+    let mut noted: Vec<(u32, Receipt)> = Vec::with_capacity(datagrams.len());
     for datagram in datagrams {
         let Some(message) = Message::read(receiver.payload(datagram)) else {
             continue;
         };
         let turnaround = if message.kind == Kind::Request {
-            reply(socket, datagram, &message, answer)
+            let earlier = shared.receipts().get(&message.train).map_or(0, Vec::len);
+            let now = noted.iter().filter(|(train, _)| *train == message.train).count();
+            let before = u8::try_from(earlier + now).unwrap_or(u8::MAX);
+            reply(socket, datagram, &Message { before, ..message }, answer)
         } else {
             message.turnaround
         };
@@ -384,12 +425,21 @@ fn note(
             arrival: datagram.arrival,
             read: datagram.read,
             turnaround,
+            there: (message.kind == Kind::Answer).then_some(There {
+                arrival: message.arrival,
+                before: message.before,
+            }),
         };
         noted.push((message.train, receipt));
     }
     let mut receipts = shared.receipts();
-    while receipts.len() > MAX_TRAINS {
-        receipts.pop_first();
+    while receipts.len() > MAX_TRAINS
+        && let Some(silent) = receipts
+            .iter()
+            .min_by_key(|(_, train)| train.last().map(|last| last.read))
+            .map(|(number, _)| *number)
+    {
+        receipts.remove(&silent);
     }
     for (train, receipt) in noted {
         receipts.entry(train).or_default().push(receipt);
@@ -411,87 +461,4 @@ fn reply(socket: &UdpSocket, request: &raw::Datagram, message: &Message, buffer:
     // An answer that cannot be sent is one that does not come.
     let _ = raw::answer(socket, request, &buffer[..length]);
     clock::now().saturating_sub(request.arrival)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pair() -> (Endpoint, Endpoint) {
-        let endpoint = || Endpoint::start(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
-        (endpoint(), endpoint())
-    }
-
-    #[test]
-    fn a_train_is_noted_datagram_by_datagram() {
-        let (here, there) = pair();
-        let train = Train {
-            messages: 6,
-            segments: 3,
-            payload: 500,
-            burst: 2,
-            interval_ns: 2_000_000,
-        };
-        let (number, before) = (here.number(), clock::now());
-        let sent = here.send(there.address().unwrap(), number, &train).unwrap();
-        let receipts = there.take(number, train.datagrams(), Duration::from_secs(5));
-        assert_eq!((sent.len(), receipts.len()), (6, 18));
-        assert!(
-            sent[4].at >= before + LEAD + 2 * train.interval_ns,
-            "bursts keep their interval"
-        );
-        for receipt in &receipts {
-            let burst = &sent[receipt.number as usize / 6 * 2];
-            assert!(burst.at <= receipt.arrival && receipt.arrival <= receipt.read);
-        }
-        assert!(there.take(number, 0, Duration::ZERO).is_empty(), "taken once");
-    }
-
-    #[test]
-    fn only_the_last_of_n_is_answered() {
-        let (here, there) = pair();
-        let to = there.address().unwrap();
-        let trip = here
-            .round_trip(to, (5, 100_000, 64), Duration::from_secs(5))
-            .unwrap()
-            .unwrap();
-        assert_eq!(trip.answer.number, 4);
-        assert!(trip.last.at - trip.first.at >= 400_000);
-        assert!(trip.answer.read > trip.last.at && trip.answer.turnaround > 0);
-    }
-
-    #[test]
-    fn nobody_answers() {
-        let (here, _) = pair();
-        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let to = nobody.local_addr().unwrap();
-        assert_eq!(
-            here.round_trip(to, (1, 0, 64), Duration::from_millis(20))
-                .unwrap(),
-            None
-        );
-        assert_eq!(
-            here.issue(to, (3, 0, 64), 1, clock::Work::learn(), Duration::from_millis(20))
-                .unwrap(),
-            None
-        );
-    }
-
-    #[test]
-    fn requests_are_issued_with_computations_between() {
-        let (here, there) = pair();
-        let to = there.address().unwrap();
-        let (start, end) = here
-            .issue(
-                to,
-                (4, 200_000, 64),
-                2,
-                clock::Work::learn(),
-                Duration::from_secs(5),
-            )
-            .unwrap()
-            .unwrap();
-        // Work is as long as was learned, or longer; learning may have met a faster processor.
-        assert!(end - start >= 400_000, "{}", end - start);
-    }
 }

@@ -24,6 +24,8 @@ pub(crate) enum Kind {
 pub(crate) struct Message {
     /// What is to be done with it.
     pub kind: Kind,
+    /// In an answer: how many datagrams of the train had come before the request, 255 if more.
+    pub before: u8,
     /// Payload of the answer that is asked for, bytes.
     pub answer: u16,
     /// Which train it belongs to.
@@ -46,7 +48,7 @@ impl Message {
         };
         buffer[..4].copy_from_slice(&MAGIC);
         buffer[4] = kind;
-        buffer[5] = 0;
+        buffer[5] = self.before;
         buffer[6..8].copy_from_slice(&self.answer.to_le_bytes());
         buffer[8..12].copy_from_slice(&self.train.to_le_bytes());
         buffer[12..16].copy_from_slice(&self.number.to_le_bytes());
@@ -72,6 +74,7 @@ impl Message {
         };
         Some(Self {
             kind,
+            before: header[5],
             answer: u16_at(6),
             train: u32_at(8),
             number: u32_at(12),
@@ -89,9 +92,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(kind in 0..3, answer: u16, train: u32, number: u32, arrival: u64, turnaround: u64) {
+        fn what_is_written_is_read(kind in 0..3, before: u8, answer: u16, train: u32, number: u32, arrival: u64, turnaround: u64) {
             let kind = [Kind::Train, Kind::Request, Kind::Answer][kind as usize];
-            let message = Message { kind, answer, train, number, arrival, turnaround };
+            let message = Message { kind, before, answer, train, number, arrival, turnaround };
             let mut buffer = [0; 40];
             message.write(&mut buffer);
             prop_assert_eq!(Message::read(&buffer), Some(message));

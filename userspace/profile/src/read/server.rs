@@ -106,7 +106,7 @@ fn volume(
         Err(error) => {
             let (what, units) = (
                 "a size or a duration",
-                "B, kB, MB, GB, KiB, MiB, GiB, or ns, us, ms, s",
+                "B, kB, MB, GB, KiB, MiB, GiB, or ns, us, ms, s, min, h",
             );
             at.report(
                 Problem::Quantity {
