@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{curve::KnobReport, shape::Kind};
+use super::{
+    curve::{KnobReport, turned},
+    shape::Kind,
+};
 use crate::sweep::experiment::Knob;
 
 /// Bytes of a packet where nothing was counted.
@@ -38,10 +41,7 @@ impl Ranking {
         let mut places = Vec::new();
         let mut silent = Vec::new();
         let mut faster = Vec::new();
-        for knob in Knob::ALL {
-            let Some(report) = knobs.get(knob.key()) else {
-                continue;
-            };
+        for (knob, report) in turned(knobs) {
             if !report.responds() {
                 if report.speeds_up() {
                     faster.push(knob.letter());
@@ -88,11 +88,7 @@ impl Ranking {
 }
 
 /// What a user should do.
-pub(super) fn answers(
-    knobs: &BTreeMap<&'static str, KnobReport>,
-    ranking: &Ranking,
-    base: &dyn Fn(Knob) -> f64,
-) -> Vec<String> {
+pub(super) fn answers(knobs: &BTreeMap<&'static str, KnobReport>, ranking: &Ranking) -> Vec<String> {
     let mut answers = Vec::new();
     if let Some(first) = ranking.places.first() {
         answers.push(format!(
@@ -101,24 +97,17 @@ pub(super) fn answers(
             ranking.text,
             first.percent_per_us
         ));
-    } else if !knobs.is_empty() {
+    } else if turned(knobs).any(|(_, report)| report.shape.is_some()) {
         answers.push("The program notices none of the knobs that were turned.".into());
     }
     for place in &ranking.places {
         if let Some(report) = knobs.get(place.knob.key()) {
-            answers.push(improvement(place.knob, report, base(place.knob)));
+            answers.push(improvement(place.knob, report));
         }
     }
-    for knob in Knob::ALL {
-        let Some(report) = knobs.get(knob.key()) else {
-            continue;
-        };
+    for (knob, report) in turned(knobs) {
         if let Some((value, beyond)) = report.tolerance(5) {
-            let least = if beyond {
-                ", the largest that was tried"
-            } else {
-                ""
-            };
+            let least = if beyond { ", the worst that was tried" } else { "" };
             answers.push(format!(
                 "The {} may worsen to {}{least}, with at most 5 % of slowdown.",
                 knob.named(),
@@ -133,10 +122,7 @@ pub(super) fn answers(
 /// What a line or a number does not show: where the program becomes faster, breaks down or fails.
 pub(super) fn remarks(knobs: &BTreeMap<&'static str, KnobReport>) -> Vec<String> {
     let mut remarks = Vec::new();
-    for knob in Knob::ALL {
-        let Some(report) = knobs.get(knob.key()) else {
-            continue;
-        };
+    for (knob, report) in turned(knobs) {
         if report.speeds_up() {
             remarks.push(format!(
                 "A worse {} makes the program faster. Where the network is slow, TCP has time to gather small writes into \
@@ -152,6 +138,9 @@ pub(super) fn remarks(knobs: &BTreeMap<&'static str, KnobReport>) -> Vec<String>
                      (serialization, contention for locks).",
                     knob.named()
                 )),
+                "failing" if from == to => {
+                    remarks.push(format!("No run had a result with a {} of {from}.", knob.named()));
+                }
                 "failing" => remarks.push(format!(
                     "No run had a result with a {} from {from} to {to}.",
                     knob.named()
@@ -165,36 +154,34 @@ pub(super) fn remarks(knobs: &BTreeMap<&'static str, KnobReport>) -> Vec<String>
 
 /// The share of run time, in percent, that half of a parameter saves by its slope; nothing where there is none to halve.
 pub(super) fn saving(report: &KnobReport) -> Option<f64> {
-    let bends =
-        report.shape == Some(Kind::Threshold) && report.knee_us.is_some_and(|knee| knee > report.baseline_us);
     let gain = 100.0 * report.slope? * report.baseline_us / 2.0;
-    (report.responds() && !bends && report.baseline_us > 0.0).then_some(gain)
+    (report.responds() && beyond(report).is_none() && report.baseline_us > 0.0).then_some(gain)
 }
 
-fn improvement(knob: Knob, report: &KnobReport, baseline: f64) -> String {
-    let slope = report.slope.unwrap_or_default();
+/// Up to where nothing changes, if the baseline lies below.
+fn beyond(report: &KnobReport) -> Option<f64> {
+    let knee = report.knee_us.filter(|_| report.shape == Some(Kind::Threshold));
+    knee.filter(|knee| *knee > report.baseline_us)
+}
+
+fn improvement(knob: Knob, report: &KnobReport) -> String {
+    let price = price(knob, report.slope.unwrap_or_default());
     let name = knob.named();
-    if let (Some(Kind::Threshold), Some(knee)) = (report.shape, report.knee_us)
-        && knee > baseline
-    {
+    if let Some(knee) = beyond(report) {
         return format!(
-            "A better {name} saves nothing on this network: up to {} nothing changes; beyond, {}.",
-            knob.written(knee),
-            price(knob, slope)
+            "A better {name} saves nothing on this network: up to {} nothing changes; beyond, {price}.",
+            knob.written(knee)
         );
     }
-    if baseline == 0.0 {
-        return format!("The network here has no {name}; {}.", price(knob, slope));
-    }
-    let gain = 100.0 * slope * baseline / 2.0;
-    let half = match knob {
-        Knob::Bandwidth => format!("doubling it to {}", knob.written(baseline / 2.0)),
-        _ => format!("halving it to {}", knob.written(baseline / 2.0)),
+    let Some(gain) = saving(report) else {
+        return format!("The network here has no {name}; {price}.");
     };
-    format!(
-        "A better {name}: {half} saves about {gain:.1} % of run time; {}.",
-        price(knob, slope)
-    )
+    let change = match knob {
+        Knob::Bandwidth => "doubling",
+        _ => "halving",
+    };
+    let half = knob.written(report.baseline_us / 2.0);
+    format!("A better {name}: {change} it to {half} saves about {gain:.1} % of run time; {price}.")
 }
 
 fn price(knob: Knob, slope: f64) -> String {

@@ -64,7 +64,21 @@ pub(super) struct KnobReport {
     pub(super) published: Option<Published>,
 }
 
+/// The knobs that were turned, in their order.
+pub(super) fn turned<'a>(
+    knobs: &'a BTreeMap<&'static str, KnobReport>,
+) -> impl Iterator<Item = (Knob, &'a KnobReport)> {
+    Knob::ALL
+        .into_iter()
+        .filter_map(|knob| Some((knob, knobs.get(knob.key())?)))
+}
+
 impl KnobReport {
+    /// Levels and what was measured or modeled there, and 1 at the baseline, ascending.
+    pub(super) fn points(&self, slowdown: &[Option<f64>]) -> Vec<(f64, f64)> {
+        with_baseline(&self.levels_us, slowdown, self.baseline_us)
+    }
+
     /// Whether it responds at all.
     pub(super) fn responds(&self) -> bool {
         self.shape.is_some_and(|shape| shape != Kind::Flat) && self.slope.is_some_and(|slope| slope > 0.0)
@@ -111,15 +125,10 @@ pub(super) fn report(
         let of = |level: &f64| runs.levels.get(&key(*level)).map_or(0, pick);
         levels.iter().map(of).collect()
     };
-    let mut points: Vec<(f64, f64)> = levels
-        .iter()
-        .zip(&slowdown)
-        .filter_map(|(level, slowdown)| Some((*level, (*slowdown)?)))
-        .collect();
-    if !points.iter().any(|(level, _)| *level == baseline) && runs.slowdown(&Key::new()).is_some() {
-        points.push((baseline, 1.0));
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    }
+    let points = match runs.slowdown(&Key::new()) {
+        Some(_) => with_baseline(levels, &slowdown, baseline),
+        None => Vec::new(),
+    };
     // Half widths are about two standard errors.
     let variances: Vec<f64> = measured
         .iter()
@@ -186,6 +195,18 @@ pub(super) fn report(
         failed,
         timed_out,
     }
+}
+
+fn with_baseline(levels: &[f64], slowdown: &[Option<f64>], baseline: f64) -> Vec<(f64, f64)> {
+    let points = levels.iter().zip(slowdown);
+    let mut points: Vec<(f64, f64)> = points
+        .filter_map(|(level, slowdown)| Some((*level, (*slowdown)?)))
+        .collect();
+    if !levels.contains(&baseline) {
+        points.push((baseline, 1.0));
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    points
 }
 
 fn regions(

@@ -134,13 +134,7 @@ fn linear(workloads: &[WorkloadReport]) -> Finding {
 
 /// Share of the variance that a line through all levels and the baseline explains.
 fn explained(report: &KnobReport) -> Option<f64> {
-    let levels = report.levels_us.iter().zip(&report.slowdown);
-    let mut points: Vec<(f64, f64)> = levels
-        .filter_map(|(level, slowdown)| Some((*level, (*slowdown)?)))
-        .collect();
-    if !report.levels_us.contains(&report.baseline_us) {
-        points.push((report.baseline_us, 1.0));
-    }
+    let points = report.points(&report.slowdown);
     // Any line fits two points.
     if points.len() < 3 {
         return None;

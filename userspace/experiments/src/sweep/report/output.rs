@@ -12,7 +12,7 @@ use perturb_present::{
 use super::{
     answers::{remarks, saving},
     compare::Comparison,
-    curve::KnobReport,
+    curve::{KnobReport, turned},
     findings::Verdict,
     summary::{Report, WorkloadReport},
     terminal::sensitivity,
@@ -148,11 +148,7 @@ fn program(
     {
         page = page.paragraph(&line);
     }
-    let turned = || {
-        let of = |knob: Knob| Some((knob, workload.knobs.get(knob.key())?));
-        Knob::ALL.into_iter().filter_map(of)
-    };
-    let charts: Vec<(Knob, Chart)> = turned()
+    let charts: Vec<(Knob, Chart)> = turned(&workload.knobs)
         .filter(|(_, curve)| curve.slowdown.iter().any(Option::is_some))
         .map(|(knob, curve)| (knob, chart(workload, knob, curve)))
         .collect();
@@ -162,7 +158,7 @@ fn program(
     if !charts.is_empty() {
         page = page.figures(&charts.iter().map(|(_, chart)| chart).collect::<Vec<_>>())?;
     }
-    for (knob, curve) in turned() {
+    for (knob, curve) in turned(&workload.knobs) {
         let caption = format!("{}: {}", knob.named(), sensitivity(knob, curve));
         page = page.table(&caption, &table(knob, curve));
     }
@@ -229,10 +225,7 @@ fn ranked(report: &Report) -> Table {
     let mut rows: Vec<(f64, bool, Vec<String>)> = Vec::new();
     for workload in &report.workloads {
         let broken = workload.baseline.value.is_none() || !Report::failures(workload).is_empty();
-        for knob in Knob::ALL {
-            let Some(curve) = workload.knobs.get(knob.key()) else {
-                continue;
-            };
+        for (knob, curve) in turned(&workload.knobs) {
             let dash = || "–".to_owned();
             let place = workload.ranking.places.iter().find(|place| place.knob == knob);
             let largest = curve
@@ -387,14 +380,8 @@ fn chart(workload: &WorkloadReport, knob: Knob, curve: &KnobReport) -> Chart {
     .caption("band: 95 % interval; dashed: models, from the baseline run alone")
     .series(Series::new("measured", points(knob, curve)));
     for (name, model) in &curve.models {
-        let mut points: Vec<(f64, f64)> = curve
-            .levels_us
-            .iter()
-            .zip(&model.slowdown)
-            .filter_map(|(level, slowdown)| Some((place(knob, *level), (*slowdown)?)))
-            .collect();
-        points.push((place(knob, curve.baseline_us), 1.0));
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let points = curve.points(&model.slowdown).into_iter();
+        let mut points: Vec<(f64, f64)> = points.map(|(level, y)| (place(knob, level), y)).collect();
         // A model that is far off must not hide what was measured.
         let highest = curve.slowdown.iter().flatten().copied().fold(1.0, f64::max);
         points.retain(|(_, y)| *y <= 1.0 + 2.0 * (highest - 1.0).max(0.05));

@@ -246,7 +246,7 @@ impl WorkloadReport {
             .as_ref()
             .map(|communication| communication.sent.mean_size);
         let ranking = answers::Ranking::of(&knobs, mean_size);
-        let answers = answers::answers(&knobs, &ranking, &base);
+        let answers = answers::answers(&knobs, &ranking);
         Self {
             name: workload.name.clone(),
             command: workload.command.clone(),
@@ -339,10 +339,7 @@ impl Report {
     /// Settings under which a program failed or did not end, in words.
     pub(super) fn failures(sweep: &WorkloadReport) -> BTreeSet<String> {
         let mut said = BTreeSet::new();
-        for knob in Knob::ALL {
-            let Some(report) = sweep.knobs.get(knob.key()) else {
-                continue;
-            };
+        for (knob, report) in curve::turned(&sweep.knobs) {
             for (index, level) in report.levels_us.iter().enumerate() {
                 let (failed, hung) = (report.failed[index], report.timed_out[index]);
                 if failed + hung > 0 {

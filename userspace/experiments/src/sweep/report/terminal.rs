@@ -5,7 +5,7 @@ use std::fmt;
 use perturb_present::measured;
 
 use super::{
-    curve::KnobReport,
+    curve::{KnobReport, turned},
     summary::{Report, WorkloadReport},
 };
 use crate::sweep::experiment::Knob;
@@ -74,10 +74,8 @@ impl fmt::Display for WorkloadReport {
                 drift.percent_per_hour
             )?;
         }
-        for knob in Knob::ALL {
-            if let Some(report) = self.knobs.get(knob.key()) {
-                curve(f, knob, report)?;
-            }
+        for (knob, report) in turned(&self.knobs) {
+            curve(f, knob, report)?;
         }
         if let Some(effects) = &self.effects {
             writeln!(
