@@ -145,150 +145,47 @@ fn of_overlap(row: &Row<'_>) -> Option<Vec<Comparison>> {
 
 /// Overlap up to which, or from which on, a partitioning is the better one.
 fn thresholds() -> Vec<Comparison> {
-    let [two, three, four] = [2, 3, 4].map(Thresholds::of);
-    let (s42, s43) = (
-        "Salisbury, Chen and Melhem 1999, 4.2",
-        "Salisbury, Chen and Melhem 1999, 4.3",
-    );
-    let (five, seven) = (
-        "Salisbury, Chen and Melhem 1999, Table 5",
-        "Salisbury, Chen and Melhem 1999, Table 7",
-    );
-    let digits = |paper| (paper, 0.005);
-    let always = (2..1000).find(|loops| Thresholds::of(*loops).shifting_paths.natural_at_most > 1.0);
-    let slip = Some("the same row prints 2w for w in the general form, which gives 1.86");
-    let mut all = vec![
-        row(
-            s42,
-            "two loops, l/lambda, natural",
-            digits(0.59),
-            two.equal_loops.natural_at_most,
-            None,
-        ),
-        row(
-            s42,
-            "two loops, l/lambda, single",
-            digits(0.71),
-            two.equal_loops.single_at_least,
-            None,
-        ),
-        row(
-            s42,
-            "two loops, l_c/l, natural",
-            digits(0.32),
-            two.core_paths.natural_at_most,
-            None,
-        ),
-        row(
-            s42,
-            "two loops, l_c/l, single",
-            digits(0.59),
-            two.core_paths.single_at_least,
-            None,
-        ),
-        row(
-            s42,
-            "four loops, l/lambda, natural",
-            digits(0.35),
-            four.equal_loops.natural_at_most,
-            None,
-        ),
-        row(
-            s42,
-            "four loops, l/lambda, single",
-            digits(0.50),
-            four.equal_loops.single_at_least,
-            None,
-        ),
-        row(
-            s42,
-            "four loops of 10 paths, natural above lambda",
-            (28.0, 0.5),
-            10.0 / four.equal_loops.natural_at_most,
-            None,
-        ),
-        row(
-            s42,
-            "four loops of 10 paths, single up to lambda",
-            (20.0, 0.5),
-            10.0 / four.equal_loops.single_at_least,
-            None,
-        ),
-        row(
-            five,
-            "two loops, lambda/l, natural",
-            digits(1.68),
-            1.0 / two.equal_loops.natural_at_most,
-            None,
-        ),
-        row(
-            five,
-            "two loops, l/lambda, natural",
-            digits(0.59),
-            two.equal_loops.natural_at_most,
-            None,
-        ),
-        row(
-            five,
-            "core paths by two, l_c/l, natural",
-            digits(0.32),
-            two.core_paths.natural_at_most,
-            None,
-        ),
-        row(
-            five,
-            "shifting paths by two, l_c/l, natural",
-            digits(0.64),
-            two.shifting_paths.natural_at_most,
-            None,
-        ),
-        row(
-            five,
-            "admissible, l_c/l, natural",
-            digits(0.14),
-            two.admissible.natural_at_most,
-            None,
-        ),
-        row(
-            s43,
-            "least w whose threshold of shifting paths is above 1",
-            (16.0, 0.5),
-            f64::from(always.unwrap_or(0)),
-            None,
-        ),
-        row(
-            seven,
-            "two loops, l/lambda, natural",
-            digits(0.59),
-            two.equal_loops.natural_at_most,
-            None,
-        ),
-        row(
-            seven,
-            "core paths by three, l_c/l, natural",
-            digits(0.36),
-            three.core_paths.natural_at_most,
-            slip,
-        ),
-        row(
-            seven,
-            "two loops, l/lambda, natural, alternative",
-            digits(0.71),
-            two.alternative.equal_loops.natural_at_most,
-            None,
-        ),
-        row(
-            seven,
-            "core paths by three, l_c/l, natural, alternative",
-            digits(0.63),
-            three.alternative.core_paths.natural_at_most,
-            None,
-        ),
-    ];
-    for found in all.iter_mut().filter(|row| row.source == s43) {
-        found.deviation = Some("true for 16 loops and more, as printed, but from 12 on");
+    let compare = |row: Row<'_>| {
+        let source = match row.text("where") {
+            "4.2" => "Salisbury, Chen and Melhem 1999, 4.2",
+            "4.3" => "Salisbury, Chen and Melhem 1999, 4.3",
+            "Table 5" => "Salisbury, Chen and Melhem 1999, Table 5",
+            _ => "Salisbury, Chen and Melhem 1999, Table 7",
+        };
+        let printed = (row.number("printed")?, row.number("tolerance")?);
+        let slip = (row.text("loops"), row.text("ours")) == ("3", "core natural");
+        let slip = slip.then_some("the same row prints 2w for w in the general form, which gives 1.86");
+        let case = row.text("case").replace(';', ",");
+        let mut found = self::row(source, case, printed, threshold(&row)?, slip);
+        found.deviation = (row.text("ours") == "always")
+            .then_some("true for 16 loops and more, as printed, but from 12 on");
+        Some(found)
+    };
+    tables::LOCALITY_TEXT.table().rows().filter_map(compare).collect()
+}
+
+/// What a row of the table is called under `ours`.
+fn threshold(row: &Row<'_>) -> Option<f64> {
+    let ours = row.text("ours");
+    if ours == "always" {
+        let always = |loops: &u32| Thresholds::of(*loops).shifting_paths.natural_at_most > 1.0;
+        return (2..1000).find(always).map(f64::from);
     }
-    all
+    let of = Thresholds::of(row.number("loops")? as u32);
+    Some(match ours {
+        "equal natural" => of.equal_loops.natural_at_most,
+        "equal single" => of.equal_loops.single_at_least,
+        "1 / equal natural" => 1.0 / of.equal_loops.natural_at_most,
+        "10 / equal natural" => 10.0 / of.equal_loops.natural_at_most,
+        "10 / equal single" => 10.0 / of.equal_loops.single_at_least,
+        "core natural" => of.core_paths.natural_at_most,
+        "core single" => of.core_paths.single_at_least,
+        "shifting natural" => of.shifting_paths.natural_at_most,
+        "admissible natural" => of.admissible.natural_at_most,
+        "alternative equal natural" => of.alternative.equal_loops.natural_at_most,
+        "alternative core natural" => of.alternative.core_paths.natural_at_most,
+        _ => return None,
+    })
 }
 
 /// 5.2: the correlation of cost and 1/L.

@@ -11,6 +11,15 @@ use crate::logpc::{Kind, Parameters, Pattern, predict};
 use crate::mesh::Mesh;
 
 const TABLE_4: &str = "Moritz and Frank 2001, Table 4";
+const SECTIONS: [&str; 7] = [
+    "Moritz and Frank 2001, 2.2",
+    "Moritz and Frank 2001, 3.3",
+    "Moritz and Frank 2001, 3.4",
+    "Moritz and Frank 2001, 5.1.1",
+    "Moritz and Frank 2001, 5.1.2",
+    "Moritz and Frank 2001, 5.1.3",
+    "Moritz and Frank 2001, 5.2.2",
+];
 
 /// Neither is printed: these give the printed C_n of both rows.
 const MESSAGE_BYTES: f64 = 44.0;
@@ -133,17 +142,6 @@ pub(super) fn comparisons() -> Vec<Comparison> {
 
 /// What the text prints; `None` only if a table lacks a value.
 fn of_text(table: &Table) -> Option<Vec<Comparison>> {
-    let row = |source, case: &str, unit, (paper, tolerance), ours, reading| Comparison {
-        model: "logpc",
-        source,
-        case: case.into(),
-        unit,
-        paper,
-        ours,
-        tolerance,
-        reading,
-        deviation: None,
-    };
     let synchronous = table.find("type", "synchronous")?;
     let asynchronous = table.find("type", "asynchronous")?;
     let measured = |row: &Row<'_>| row.number("measured_cycles");
@@ -157,120 +155,47 @@ fn of_text(table: &Table) -> Option<Vec<Comparison>> {
     let waits = reply.resource_contention_cycles? / measured(&synchronous)? * 100.0;
     let above = (measured(&asynchronous)? / one_way.logpc_cycles - 1.0) * 100.0;
     let distances = SHAPE.map(|radix| Wiring::Mesh.mean_distance(radix)).iter().sum();
-    let (s22, s33, s34) = (
-        "Moritz and Frank 2001, 2.2",
-        "Moritz and Frank 2001, 3.3",
-        "Moritz and Frank 2001, 3.4",
-    );
-    let (s511, s512) = ("Moritz and Frank 2001, 5.1.1", "Moritz and Frank 2001, 5.1.2");
-    let (s513, s522) = ("Moritz and Frank 2001, 5.1.3", "Moritz and Frank 2001, 5.2.2");
     let fitted_memory =
         Some("fitted: a = 8 B and G_m = 0.3625 cycles/B are not printed; the size is printed as \"about\"");
     let distance =
         Some("given: k_d = 2, the mean distance to other nodes, 3.875/2 x 32/31; 3.875/2 gives 2.17");
     let processors = Some("given: 32 processors and a = 8 B are not printed with the figure");
-    let mut all = vec![
-        row(
-            s22,
-            "size from which on (1) holds",
-            "B",
-            (1000.0, 50.0),
-            message.crossover()?,
-            fitted_memory,
-        ),
-        row(
-            s33,
-            "2 k_d of a 4 x 8 mesh, (11)",
-            "",
-            (3.875, 0.0005),
-            distances,
-            None,
-        ),
-        row(
-            s33,
-            "2 k_d of neighbors in number, (12)",
-            "",
-            (1.875, 0.0005),
-            neighbors()?,
-            None,
-        ),
-        row(
-            s34,
-            "greatest T_c/T, (14)",
-            "",
-            (2.2, 0.05),
-            remap.greatest_inflation?,
-            distance,
-        ),
-        row(
-            s511,
-            "C_r = o_r + o_s",
-            "cycles",
-            (137.0, 0.5),
-            short.receive + short.send,
-            None,
-        ),
-        row(
-            s511,
-            "2 C_n of the synchronous remap",
-            "cycles",
-            (46.0, 0.5),
-            reply.network_contention_cycles? * 2.0,
-            Some(FITTED),
-        ),
-        row(
-            s511,
-            "C_r in the measured cycle",
-            "%",
-            (28.0, 0.5),
-            waits,
-            Some("given: C_r"),
-        ),
-        row(
-            s511,
-            "LoGPC above the measured cycle",
-            "%",
-            (3.0, 0.5),
-            error,
-            Some(FITTED),
-        ),
-        row(s512, "measured above LoGPC", "%", (10.0, 0.5), above, None),
-        row(
-            s513,
-            "T/B of the long remap",
-            "cycles/B",
-            (1.0, 0.05),
-            message.interval() / message.bytes,
-            None,
-        ),
-        row(
-            s513,
-            "T_c/B of the long remap, (13)",
-            "cycles/B",
-            (2.22, 0.005),
-            interval,
-            distance,
-        ),
-        row(
-            s513,
-            "T_c/T of the long remap, (14)",
-            "",
-            (2.22, 0.005),
-            remap.inflation?,
-            distance,
-        ),
-        row(
-            s522,
-            "communication to computation, 32,000 B",
-            "",
-            (0.625, 0.0005),
-            diamond_dag(32_000.0)?.communication_ratio?,
-            processors,
-        ),
+    // In the order of the table.
+    let ours = [
+        (message.crossover()?, fitted_memory),
+        (distances, None),
+        (neighbors()?, None),
+        (remap.greatest_inflation?, distance),
+        (short.receive + short.send, None),
+        (reply.network_contention_cycles? * 2.0, Some(FITTED)),
+        (waits, Some("given: C_r")),
+        (error, Some(FITTED)),
+        (above, None),
+        (message.interval() / message.bytes, None),
+        (interval, distance),
+        (remap.inflation?, distance),
+        (diamond_dag(32_000.0)?.communication_ratio?, processors),
     ];
-    all[2].deviation = Some(
-        "1.875 counts the step from node 31 to node 0 as 8 hops; without end-around channels it is 10, and the mean 1.9375",
-    );
+    let end_around = "1.875 counts the step from node 31 to node 0 as 8 hops; without end-around channels it is 10, and the mean \
+                      1.9375";
+    let compare = |(row, (ours, reading)): (Row<'_>, (f64, Option<&'static str>))| {
+        let case = row.text("case").replace(';', ",");
+        Some(Comparison {
+            model: "logpc",
+            source: SECTIONS
+                .into_iter()
+                .find(|source| source.rsplit(' ').next() == Some(row.text("where")))?,
+            deviation: case.ends_with("(12)").then_some(end_around),
+            case,
+            unit: row.text("unit"),
+            paper: row.number("printed")?,
+            ours,
+            tolerance: row.number("tolerance")?,
+            reading,
+        })
+    };
+    let printed = tables::LOGPC_TEXT.table();
+    let all: Vec<Comparison> = printed.rows().zip(ours).filter_map(compare).collect();
     Some(all)
 }
 

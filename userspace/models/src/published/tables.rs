@@ -65,9 +65,11 @@ embedded! {
     LOCALITY_TABLE2 = "locality-table2-disjoint-loops";
     LOCALITY_TABLE4 = "locality-table4-overlapping-loops";
     LOCALITY_TABLE6 = "locality-table6-equal-length";
+    LOCALITY_TEXT = "locality-text-thresholds";
     LOGPC_TABLE1 = "logpc-table1-short-messages";
     LOGPC_TABLE2 = "logpc-table2-long-messages";
     LOGPC_TABLE4 = "logpc-table4-remap";
+    LOGPC_TEXT = "logpc-text-equations";
     PLOGPT_TABLE2 = "plogpt-table2-links";
 }
 

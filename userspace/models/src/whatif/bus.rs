@@ -21,6 +21,7 @@ use perturb_common::abi::ServerConfig;
 use perturb_common::collisions::{CollisionTable, Contention, Fate, contend};
 use perturb_common::departure::{Load, Outcome, Server, departure};
 use perturb_common::units::{GapPerByte, Instant, Ticks};
+use serde::Deserialize;
 
 /// Ticks in a µs.
 const TICKS: f64 = 64_000.0;
@@ -58,7 +59,8 @@ fn played(attempts: u32) -> Arc<CollisionTable> {
 }
 
 /// Who shares a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// All groups: a bus.
     #[default]

@@ -52,7 +52,15 @@ struct GroupInput {
 
 impl<'de> Deserialize<'de> for GroupInput {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+        use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+        use serde::de::{MapAccess, SeqAccess, Visitor};
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Whole {
+            processes: Vec<ProcessName>,
+            #[serde(default)]
+            speed: Option<f64>,
+        }
         struct GroupVisitor;
         impl<'de> Visitor<'de> for GroupVisitor {
             type Value = GroupInput;
@@ -61,27 +69,16 @@ impl<'de> Deserialize<'de> for GroupInput {
                 out.write_str("a list of processes such as `[1, 2]`, or `{processes: [1, 2], speed: 2}`")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<GroupInput, A::Error> {
-                let mut processes = Vec::new();
-                while let Some(process) = list.next_element()? {
-                    processes.push(process);
-                }
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<GroupInput, A::Error> {
+                let processes = Vec::deserialize(SeqAccessDeserializer::new(list))?;
                 Ok(GroupInput {
                     speed: None,
                     processes,
                 })
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<GroupInput, A::Error> {
-                let (mut speed, mut processes) = (None, None);
-                while let Some(key) = map.next_key::<String>()? {
-                    match key.as_str() {
-                        "speed" => speed = Some(map.next_value()?),
-                        "processes" => processes = Some(map.next_value()?),
-                        _ => return Err(A::Error::unknown_field(&key, &["processes", "speed"])),
-                    }
-                }
-                let processes = processes.ok_or_else(|| A::Error::missing_field("processes"))?;
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<GroupInput, A::Error> {
+                let Whole { processes, speed } = Whole::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(GroupInput { speed, processes })
             }
         }
@@ -110,10 +107,10 @@ pub(super) struct OverheadInput {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BusInput {
+    #[serde(default, deserialize_with = "bandwidth")]
+    pub(super) bandwidth: Option<BytesPerSecond>,
     #[serde(default)]
-    pub(super) bandwidth: Option<String>,
-    #[serde(default)]
-    pub(super) scope: ScopeInput,
+    pub(super) scope: Scope,
     #[serde(default)]
     pub(super) collisions: Option<CollisionInput>,
 }
@@ -125,23 +122,7 @@ struct SchedulerInput {
     #[serde(default = "no_tick")]
     tick: Micros,
     #[serde(default)]
-    wakeup: WakeupInput,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum ScopeInput {
-    #[default]
-    Shared,
-    Host,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WakeupInput {
-    #[default]
-    Queue,
-    Preempt,
+    wakeup: Wakeup,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -153,6 +134,18 @@ pub(super) struct CollisionInput {
     pub(super) attempts: u32,
     #[serde(default)]
     pub(super) seed: u64,
+}
+
+/// A rate, or `infinite`.
+fn bandwidth<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<BytesPerSecond>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text == "infinite" {
+        return Ok(None);
+    }
+    let parsed = text.parse().map(Some);
+    parsed.map_err(|fault: QuantityError| {
+        serde::de::Error::custom(format!("bus.bandwidth: `{text}` {fault}, or `infinite`"))
+    })
 }
 
 /// Slices end anywhere.
@@ -201,20 +194,9 @@ pub enum ScenarioError {
         /// Which group, from 1.
         group: usize,
     },
-    /// The bus's bandwidth.
-    #[error("bus.bandwidth: `{text}` {fault}, or `infinite`")]
-    Bandwidth {
-        /// The input.
-        text: String,
-        /// What is wrong with it.
-        fault: QuantityError,
-    },
     /// A bus of no bandwidth would never deliver.
-    #[error("bus.bandwidth: `{text}` is 0; give a bandwidth above 0, or `infinite`")]
-    NoBandwidth {
-        /// The input.
-        text: String,
-    },
+    #[error("bus.bandwidth is 0; give a bandwidth above 0, or `infinite`")]
+    NoBandwidth,
     /// A quantum of hardly any length: each slice is a step of the simulation.
     #[error(
         "scheduler.quantum: {0} us; allowed: 1us and up, as 4ms; without `scheduler`, processes share as if it had no length"
@@ -371,38 +353,27 @@ impl SchedulerInput {
         Ok(Scheduler {
             quantum: self.quantum.0,
             tick: self.tick.0,
-            wakeup: match self.wakeup {
-                WakeupInput::Queue => Wakeup::Queue,
-                WakeupInput::Preempt => Wakeup::Preempt,
-            },
+            wakeup: self.wakeup,
         })
     }
 }
 
 impl BusInput {
     fn scenario(self) -> Result<BusScenario, ScenarioError> {
-        let bandwidth = match self.bandwidth {
-            None => None,
-            Some(text) if text == "infinite" => None,
-            Some(text) => match text.parse() {
-                Ok(BytesPerSecond(0.0)) => return Err(ScenarioError::NoBandwidth { text }),
-                Ok(BytesPerSecond(rate)) => Some(rate),
-                Err(fault) => return Err(ScenarioError::Bandwidth { text, fault }),
-            },
-        };
+        if self.bandwidth == Some(BytesPerSecond(0.0)) {
+            return Err(ScenarioError::NoBandwidth);
+        }
         let collisions = match self.collisions {
             None => None,
             Some(CollisionInput { attempts: 0, .. }) => return Err(ScenarioError::NoAttempts),
             Some(CollisionInput { slot, attempts, seed }) => Some(Collisions::new(slot.0, attempts, seed)),
         };
-        let scope = match self.scope {
-            ScopeInput::Shared => Scope::Shared,
-            ScopeInput::Host if collisions.is_some() => return Err(ScenarioError::NoContenders),
-            ScopeInput::Host => Scope::Host,
-        };
+        if self.scope == Scope::Host && collisions.is_some() {
+            return Err(ScenarioError::NoContenders);
+        }
         Ok(BusScenario {
-            bandwidth,
-            scope,
+            bandwidth: self.bandwidth.map(|rate| rate.0),
+            scope: self.scope,
             collisions,
         })
     }

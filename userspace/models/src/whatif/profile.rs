@@ -13,9 +13,10 @@
 //! inside a group cross no network: their table stays the input's.
 
 use perturb_profile::{Acknowledgments, Layout, Profile, Scope as ServerScope, Server};
-use perturb_quantity::{ByteSize, Micros, MicrosPerByte};
+use perturb_quantity::{ByteSize, BytesPerSecond, Micros, MicrosPerByte};
 
-use super::input::{BusInput, CollisionInput, Input, OverheadInput, ScopeInput};
+use super::bus::Scope;
+use super::input::{BusInput, CollisionInput, Input, OverheadInput};
 use super::table::Point;
 use crate::frames::Frames;
 use crate::route::{Route, RouteError, Source, Translation};
@@ -65,11 +66,7 @@ impl Input {
             translation.take("network.overhead.receive", receive, Source::Profile);
         }
         self.set_network(remote, overhead);
-        let scope = if bus.shared {
-            ScopeInput::Shared
-        } else {
-            ScopeInput::Host
-        };
+        let scope = if bus.shared { Scope::Shared } else { Scope::Host };
         let bandwidth = bus.server.as_ref().and_then(|server| server.bandwidth);
         let collisions = bus
             .server
@@ -84,7 +81,7 @@ impl Input {
             };
             translation.take("bus.bandwidth", format!("{bandwidth}, {shared}"), Source::Profile);
             BusInput {
-                bandwidth: Some(bandwidth.to_string()),
+                bandwidth: Some(BytesPerSecond(bandwidth.bits_per_second() as f64 / 8.0)),
                 scope,
                 collisions: collisions.map(|collisions| CollisionInput {
                     slot: Micros::from(collisions.slot),
@@ -196,7 +193,7 @@ fn table(segment: u64, time: impl Fn(u64) -> f64) -> Vec<Point> {
 mod tests {
     use super::*;
     use crate::whatif::Scenario;
-    use crate::whatif::bus::{Collisions, Scope};
+    use crate::whatif::bus::Collisions;
 
     fn on(profile: &str) -> Result<(Scenario, Translation), RouteError> {
         let mut input: Input = serde_saphyr::from_str("groups: [[1], [2]]\nevents: none\n").unwrap();

@@ -19,10 +19,13 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 
+use serde::Deserialize;
+
 use super::processor::{Due, Next};
 
 /// What a process does whose message arrives while another has the processor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Wakeup {
     /// It joins the queue.
     #[default]

@@ -174,7 +174,7 @@ fn what_is_wrong_is_said_and_is_the_input_s_fault() {
         (
             "network:",
             "bus: {bandwidth: 0bit/s}\nnetwork:",
-            "bus.bandwidth: `0bit/s` is 0",
+            "bus.bandwidth is 0",
         ),
         ("network:", "bus: {bandwith: 1bit/s}\nnetwork:", "bandwith"),
         ("network:", "bus: {scope: flow}\nnetwork:", "shared"),
