@@ -16,6 +16,7 @@
 
 pub mod calibrate;
 mod estimate;
+mod machine;
 pub mod measure;
 pub mod nfs;
 mod probe;

@@ -18,7 +18,7 @@ mod record;
 mod row;
 
 use std::{
-    fs, io,
+    io,
     net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket},
     thread,
     time::Duration,
@@ -29,6 +29,7 @@ use perturb_stats::median;
 
 use crate::{
     estimate::train,
+    machine,
     probe::{
         endpoint::{Endpoint, Receipt, Sent, Train},
         message::{WIRE_V4, WIRE_V6},
@@ -169,7 +170,6 @@ pub fn path(name: &str, quick: bool) -> anyhow::Result<Measured> {
         }
     };
     let latency_us = median(&outside).unwrap_or(0.0) / 2.0 - f64::midpoint(service(&out), service(&inward));
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Ok(Measured {
         peer: name.into(),
         latency_us: latency_us.max(0.0),
@@ -178,7 +178,7 @@ pub fn path(name: &str, quick: bool) -> anyhow::Result<Measured> {
         out,
         inward,
         version: env!("CARGO_PKG_VERSION"),
-        kernel: format!("Linux {}", kernel.trim()),
+        kernel: machine::kernel(),
     })
 }
 

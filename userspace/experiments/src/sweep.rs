@@ -23,13 +23,12 @@ mod traced;
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use perturb_emulator::runtime;
 use perturb_present::LiveLine;
 
-use crate::calibrate::provenance::line_of;
+use crate::machine;
 use execute::Execution;
 use store::{Provenance, Store};
 
@@ -162,18 +161,14 @@ fn provenance(experiment: &Experiment, task: Option<Task>) -> Provenance {
     Provenance {
         version: 1,
         perturb: env!("CARGO_PKG_VERSION").into(),
-        kernel: nix::sys::utsname::uname()
-            .map(|name| name.release().to_string_lossy().into_owned())
-            .unwrap_or_default(),
-        processor: line_of("/proc/cpuinfo", "model name").unwrap_or_default(),
-        processors: std::thread::available_parallelism().map_or(0, usize::from),
+        kernel: machine::release(),
+        processor: machine::processor().unwrap_or_default(),
+        processors: machine::processors(),
         jit: jit.map(|value| value.trim() != "0"),
-        memory_mib: line_of("/proc/meminfo", "MemTotal")
+        memory_mib: machine::line_of("/proc/meminfo", "MemTotal")
             .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
             .map(|kib| kib / 1024),
-        started: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |time| time.as_secs_f64()),
+        started: machine::now_s(),
         resumed: 0,
         task,
         experiment: experiment.summary(),

@@ -1,6 +1,6 @@
 //! What is measured at one setting: raw samples, and what they say.
 
-use std::{thread::available_parallelism, time::Duration};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use perturb_emulator::running::ProcessorTime;
@@ -15,6 +15,7 @@ use crate::{
         prtt::{self, Trips},
         train::{self, Spacing},
     },
+    machine,
     probe::{endpoint::Train, message::WIRE_V4},
 };
 
@@ -380,16 +381,15 @@ impl Samples {
 /// Whether a receiver is to poll: sender, pacer and receiver want a processor each, or, where the kernel is the pacer and
 /// there is one processor, a receiver that gives way. Between these it would delay the others.
 fn polls(hosts: &Hosts) -> bool {
-    match available_parallelism() {
-        Ok(processors) if processors.get() == 1 => !hosts.pacer_wants_processor(),
-        Ok(processors) => processors.get() > 2,
-        Err(_) => false,
+    match machine::processors() {
+        1 => !hosts.pacer_wants_processor(),
+        processors => processors > 2,
     }
 }
 
 /// Whether hosts, pacer and measurement share one.
 pub(super) fn single_processor() -> bool {
-    available_parallelism().is_ok_and(|processors| processors.get() == 1)
+    machine::processors() == 1
 }
 
 /// Sends a train from h1 and waits for what comes of it at h2.

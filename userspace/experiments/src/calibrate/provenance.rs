@@ -1,9 +1,10 @@
 //! Where, when and how a calibration was made: it stands in every file.
 
-use std::{fs, time::SystemTime};
+use std::fs;
 
-use anyhow::Context as _;
 use serde::Serialize;
+
+use crate::machine;
 
 /// The circumstances.
 #[derive(Clone, Debug, Serialize)]
@@ -46,20 +47,16 @@ impl Provenance {
         clock_cost_ns: u64,
         busy_share: f64,
         (seed, profile): (u64, String),
-    ) -> anyhow::Result<Self> {
-        let release =
-            fs::read_to_string("/proc/sys/kernel/osrelease").context("asking for the kernel's release")?;
+    ) -> Self {
         let clock_source =
             fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource").ok();
-        Ok(Self {
+        Self {
             version: env!("CARGO_PKG_VERSION"),
-            command: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
-            since: SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .map_or(0, |time| time.as_secs()),
-            kernel: format!("Linux {}", release.trim()),
-            processor: processor(),
-            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            command: machine::arguments(),
+            since: machine::now_s() as u64,
+            kernel: machine::kernel(),
+            processor: machine::processor(),
+            processors: machine::processors(),
             clock_source: clock_source.map(|text| text.trim().to_owned()),
             clock_cost_ns,
             offloads,
@@ -67,7 +64,7 @@ impl Provenance {
             seed,
             busy_share,
             profile,
-        })
+        }
     }
 
     /// Names and values, for people and for headers of files.
@@ -94,15 +91,4 @@ impl Provenance {
         ]);
         facts
     }
-}
-
-fn processor() -> Option<String> {
-    line_of("/proc/cpuinfo", "model name")
-}
-
-/// What follows the colon in the first line of a file of /proc that begins like this.
-pub(crate) fn line_of(path: &str, key: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    let line = text.lines().find(|line| line.starts_with(key))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
 }

@@ -157,7 +157,7 @@ pub(super) fn run(
     hosts.clear()?;
 
     let profile = (request.seed, baseline.profile(request.seed)?.to_string());
-    let provenance = Provenance::here(pacer, offloads, clock_ns, busy_share, profile)?;
+    let provenance = Provenance::here(pacer, offloads, clock_ns, busy_share, profile);
     let control_summary = control.summary()?;
     let measured = |(setting, seen): &(Setting, Samples)| -> anyhow::Result<Measured> {
         let summary = seen.summary()?;

@@ -23,6 +23,7 @@ use super::{
     overlay::{Overlay, overlay, response_ms},
     reference::Reference,
 };
+use crate::machine;
 
 /// Points of a modeled curve in a chart.
 const MODEL_POINTS: u32 = 100;
@@ -168,8 +169,8 @@ impl<'a> Report<'a> {
         let mut page = Page::new("NFS response time over throughput")
             .facts([
                 ("perturb", env!("CARGO_PKG_VERSION").to_owned()),
-                ("kernel", kernel()),
-                ("command", command_line()),
+                ("kernel", machine::kernel()),
+                ("command", format!("perturb {}", machine::arguments())),
             ])
             .figures(&charts.iter().chain(effect).collect::<Vec<_>>())
             .context("drawing the charts")?;
@@ -460,19 +461,4 @@ impl Report<'_> {
         }
         table
     }
-}
-
-fn kernel() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease")
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
-}
-
-fn command_line() -> String {
-    let words: Vec<String> = std::env::args_os()
-        .skip(1)
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    format!("perturb {}", words.join(" "))
 }

@@ -25,6 +25,7 @@ use super::{
     clock::{self, Priority},
     message::{HEADER, Kind, Message},
 };
+use crate::machine;
 
 /// How often the receiving thread looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -369,7 +370,7 @@ fn prefer() {
 fn receive(socket: &UdpSocket, shared: &Shared) {
     let mut receiver = raw::Receiver::new();
     let mut answer = vec![0; 64 << 10];
-    let shares_processor = thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
+    let shares_processor = machine::processors() == 1;
     let mut attentive = false;
     while !shared.stop.load(Ordering::Relaxed) {
         if shared.attentive.load(Ordering::Relaxed) != attentive {

@@ -10,7 +10,6 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context as _;
@@ -27,6 +26,8 @@ use perturb_emulator::{
 use perturb_present::LiveLine;
 use perturb_sandbox::exit_code;
 use perturb_stats::Sample;
+
+use crate::machine;
 
 use super::{
     Sweep,
@@ -154,9 +155,7 @@ impl Execution<'_> {
             created.with_context(|| format!("making {}", path.display()))
         };
         let scratch = Scratch::make(&self.sweep.directory)?;
-        let started = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |time| time.as_secs_f64());
+        let started = machine::now_s();
         let mut command: Vec<OsString> = workload.command.iter().map(OsString::from).collect();
         if workload.mpi {
             command = lab::mpi::command(workload.hosts, command)?;

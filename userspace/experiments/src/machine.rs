@@ -1,0 +1,49 @@
+//! What results say of the machine and of the call that made them.
+
+use std::{env, fs, num::NonZero, thread::available_parallelism, time::SystemTime};
+
+/// The kernel's release.
+pub(crate) fn release() -> String {
+    let uname = nix::sys::utsname::uname();
+    uname.map_or_else(
+        |_| String::new(),
+        |name| name.release().to_string_lossy().into_owned(),
+    )
+}
+
+/// The kernel's name and release.
+pub(crate) fn kernel() -> String {
+    format!("Linux {}", release())
+}
+
+/// The processor's name.
+pub(crate) fn processor() -> Option<String> {
+    line_of("/proc/cpuinfo", "model name")
+}
+
+/// How many processors this process may use.
+pub(crate) fn processors() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
+}
+
+/// The command's arguments.
+pub(crate) fn arguments() -> String {
+    let words: Vec<_> = env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    words.join(" ")
+}
+
+/// Seconds since 1970.
+pub(crate) fn now_s() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |time| time.as_secs_f64())
+}
+
+/// What follows the colon in the first line of a file of /proc that begins like this.
+pub(crate) fn line_of(path: &str, key: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
