@@ -5,7 +5,7 @@ use std::{io::Write, path::PathBuf};
 use clap::Args;
 use perturb_experiments::sweep::report::{Comparison, Report};
 
-use crate::cli::exit::DONE;
+use crate::{cli::exit::DONE, say::json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,8 +43,7 @@ pub(crate) fn run(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<u8> 
         [first, second] => {
             let comparison = Comparison::of(first, second);
             if args.json {
-                serde_json::to_writer_pretty(&mut *out, &comparison)?;
-                writeln!(out)?;
+                json(out, &comparison)?;
             } else {
                 write!(out, "{comparison}")?;
                 if let Some(directory) = &args.out {
@@ -55,8 +54,7 @@ pub(crate) fn run(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<u8> 
         reports => {
             for (report, directory) in reports.iter().zip(&args.directories) {
                 if args.json {
-                    serde_json::to_writer_pretty(&mut *out, report)?;
-                    writeln!(out)?;
+                    json(out, report)?;
                     continue;
                 }
                 let directory = args.out.clone().unwrap_or_else(|| directory.join("report"));

@@ -11,6 +11,8 @@ use std::{
     panic,
 };
 
+use serde::Serialize;
+
 use crate::voice;
 
 /// Standard output cannot be written: what a command unwinds with.
@@ -30,6 +32,12 @@ pub(crate) fn error(text: fmt::Arguments<'_>) {
     voice::settle();
     // There is nowhere to say that it failed.
     let _ = io::stderr().lock().write_fmt(text);
+}
+
+/// Writes one JSON object and ends the line.
+pub(crate) fn json(out: &mut dyn io::Write, value: &impl Serialize) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    Ok(writeln!(out)?)
 }
 
 macro_rules! print {

@@ -80,7 +80,11 @@ fn reports(told: &mut Told) -> anyhow::Result<Vec<Report>> {
 fn watch(args: &Status, period: Duration) -> anyhow::Result<()> {
     let mut told = Told::default();
     let (mut before, mut seen) = (reports(&mut told)?, Instant::now());
-    let clear = clear_screen(&std::io::stdout());
+    let clear = if args.json {
+        ""
+    } else {
+        clear_screen(&std::io::stdout())
+    };
     loop {
         std::thread::sleep(period);
         told.look_again();

@@ -8,7 +8,8 @@ use perturb_models::loggp::{LoggpInput, LoggpPrediction, Parameter, predict};
 use perturb_present::{Table, computed};
 
 use super::input::{InputError, read};
-use super::profile::{ProfileArg, Used, WithProfile};
+use super::profile::{ProfileArg, WithProfile};
+use crate::say::json;
 use perturb_trace::summarize;
 
 /// Arguments of `perturb predict loggp`.
@@ -43,19 +44,11 @@ pub(super) fn run(args: &LoggpArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         input.messages = summarize(trace)?.messages();
     }
-    let mut profile: Option<Used> = None;
-    if let Some(found) = args.network.load()? {
-        let translation = input
-            .on_profile(&found)
-            .map_err(|error| args.network.refused(error))?;
-        profile = args.network.used(translation);
-    }
+    let profile = args.network.put(|profile| input.on_profile(profile))?;
     let prediction = predict(&input).map_err(|error| InputError::model(&args.file, error))?;
     if args.json {
         let answer = &prediction;
-        serde_json::to_writer_pretty(&mut *out, &WithProfile { answer, profile })?;
-        writeln!(out)?;
-        return Ok(());
+        return json(out, &WithProfile { answer, profile });
     }
     let (knob, values) = varied(&prediction);
     let name = prediction.application.as_deref().unwrap_or("the program");

@@ -13,7 +13,8 @@ use perturb_present::{Table, computed};
 use serde::Serialize;
 
 use super::input::{InputError, read};
-use super::profile::{ProfileArg, Used, WithProfile};
+use super::profile::{ProfileArg, WithProfile};
+use crate::say::json;
 
 /// Arguments of `perturb predict logpc`.
 #[derive(Args, Debug)]
@@ -74,13 +75,7 @@ struct Simulation {
 
 pub(super) fn run(args: &LogpcArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut input: Input = read(&args.file)?;
-    let mut profile: Option<Used> = None;
-    if let Some(found) = args.network.load()? {
-        let translation = input
-            .on_profile(&found)
-            .map_err(|error| args.network.refused(error))?;
-        profile = args.network.used(translation);
-    }
+    let profile = args.network.put(|profile| input.on_profile(profile))?;
     let parameters = input
         .parameters()
         .map_err(|error| InputError::model(&args.file, error))?;
@@ -96,9 +91,7 @@ pub(super) fn run(args: &LogpcArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         simulation,
     };
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &WithProfile { answer, profile })?;
-        writeln!(out)?;
-        return Ok(());
+        return json(out, &WithProfile { answer, profile });
     }
     table(&parameters, &answer, out)?;
     Ok(profile.map_or(Ok(()), |used| used.print(out))?)

@@ -8,6 +8,7 @@ use perturb_models::queueing::{NfsInput, NfsPrediction, predict_nfs};
 use perturb_present::{Table, computed};
 
 use super::input::{InputError, read};
+use crate::say::json;
 
 /// Arguments of `perturb predict nfs`.
 #[derive(Args, Debug)]
@@ -23,9 +24,7 @@ pub(super) fn run(args: &NfsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let input: NfsInput = read(&args.file)?;
     let prediction = predict_nfs(&input).map_err(|error| InputError::model(&args.file, error))?;
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &prediction)?;
-        writeln!(out)?;
-        return Ok(());
+        return json(out, &prediction);
     }
     write!(out, "{}", curve(&prediction))?;
     writeln!(

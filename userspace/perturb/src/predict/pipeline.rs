@@ -8,6 +8,7 @@ use perturb_models::pipeline::{Cut, PipelineInput, predict};
 use perturb_present::{Table, computed};
 
 use super::input::{InputError, read};
+use crate::say::json;
 
 /// Arguments of `perturb predict pipeline`.
 #[derive(Args, Debug)]
@@ -23,9 +24,7 @@ pub(super) fn run(args: &PipelineArgs, out: &mut dyn Write) -> anyhow::Result<()
     let input: PipelineInput = read(&args.file)?;
     let prediction = predict(&input).map_err(|error| InputError::model(&args.file, error))?;
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &prediction)?;
-        writeln!(out)?;
-        return Ok(());
+        return json(out, &prediction);
     }
     writeln!(
         out,

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::input::{InputError, read};
 use super::profile::{ProfileArg, Used, WithProfile};
+use crate::say::json;
 
 /// Operations printed at most as a table; `--json` prints them all.
 const MOST_ROWS: usize = 200;
@@ -186,9 +187,7 @@ fn sweep(args: &PlogptArgs, mut input: Input, out: &mut dyn Write) -> anyhow::Re
         }
     }
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &Sweep { sweep, profile })?;
-        writeln!(out)?;
-        return Ok(());
+        return json(out, &Sweep { sweep, profile });
     }
     let mut table = Table::new(
         0,

@@ -26,6 +26,18 @@ impl ProfileArg {
         Ok(self.profile.as_ref().map(load).transpose()?)
     }
 
+    /// Puts it, if it is given, into a model's input by `on_profile`.
+    pub(super) fn put(
+        &self,
+        on_profile: impl FnOnce(&Profile) -> Result<Translation, RouteError>,
+    ) -> Result<Option<Used>, InputError> {
+        let Some(profile) = self.load()? else {
+            return Ok(None);
+        };
+        let translation = on_profile(&profile).map_err(|error| self.refused(error))?;
+        Ok(self.used(translation))
+    }
+
     /// That a model cannot use it.
     pub(super) fn refused(&self, error: RouteError) -> InputError {
         InputError::model(self.profile.as_deref().unwrap_or(Path::new("--profile")), error)

@@ -7,6 +7,8 @@ use perturb_models::published::{Comparison, Measurements, comparisons, measureme
 use perturb_present::{Table, computed};
 use serde::Serialize;
 
+use crate::say::json;
+
 /// Arguments of `perturb predict validate`.
 #[derive(Args, Debug)]
 pub(crate) struct ValidateArgs {
@@ -70,15 +72,13 @@ pub(super) fn run(args: &ValidateArgs, out: &mut dyn Write) -> anyhow::Result<()
                 comparison,
             })
             .collect();
-        serde_json::to_writer_pretty(
-            &mut *out,
+        return json(
+            out,
             &Answer {
                 comparisons,
                 measurements: measured,
             },
-        )?;
-        writeln!(out)?;
-        return Ok(());
+        );
     }
     let shown = |table: Table| {
         if args.markdown {

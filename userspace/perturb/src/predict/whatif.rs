@@ -19,6 +19,7 @@ use perturb_models::whatif::{LineReader, Predictor, Scenario};
 use super::input::{InputError, read};
 use super::profile::{ProfileArg, Used, WithProfile};
 use crate::cli::quantity::seconds;
+use crate::say::json;
 use events::{Events, Line};
 use output::{Row, Suggestions, Summary, Trigger};
 
@@ -89,13 +90,7 @@ struct Loaded {
 
 fn load(args: &WhatifArgs) -> Result<Loaded, InputError> {
     let mut input: Input = read(&args.file)?;
-    let mut profile = None;
-    if let Some(found) = args.network.load()? {
-        let translation = input
-            .on_profile(&found)
-            .map_err(|error| args.network.refused(error))?;
-        profile = args.network.used(translation);
-    }
+    let profile = args.network.put(|profile| input.on_profile(profile))?;
     let source = match (&args.events, &input.events) {
         (Some(source), _) => source.clone(),
         (None, Some(events)) => {
@@ -284,9 +279,7 @@ fn suggestions(
     let answer = Suggestions::of(&found, &loaded.scenario.placement, processors);
     let profile = loaded.profile;
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &WithProfile { answer, profile })?;
-        writeln!(out)?;
-        return Ok(());
+        return json(out, &WithProfile { answer, profile });
     }
     answer.text(out)?;
     Ok(profile.map_or(Ok(()), |used| used.print(out))?)

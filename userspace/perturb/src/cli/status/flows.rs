@@ -25,9 +25,7 @@ const COLUMNS: [&str; 5] = ["protocol", "source", "destination", "direction", "c
 pub(super) fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let flows = noted()?;
     if json {
-        serde_json::to_writer_pretty(&mut *out, &flows)?;
-        writeln!(out)?;
-        return Ok(());
+        return crate::say::json(out, &flows);
     }
     if flows.is_empty() {
         writeln!(out, "no flows")?;
