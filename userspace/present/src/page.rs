@@ -23,7 +23,7 @@ svg{display:block;max-width:100%;height:auto;margin:1rem 0}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:1rem 0}\
 caption{text-align:left;opacity:.75;padding-bottom:.3rem}\
 th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid;white-space:nowrap;vertical-align:top}\
-th.text,td.text{text-align:left}td.text{white-space:normal}\
+th{white-space:normal;vertical-align:bottom}th.text,td.text{text-align:left}td.text{white-space:normal}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dt{opacity:.75}dd{margin:0;overflow-wrap:anywhere}\
 pre{padding:.7rem;white-space:pre-wrap;overflow-wrap:anywhere}\
 @media(max-width:45rem){\
