@@ -82,6 +82,7 @@ const KNOBS: Words<Knob> = &[
 
 /// Calibrates; the exit code.
 pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
+    let pacing = args.pacing.checked()?;
     if args.sandbox {
         let out = args.out.as_deref();
         if let Some(out) = out {
@@ -90,7 +91,6 @@ pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
         return in_sandbox(out, false);
     }
     let line = LiveLine::stderr(args.quiet);
-    let pacing = args.pacing.into();
     if let Some(profile) = &args.profile {
         let Some(classes) = calibrate::classes(profile, pacing, args.pacing.coarse, line)? else {
             return Ok(INTERRUPTED);

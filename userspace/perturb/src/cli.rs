@@ -254,12 +254,18 @@ pub(crate) struct PacingArgs {
     pub(crate) spin: Option<Duration>,
 }
 
-impl From<PacingArgs> for Pacing {
-    fn from(args: PacingArgs) -> Self {
-        Self {
-            choice: args.pacer,
-            spin: SpinBudget(args.spin.unwrap_or_default()),
+impl PacingArgs {
+    /// How the time is to be kept.
+    pub(crate) fn checked(self) -> Result<Pacing, Contradiction> {
+        if self.spin.is_some() && self.pacer == PacerChoice::Only(Pacer::Fq) {
+            return Err(Contradiction(
+                "--spin is for the user pacer; with --pacer fq the kernel keeps the time: leave --spin out",
+            ));
         }
+        Ok(Pacing {
+            choice: self.pacer,
+            spin: SpinBudget(self.spin.unwrap_or_default()),
+        })
     }
 }
 

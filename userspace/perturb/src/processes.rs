@@ -13,6 +13,8 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 
+use crate::cli::exit::DONE;
+
 /// How long the others may take to end once this process has failed.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Between two looks whether they have ended.
@@ -47,7 +49,7 @@ pub(crate) fn run<T: Serialize>(
     } else {
         outcome?;
     }
-    Ok(0)
+    Ok(DONE)
 }
 
 /// IPv4 where there is one: a host's first address by its number.

@@ -112,6 +112,7 @@ pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
         )
         .into());
     }
+    let pacing = args.pacing.checked()?;
     if args.sandbox {
         let files = [&args.csv, &args.svg].into_iter().flatten();
         let directories = files.map(|file| {
@@ -130,7 +131,6 @@ pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
         profile: written,
     };
     let prepared = prepared.coarse_if(args.pacing.coarse);
-    let pacing = args.pacing.into();
     match rto::measure(args.hosts, &prepared, pacing, plan, LiveLine::stderr(false))? {
         Some((series, faults)) => conclude(args, &series, &faults).map(|()| DONE),
         None => Ok(INTERRUPTED),

@@ -10,6 +10,8 @@ use clap::Args;
 use perturb_sandbox::exit_code;
 use perturb_trace::{Address, Layer, Options, Report, TraceError};
 
+use crate::cli::exit::DONE;
+
 const EXAMPLES: &str = "\
 Examples:
   perturb trace -- mpirun -n 4 --bind-to none ./solver                events of the ranks, in trace.jsonl
@@ -133,7 +135,7 @@ pub(crate) fn run(args: &TraceArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
             eprintln!("perturb: warning: a sender's trace is incomplete: {error}");
         })?;
         args.print(&report, out)?;
-        return Ok(0);
+        return Ok(DONE);
     }
     if let Some(address) = &args.to {
         let (status, records, processes) = perturb_trace::sent(&options, address)?;

@@ -28,6 +28,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
             Contradiction("--confirm must be shorter than --for: the emulation ends then anyway").into(),
         );
     }
+    args.pacing.checked()?;
     let prepared = Prepared::load(&args.profile)?.coarse_if(args.pacing.coarse);
     // Whoever stays behind was warned of by whoever started it.
     if !args.detached {
@@ -186,6 +187,7 @@ pub(super) fn confirm(args: &Confirm) -> anyhow::Result<u8> {
 }
 
 pub(super) fn run(args: Run) -> anyhow::Result<u8> {
+    let pacing = args.pacing.checked()?;
     // Errors in the profile need no kernel.
     let prepared =
         Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?.coarse_if(args.pacing.coarse);
@@ -200,7 +202,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     let request = lab::run::Request {
         prepared,
         hosts: args.hosts,
-        pacing: args.pacing.into(),
+        pacing,
         verbose: args.verbose,
         owner: if args.as_root { None } else { Owner::of_sudo()? },
         is_last: true,

@@ -201,7 +201,7 @@ impl Curve {
                 Levels::Rates(self.rates.iter().map(|rate| rate.0).collect())
             },
             reference: self.reference.as_deref().map(Reference::read).transpose()?,
-            pacing: self.pacing.into(),
+            pacing: self.pacing.checked()?,
             coarse: self.pacing.coarse,
             out: self.out.clone(),
             resume: self.resume,

@@ -9,6 +9,8 @@ use perturb_stats::median;
 use perturb_trace::{Options, traced, untraced};
 use serde::Serialize;
 
+use crate::cli::exit::DONE;
+
 /// Run times with and without tracing.
 #[derive(Debug, Serialize)]
 struct Overhead {
@@ -64,5 +66,5 @@ pub(super) fn measure(options: &Options, runs: u32, json: bool, out: &mut dyn Wr
             overhead.overhead_percent
         )?;
     }
-    Ok(0)
+    Ok(DONE)
 }
