@@ -278,6 +278,7 @@ unsafe fn queue(
         Outcome::Served(service) => return Ok(service),
         Outcome::TailDrop => Event::TailDrop,
         Outcome::BeyondHorizon => Event::Horizon,
+        Outcome::Down => Event::Down,
     };
     account::server(config.slot, 0, &Served::TailDrop);
     Err(event.into())

@@ -63,6 +63,8 @@ pub enum Outcome {
     TailDrop,
     /// The wait would exceed the horizon.
     BeyondHorizon,
+    /// It would begin service while the server is down ([`crate::timeline`]).
+    Down,
 }
 
 /// The times of a served packet.

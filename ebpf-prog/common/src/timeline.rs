@@ -11,11 +11,13 @@
 //! force from its `at` on, until the next one's. Before its clock starts a timeline is not in force: the server is what its
 //! [`ServerConfig`](crate::abi::ServerConfig) says.
 
+mod course;
 #[cfg(feature = "alloc")]
 mod lay;
 
+pub use self::course::{By, Course, Departure, Hints, Row, Rows};
 #[cfg(feature = "alloc")]
-pub use self::lay::Timeline;
+pub use self::lay::{Laid, Timeline, Unfit};
 use crate::{
     fate::Chance,
     units::{GapPerByte, Ticks},

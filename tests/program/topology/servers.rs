@@ -68,7 +68,7 @@ pub(crate) fn simulate(servers: &[Server], packets: &[Packet], order: Order) -> 
                     time = service.next;
                     fates[index] = Fate::Delivered(time);
                 }
-                Outcome::TailDrop | Outcome::BeyondHorizon => {
+                Outcome::TailDrop | Outcome::BeyondHorizon | Outcome::Down => {
                     fates[index] = Fate::Dropped(server);
                     break;
                 }

@@ -224,8 +224,8 @@ impl Simulation<'_> {
                 *free = service.free;
                 (service.next, service.backlog)
             }
-            // The server has neither buffer limit nor horizon.
-            Outcome::TailDrop | Outcome::BeyondHorizon => (self.now, Ticks(0)),
+            // The server has neither buffer limit nor horizon, and does not change.
+            Outcome::TailDrop | Outcome::BeyondHorizon | Outcome::Down => (self.now, Ticks(0)),
         }
     }
 
