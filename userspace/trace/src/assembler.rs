@@ -8,6 +8,9 @@
 //! A *writer* is a process that writes a ring; a *thread* of it is a process of the model. Records of one thread
 //! are handled in order; one that must wait (for the other end of a connection to be seen, or for a send that is
 //! not recorded yet) holds up its thread alone. Nothing waits longer than its patience.
+//!
+//! Receives and collectives of MPI are recorded as they begin. Each is told when what it takes has been told as sent, or
+//! when its thread has gone on; one that its thread was in when it ended has taken nothing.
 
 mod account;
 mod sockets;
@@ -107,6 +110,16 @@ struct Queue {
     items: VecDeque<Item>,
     /// Since when the first one waits.
     since_ns: Option<u64>,
+    /// Of MPI calls that were recorded as they began, and may not have ended.
+    begun: VecDeque<Begun>,
+}
+
+/// A step of an MPI call, with the CPU time and the time at which the call was made.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    step: Step,
+    cpu_ns: u64,
+    time_ns: u64,
 }
 
 impl Assembler {
@@ -201,10 +214,12 @@ impl Assembler {
     /// Handles a thread's records as far as that is possible, the first one in any case if `forced`; whether
     /// there was any.
     fn work(&mut self, id: ThreadId, now_ns: u64, mut forced: bool) -> bool {
-        let mut has_handled = false;
+        let mut has_handled = self.go_on(id, false);
         while let Some(queue) = self.queues.get(&id) {
             let Some(&item) = queue.items.front() else {
-                self.queues.remove(&id);
+                if queue.begun.is_empty() {
+                    self.queues.remove(&id);
+                }
                 break;
             };
             let waited = queue.since_ns.map_or(0, |since| now_ns.saturating_sub(since));
@@ -230,6 +245,10 @@ impl Assembler {
 
     fn handle(&mut self, id: ThreadId, item: &Item, forced: bool) -> Handled {
         let record = &item.record;
+        // A signal handler may end a process, and a thread, inside a call.
+        if !matches!(record.event, Event::Exit | Event::ThreadExit) {
+            self.go_on(id, true);
+        }
         self.time_ns = record.time_ns;
         if self.sources[id.0].has_exited {
             if let (Event::Sent { .. }, Some(end)) = (record.event, item.end) {
@@ -244,14 +263,15 @@ impl Assembler {
             (Event::Taken { bytes, before, .. }, Some(end)) => {
                 return self.taken(id, end, bytes, [before, record.cpu_ns], forced);
             }
+            (Event::ThreadExit | Event::Exit | Event::MpiEnd, _)
+                if !forced && self.is_awaited(id, record.event) =>
+            {
+                return Handled::Waits {
+                    patience_ns: SEND_PATIENCE_NS,
+                };
+            }
             (Event::ThreadExit, _) => self.thread_exit(id, Some(record.cpu_ns)),
             (Event::Exit | Event::MpiEnd, _) => {
-                let mut queues = self.queues.range((id.0, 0)..=(id.0, u32::MAX));
-                if !forced && queues.any(|(other, queue)| *other != id && !queue.items.is_empty()) {
-                    return Handled::Waits {
-                        patience_ns: SEND_PATIENCE_NS,
-                    };
-                }
                 let is_paused = self.sources[id.0].is_paused;
                 let last = (!is_paused).then_some((id.1, record.cpu_ns));
                 self.exit(id.0, last);
@@ -274,12 +294,45 @@ impl Assembler {
         Handled::Done
     }
 
+    /// Whether something is left to tell before this end of a thread or its process.
+    fn is_awaited(&self, id: ThreadId, end: Event) -> bool {
+        let mut queues = self.queues.range((id.0, 0)..=(id.0, u32::MAX));
+        queues.any(|(&thread, queue)| match thread == id {
+            true => !queue.begun.is_empty(),
+            false => end != Event::ThreadExit && !(queue.items.is_empty() && queue.begun.is_empty()),
+        })
+    }
+
     fn message_passing(&mut self, id: ThreadId, event: &Event, cpu_ns: u64) {
         let mut steps = Vec::new();
         let groups = &mut self.sources[id.0].groups;
         groups.record(id.1, event, &mut self.labels, &mut steps);
-        for step in steps {
+        let time_ns = self.time_ns;
+        let begun = steps.into_iter().map(|step| Begun {
+            step,
+            cpu_ns,
+            time_ns,
+        });
+        self.queues.entry(id).or_default().begun.extend(begun);
+        self.go_on(id, matches!(event, Event::Complete { .. }));
+    }
+
+    /// Tells what a thread's calls have done by now, all of it if they have `ended`; whether there was any.
+    fn go_on(&mut self, id: ThreadId, ended: bool) -> bool {
+        let mut has_told = false;
+        while let Some(&Begun {
+            step,
+            cpu_ns,
+            time_ns,
+        }) = self.queues.get(&id).and_then(|queue| queue.begun.front())
+        {
+            self.time_ns = time_ns;
             match step {
+                Step::Receive { channel }
+                    if !ended && self.balance.get(&channel).is_none_or(|sent| *sent <= 0) =>
+                {
+                    break;
+                }
                 Step::Send { channel, bytes } => {
                     self.settle_balance(channel, 1);
                     self.send(id, cpu_ns, channel, bytes);
@@ -291,7 +344,12 @@ impl Assembler {
                     self.emit(id, cpu_ns, &Happening::EndReceive { message });
                 }
             }
+            has_told = true;
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.begun.pop_front();
+            }
         }
+        has_told
     }
 
     /// A send of MPI.
@@ -373,6 +431,9 @@ impl Assembler {
     }
 
     fn thread_exit(&mut self, id: ThreadId, cpu_ns: Option<u64>) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.begun.clear();
+        }
         if let Some(thread) = self.threads.get(&id).filter(|thread| !thread.has_exited) {
             let cpu_ns = cpu_ns.unwrap_or(thread.cpu_ns);
             self.emit(id, cpu_ns, &Happening::Exit);
@@ -387,6 +448,9 @@ impl Assembler {
         if std::mem::replace(&mut self.sources[source].has_exited, true) {
             return;
         }
+        for (_, queue) in self.queues.range_mut((source, 0)..=(source, u32::MAX)) {
+            queue.begun.clear();
+        }
         let threads: Vec<ThreadId> = self
             .order
             .iter()
@@ -399,18 +463,16 @@ impl Assembler {
         }
     }
 
-    /// No record will follow. Processes that were killed end here, after sends that they made and whose records
-    /// are missing, for others have received them.
+    /// No record will follow. Processes that were killed end here, in the calls that they were in, and after sends that
+    /// they made and whose records are missing, for others have received them.
     pub(super) fn finish(&mut self, now_ns: u64) {
         self.settle(now_ns);
-        while let Some((&id, _)) = self
-            .queues
-            .iter()
-            .min_by_key(|(_, queue)| queue.items.front().map(|item| item.record.time_ns))
-        {
+        let first = |(id, queue): (&ThreadId, &Queue)| Some((queue.items.front()?.record.time_ns, *id));
+        while let Some((_, id)) = self.queues.iter().filter_map(first).min() {
             self.work(id, now_ns, true);
             self.settle(now_ns);
         }
+        self.queues.clear();
         let mut owed: Vec<(Channel, i64)> = self.balance.drain().filter(|(_, count)| *count < 0).collect();
         owed.sort_by_key(|(channel, _)| *channel);
         for (channel, count) in owed {

@@ -166,18 +166,68 @@ fn a_collective_that_does_not_wait() {
     assert_eq!(lines(&mut all).len(), 2);
 }
 
+/// How many sends, ends of receives and exits there are.
+fn counts(assembler: &mut Assembler) -> [usize; 3] {
+    let text = lines(assembler).join("\n");
+    ["\"send\"", "\"end_recv\"", "\"exit\""].map(|what| text.matches(what).count())
+}
+
 #[test]
 fn what_a_killed_process_has_sent_is_sent() {
     let mut all = world(3);
     all.record(0, record(1, MILLI, collective(Collective::Barrier, 0, 0)), 0);
+    // It went on: the others have come to the barrier.
+    all.record(0, record(1, MILLI, POSTED), 0);
     all.finish(0);
-    let text = lines(&mut all).join("\n");
-    let count = |what: &str| text.matches(what).count();
-    assert_eq!(
-        (count("\"send\""), count("\"end_recv\""), count("\"exit\"")),
-        (4, 2, 1 + 2),
-        "{text}"
-    );
+    assert_eq!(counts(&mut all), [4, 2, 1 + 2]);
+}
+
+const RECEIVED: Event = Event::Received {
+    peer: 1,
+    tag: 7,
+    communicator: 9,
+};
+
+#[test]
+fn a_call_in_which_its_process_ended_has_taken_nothing() {
+    for begun in [RECEIVED, collective(Collective::Barrier, 0, 0)] {
+        // Killed, or by a signal handler that calls `exit`; the other rank may still be there.
+        for end in [None, Some(Event::Exit), Some(Event::ThreadExit)] {
+            let mut all = world(2);
+            all.record(0, record(1, MILLI, begun), 0);
+            if let Some(end) = end {
+                all.record(0, record(1, 2 * MILLI, end), 0);
+            }
+            all.record(1, record(1, MILLI, Event::MpiEnd), 0);
+            all.settle(0);
+            all.finish(0);
+            let [sends, receives, _] = counts(&mut all);
+            assert_eq!(
+                (sends, receives),
+                (usize::from(begun != RECEIVED), 0),
+                "{begun:?} {end:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_receive_is_told_as_soon_as_its_message_is() {
+    let mut all = world(2);
+    all.record(0, record(1, MILLI, RECEIVED), 0);
+    all.record(0, record(1, 2 * MILLI, Event::Exit), 0);
+    all.settle(0);
+    assert_eq!(counts(&mut all), [0, 0, 0]);
+    let sent = Event::Send {
+        peer: 0,
+        tag: 7,
+        communicator: 9,
+        bytes: 8,
+        request: 0,
+    };
+    all.record(1, record(1, MILLI, sent), 0);
+    all.settle(0);
+    assert_eq!(counts(&mut all), [1, 1, 1]);
 }
 
 /// Two programs joined by a connection: `client` is source 0, `server` 1.
