@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::{Address, Listener};
 use crate::assembler::Assembler;
+use crate::record;
 use crate::run::{Options, Report, Trace, TraceError, write_scenario};
 use crate::spool::Writer;
 use crate::wire::{self, Frame, FrameError};
@@ -141,7 +142,11 @@ impl Merger {
                 let Some(&source) = self.sources.get(&(machine, ring)) else {
                     return;
                 };
-                self.costs[source].1 += records.len() as u64;
+                // The sender wrote the keep-alives, the process nothing.
+                let recorded = records
+                    .iter()
+                    .filter(|record| record.event != record::Event::KeepAlive);
+                self.costs[source].1 += recorded.count() as u64;
                 let now = self.now();
                 for record in records {
                     self.assembler.record(source, record, now);
@@ -149,5 +154,29 @@ impl Merger {
             }
             Frame::End { lost } => self.lost += lost,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keep_alives_cost_the_process_nothing() {
+        let mut merger = Merger::default();
+        let writer = Writer {
+            cost_ns: 100,
+            ..Writer::default()
+        };
+        merger.frame(0, Frame::Process(writer));
+        let record = |event| record::Record {
+            thread: 1,
+            cpu_ns: 0,
+            time_ns: 0,
+            event,
+        };
+        let records = [record::Event::MpiEnd, record::Event::KeepAlive].map(record);
+        merger.frame(0, Frame::Records(0, records.to_vec()));
+        assert_eq!(merger.costs, [(100, 1)]);
     }
 }
