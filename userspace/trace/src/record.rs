@@ -61,8 +61,16 @@ pub(crate) struct ThreadState {
     pub(crate) calls: AtomicU32,
     /// CPU time that is left out, in ns.
     pub(crate) out_ns: AtomicU64,
-    /// CLOCK_MONOTONIC of its last record, in ns.
+    /// CLOCK_MONOTONIC of its last record, in ns; 0 until the rest is filled in.
     pub(crate) time_ns: AtomicU64,
+}
+
+impl ThreadState {
+    /// Its thread ends: the next one that has the place fills it in anew.
+    pub(crate) fn free(&self) {
+        self.time_ns.store(0, Ordering::Relaxed);
+        self.thread.store(0, Ordering::Release);
+    }
 }
 
 /// Room for a record.

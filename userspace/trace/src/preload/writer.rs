@@ -64,7 +64,7 @@ extern "C" fn thread_ends(_: *mut c_void) {
     if is_on() {
         write(Event::ThreadExit, counted_cpu());
         if let Some(state) = state() {
-            state.thread.store(0, Ordering::Release);
+            state.free();
         }
         CALLS.set((CALLS.get().0, NOWHERE));
     }
@@ -311,7 +311,7 @@ impl Ring {
         unsafe { &*self.0.cast::<Header>() }
     }
 
-    /// Gives this thread a place among the ring's.
+    /// Gives this thread a place among the ring's. The time of its first record makes it valid.
     fn place(&self, thread: u32, out_ns: u64) {
         let (calls, _) = CALLS.get();
         let free = |state: &ThreadState| {
@@ -325,7 +325,7 @@ impl Ring {
             return;
         };
         threads[place].out_ns.store(out_ns, Ordering::Relaxed);
-        threads[place].calls.store(calls, Ordering::Release);
+        threads[place].calls.store(calls, Ordering::Relaxed);
         CALLS.set((calls, place));
     }
 
