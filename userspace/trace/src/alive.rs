@@ -49,7 +49,7 @@ pub(super) struct Alive {
     looked: Option<Instant>,
     /// By ring and thread.
     seen: HashMap<(usize, u32), Seen>,
-    /// Processes' directories below `/proc`, by ring, once they are looked for; none if it is not there.
+    /// Processes' directories below `/proc`, by ring, once they are looked for; none when it is over.
     places: HashMap<usize, Option<PathBuf>>,
 }
 
@@ -67,6 +67,8 @@ impl Alive {
         let time_ns = Duration::from(time).as_nanos() as u64;
         let mut records = Vec::new();
         for (number, ring) in rings.iter().enumerate() {
+            let mut of_ring = Vec::new();
+            let mut is_silent = false;
             for state in ring.threads() {
                 let thread = state.thread.load(Ordering::Acquire);
                 let last = state.time_ns.load(Ordering::Acquire);
@@ -74,19 +76,22 @@ impl Alive {
                 if thread == 0 || last == 0 || time_ns < last.max(told) + PERIOD.as_nanos() as u64 {
                     continue;
                 }
-                let cpu_ns = self.computed((number, thread), &ring.writer, state, time_ns);
-                records.extend(cpu_ns.map(|cpu_ns| {
-                    let event = Event::KeepAlive;
-                    (
-                        number,
-                        Record {
-                            thread,
-                            cpu_ns,
-                            time_ns,
-                            event,
-                        },
-                    )
+                let place = self.places.entry(number).or_insert_with(|| process(&ring.writer));
+                let Some(process) = place.clone() else { break };
+                is_silent = true;
+                let cpu_ns = self.computed((number, thread), (&process, &ring.writer), state, time_ns);
+                of_ring.extend(cpu_ns.map(|cpu_ns| Record {
+                    thread,
+                    cpu_ns,
+                    time_ns,
+                    event: Event::KeepAlive,
                 }));
+            }
+            // After the clocks were read: if it has the ring still, they are its own.
+            let has_ring =
+                |place: &mut Option<PathBuf>| place.take_if(|process| !maps(process, &ring.name)).is_none();
+            if is_silent && self.places.get_mut(&number).is_some_and(has_ring) {
+                records.extend(of_ring.into_iter().map(|record| (number, record)));
             }
         }
         records
@@ -96,21 +101,20 @@ impl Alive {
     fn computed(
         &mut self,
         id: (usize, u32),
-        writer: &Writer,
+        (process, writer): (&Path, &Writer),
         state: &ThreadState,
         time_ns: u64,
     ) -> Option<u64> {
         let place = match self.seen.get(&id) {
             Some(seen) => seen.place.clone(),
-            None => {
-                let process = self.places.entry(id.0).or_insert_with(|| process(writer));
-                thread(process.as_deref()?, writer, id.1)?
-            }
+            None => thread(process, writer, id.1)?,
         };
         let calls = state.calls.load(Ordering::Acquire);
         let out_ns = state.out_ns.load(Ordering::Acquire);
         let (cpu_ns, began) = clock(&place)?;
-        if calls % 2 == 1 || state.calls.load(Ordering::Acquire) != calls {
+        let is_same =
+            state.calls.load(Ordering::Acquire) == calls && state.thread.load(Ordering::Acquire) == id.1;
+        if calls % 2 == 1 || !is_same {
             return None;
         }
         let cpu_ns = cpu_ns.saturating_sub(out_ns);
@@ -136,6 +140,12 @@ fn process(writer: &Writer) -> Option<PathBuf> {
         return Some(own);
     }
     entries(Path::new("/proc")).find(|place| innermost(place) == Some(writer.pid) && is_it(place))
+}
+
+/// Whether a process has this ring in its memory: not after it has ended, if its number was given again, nor when it
+/// runs another program (exec).
+fn maps(process: &Path, ring: &str) -> bool {
+    fs::read(process.join("maps")).is_ok_and(|maps| String::from_utf8_lossy(&maps).contains(ring))
 }
 
 /// The directory of a process's thread.

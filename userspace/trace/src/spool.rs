@@ -45,6 +45,8 @@ pub(super) struct Writer {
 pub(super) struct Ring {
     address: *mut libc::c_void,
     taken: u64,
+    /// Its file's name, which no other one has.
+    pub(super) name: String,
     pub(super) writer: Writer,
 }
 
@@ -122,6 +124,11 @@ impl Ring {
         let mut ring = Self {
             address,
             taken: 0,
+            name: path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
             writer: Writer::default(),
         };
         if ring.header().magic.load(Ordering::Acquire) != MAGIC {
