@@ -145,6 +145,28 @@ fn messages_between_ranks() {
 }
 
 #[test]
+fn cpu_times_add_up_to_the_clocks() {
+    let mut all = world(2);
+    all.record(0, record(1, 3 * MILLI, send(800, 0)), 0);
+    all.record(0, record(1, 5 * MILLI, Event::KeepAlive), 0);
+    all.record(0, record(1, 6 * MILLI, Event::Paused), 0);
+    all.record(0, record(1, 9 * MILLI, Event::Resumed), 0);
+    all.record(1, record(1, 2 * MILLI, POSTED), 0);
+    all.record(1, record(1, 4 * MILLI, complete(0, 7, 55)), 0);
+    all.record(0, record(1, 11 * MILLI, Event::MpiEnd), 0);
+    all.finish(0);
+    let mut sums = [0.0; 2];
+    for line in lines(&mut all) {
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        sums[event["process"].as_u64().unwrap() as usize] += event["cpu_us"].as_f64().unwrap();
+    }
+    // From MPI_Init, at 1 ms, on; three of rank 0's went by unrecorded.
+    assert_eq!(sums, [7000.0, 3000.0]);
+    let told: Vec<f64> = all.processes().iter().map(|process| process.cpu_us).collect();
+    assert_eq!(told, sums);
+}
+
+#[test]
 fn completions_of_sends_and_cancelled_receives_are_no_events() {
     let mut all = world(2);
     all.record(0, record(1, MILLI, POSTED), 0);
