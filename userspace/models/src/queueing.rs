@@ -26,12 +26,10 @@
 //! and the bounded number of clients of a closed loop, so it overestimates near saturation.
 
 mod input;
-mod line;
 mod prediction;
 mod station;
 
 pub use input::{Measured, Network, NfsError, NfsInput, NfsServer, VaryNetwork};
-pub use line::{Line, fit};
 pub use prediction::{NfsPrediction, Response, Variation};
 pub use station::{erlang_c, mm1_response, mmm_response};
 

@@ -1,4 +1,4 @@
-//! Samples and what may be said of them: quantiles, intervals, straight lines, histograms.
+//! Samples and what may be said of them: quantiles, intervals, straight lines, correlations, histograms.
 //!
 //! Model: a [`Sample`] is a set of independent observations of one quantity under one setting; a
 //! [`Histogram`] is the same for so many observations that only their distribution can be kept.
@@ -8,16 +8,16 @@
 
 #![warn(missing_docs)]
 
+mod correlation;
 mod estimate;
 mod histogram;
 mod random;
-mod rank;
 mod regression;
 mod sample;
 
+pub use correlation::{correlation, rank_correlation};
 pub use estimate::{Estimate, EstimateError};
 pub use histogram::{Bucket, Histogram, HistogramError};
 pub use random::SplitMix64;
-pub use rank::rank_correlation;
 pub use regression::{Line, RegressionError};
 pub use sample::{Sample, SampleError, median};

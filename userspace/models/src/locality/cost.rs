@@ -11,9 +11,12 @@
 //!
 //! What it lacks: overlap of loading and transfer, and other multiplexing degrees.
 
+use perturb_stats::rank_correlation;
 use serde::Serialize;
 
 use super::Partition;
+
+pub use perturb_stats::correlation as pearson;
 
 /// E, A and m.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,55 +114,10 @@ pub fn correlation(points: &[(f64, f64)]) -> Option<Correlation> {
         return None;
     }
     let logs: Vec<(f64, f64)> = points.iter().map(|(l, rate)| (l.ln(), rate.ln())).collect();
-    let ranked: Vec<(f64, f64)> = ranks(points.iter().map(|point| point.0))
-        .into_iter()
-        .zip(ranks(points.iter().map(|point| point.1)))
-        .collect();
     Some(Correlation {
         linear: pearson(&logs)?,
-        rank: pearson(&ranked)?,
+        rank: rank_correlation(points)?,
     })
-}
-
-/// Pearson's coefficient; `None` if one of the two does not vary.
-#[must_use]
-pub fn pearson(points: &[(f64, f64)]) -> Option<f64> {
-    let first = points.first()?;
-    let varies = |pick: fn(&(f64, f64)) -> f64| points.iter().any(|point| pick(point) != pick(first));
-    if !varies(|point| point.0) || !varies(|point| point.1) {
-        return None;
-    }
-    let count = points.len() as f64;
-    let mean = |pick: fn(&(f64, f64)) -> f64| points.iter().map(pick).sum::<f64>() / count;
-    let (mean_x, mean_y) = (mean(|point| point.0), mean(|point| point.1));
-    let (mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0);
-    for (x, y) in points {
-        xx += (x - mean_x) * (x - mean_x);
-        yy += (y - mean_y) * (y - mean_y);
-        xy += (x - mean_x) * (y - mean_y);
-    }
-    let scale = (xx * yy).sqrt();
-    (scale > 0.0 && scale.is_finite()).then(|| xy / scale)
-}
-
-/// Ranks from 0, ties sharing their mean rank.
-fn ranks(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let values: Vec<f64> = values.collect();
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
-    let mut ranks = vec![0.0; values.len()];
-    let mut start = 0;
-    while start < order.len() {
-        let tied = order[start..]
-            .iter()
-            .take_while(|index| values[**index] == values[order[start]])
-            .count();
-        for index in &order[start..start + tied] {
-            ranks[*index] = start as f64 + (tied - 1) as f64 / 2.0;
-        }
-        start += tied;
-    }
-    ranks
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
+use perturb_stats::SplitMix64;
+
 use super::input::Competitors;
 use super::parameters::{Network, near, overflows};
 use super::simulation::{OpTimes, Timeouts, same_instant};
@@ -82,7 +84,7 @@ struct Checkpoint {
 pub(super) struct Decisions {
     condition: Condition,
     /// Draws one of those that qualify together, if not all are delayed.
-    draw: Option<SplitMix>,
+    draw: Option<SplitMix64>,
     delayed: HashSet<u32>,
     /// Finish times up to this are final.
     decided: Option<f64>,
@@ -102,7 +104,7 @@ impl Decisions {
         let draw = match timeouts {
             Timeouts::Never => return None,
             Timeouts::AllThatQualify => None,
-            Timeouts::OneOfThem { seed } => Some(SplitMix(seed)),
+            Timeouts::OneOfThem { seed } => Some(SplitMix64::new(seed)),
         };
         let condition = Condition::new(network);
         condition.possible().then(|| Self {
@@ -269,7 +271,7 @@ impl Decisions {
         match &mut self.draw {
             None => self.delayed.extend(pending.ops),
             Some(draw) => {
-                let chosen = draw.below(pending.ops.len() as u64) as usize;
+                let chosen = (draw.bits() % pending.ops.len() as u64) as usize;
                 self.delayed.extend(pending.ops.iter().nth(chosen));
             }
         }
@@ -297,18 +299,4 @@ impl Decisions {
 /// one time, and a checkpoint between them is too late for a transfer that ended in the first.
 fn earlier(one: f64, other: f64) -> bool {
     one < other && !same_instant(one, other)
-}
-
-/// Steele, Lea and Flood's SplitMix64: small, seeded, and good enough to draw victims.
-struct SplitMix(u64);
-
-impl SplitMix {
-    /// A number below `bound`; the bias of the remainder is below 2^-40 for any number of ranks.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
 }

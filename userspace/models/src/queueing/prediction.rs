@@ -1,10 +1,10 @@
 //! The response-time curve and what is read off it.
 
 use perturb_quantity::Micros;
+use perturb_stats::Line;
 use serde::Serialize;
 
 use super::input::{HitKeys, Network, NfsError, NfsInput, NfsServer, VaryNetwork};
-use super::line::{Line, fit};
 use super::station::{mm1_response, mmm_response};
 
 /// µs in a second.
@@ -175,7 +175,7 @@ pub(super) fn predict(input: &NfsInput) -> Result<NfsPrediction, NfsError> {
     let base = response(server, &input.network, "base_rate", base_rate)?;
     let response_ms: Vec<f64> = responses.iter().map(|response| response.response_ms).collect();
     let points: Vec<(f64, f64)> = rates.iter().copied().zip(response_ms.iter().copied()).collect();
-    let line: Option<Line> = fit(&points);
+    let line = Line::fit(&points).ok();
     let relative_error = relative_errors(input)?;
     let finite = |rate: f64| rate.is_finite().then_some(rate);
     let (cpu, disk) = (server.cpu_saturation(&input.network), server.disk_saturation());

@@ -217,14 +217,4 @@ proptest! {
             prop_assert!(server.response(&slow, rate).unwrap().response_ms >= before);
         }
     }
-
-    /// The fit of points on a line is that line.
-    #[test]
-    fn fit_of_a_line(slope in -10.0..10.0_f64, intercept in -10.0..10.0_f64) {
-        let points: Vec<(f64, f64)> = (0..10)
-            .map(|x| (f64::from(x), slope * f64::from(x) + intercept))
-            .collect();
-        let line = fit(&points).unwrap();
-        prop_assert!((line.slope - slope).abs() < 1e-9 && (line.intercept - intercept).abs() < 1e-9);
-    }
 }
