@@ -2,7 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
-use std::process::{Command, Stdio};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use perturb_tests::product::executable;
 use perturb_verdict::{complete, installed, or_end, root};
@@ -60,4 +66,33 @@ fn tracing_costs_little() {
     for row in &found {
         assert!(row["ours"].as_f64().unwrap() > 0.0, "{row}");
     }
+}
+
+/// Whoever ends the figure ends its measurement, and that takes its emulation down first.
+#[test]
+fn a_signal_ends_the_measurement_first() {
+    or_end!(root());
+    let out = tempfile::tempdir().unwrap();
+    let mut reproduce = Command::new(executable())
+        .args(["reproduce", "martin-table-2.2-measured", "--quick", "--out"])
+        .arg(out.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let id = reproduce.id();
+    let children = format!("/proc/{id}/task/{id}/children");
+    let measuring = loop {
+        assert_eq!(reproduce.try_wait().unwrap(), None);
+        if let Some(child) = fs::read_to_string(&children).unwrap().split_whitespace().next() {
+            break Path::new("/proc").join(child);
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    // Private hosts are there, or not: it has to end either way.
+    thread::sleep(Duration::from_secs(2));
+    let id = nix::unistd::Pid::from_raw(id.cast_signed());
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(reproduce.wait().unwrap().code(), Some(130));
+    assert!(!measuring.exists());
 }

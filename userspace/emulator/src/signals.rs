@@ -59,7 +59,7 @@ impl Signals {
 }
 
 /// For commands that do not wait for signals: a thread does what `each` says at each of them.
-pub fn at_each_signal(mut each: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
+pub fn at_each_signal(mut each: impl FnMut(Signal) + Send + 'static) -> anyhow::Result<()> {
     let runtime = crate::runtime()?;
     let mut signals = {
         let _inside = runtime.enter();
@@ -67,8 +67,7 @@ pub fn at_each_signal(mut each: impl FnMut() + Send + 'static) -> anyhow::Result
     };
     let wait = move || {
         loop {
-            runtime.block_on(signals.next());
-            each();
+            each(runtime.block_on(signals.next()));
         }
     };
     thread::Builder::new()

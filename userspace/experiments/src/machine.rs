@@ -2,6 +2,8 @@
 
 use std::{env, fs, num::NonZero, thread::available_parallelism, time::SystemTime};
 
+use perturb_present::shell;
+
 /// The kernel's release.
 pub(crate) fn release() -> String {
     let uname = nix::sys::utsname::uname();
@@ -26,13 +28,9 @@ pub(crate) fn processors() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The command's arguments.
+/// The command's arguments, as a shell reads them.
 pub(crate) fn arguments() -> String {
-    let words: Vec<_> = env::args_os()
-        .skip(1)
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    words.join(" ")
+    shell::command(env::args_os().skip(1))
 }
 
 /// Seconds since 1970.

@@ -35,7 +35,7 @@ use store::{Provenance, Store};
 pub use self::{
     execute::Ended,
     experiment::{Design, Experiment, Workload},
-    needs::{MissingError, check},
+    needs::{MissingError, check, check_programs},
     plan::{Run, Task},
     read::{ExperimentError, load},
     store::{StoreError, make_directory},

@@ -323,7 +323,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// An error and its causes, those left out that the message before already quotes.
-fn message(error: &anyhow::Error) -> String {
+pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut causes = error.chain().map(ToString::to_string);
     let mut message = causes.next().unwrap_or_default();
     for cause in causes {
@@ -372,7 +372,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
     }
 }
 
-fn exit_code(error: &anyhow::Error) -> u8 {
+/// The exit code that an error means.
+pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     if let Some(code) = reproduce::exit_code(error) {
         code
     } else if error.is::<ProfileError>()
@@ -399,6 +400,9 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
             "ways out: `--pacer user` works on any kernel; `modprobe sch_fq` if it is a module; \
              `perturb run --sandbox` brings a kernel that has it",
         );
+    }
+    if error.is::<reproduce::Denied>() {
+        return Some("run it as root; `perturb reproduce models` draws those that need none");
     }
     let denied = causes::is_denied(error);
     if denied && !nix::unistd::geteuid().is_root() {

@@ -9,11 +9,12 @@ use std::{fs, path::PathBuf, time::Instant};
 use anyhow::Context as _;
 use clap::Args;
 use nix::unistd::geteuid;
+use perturb_experiments::sweep::check_programs;
 use perturb_present::{Table, measured, span};
 use perturb_quantity::closest;
 use serde::Serialize;
 
-use crate::cli::exit;
+use crate::cli::{self, exit};
 
 mod eom;
 mod experiment;
@@ -27,6 +28,7 @@ mod page;
 mod salisbury;
 mod verdict;
 
+use experiment::Signals;
 use figure::{Figure, Means, Needs, Paper, Setting};
 
 /// Every figure and table that can be reproduced, by paper.
@@ -75,7 +77,7 @@ pub(crate) enum Refused {
 /// Emulation needs root.
 #[derive(Debug, thiserror::Error)]
 #[error("{figure}: its network is emulated")]
-struct Denied {
+pub(crate) struct Denied {
     figure: &'static str,
     #[source]
     cause: std::io::Error,
@@ -119,37 +121,74 @@ pub(crate) fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
         }
         .into());
     }
+    if let Some(figure) = figures.iter().find(|figure| figure.needs.mpi) {
+        let packages = "apt-get install openmpi-bin libopenmpi-dev (Open MPI, on Debian)";
+        check_programs(&[("mpirun", packages), ("mpicc", packages)]).context(figure.name)?;
+    }
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
+    let signals = if figures.iter().any(|figure| figure.needs.root) {
+        Signals::listen()?
+    } else {
+        Signals::default()
+    };
+    let several = figures.len() > 1;
+    let mut code = exit::DONE;
     let mut results = Vec::new();
     for figure in figures {
         let quick = args.quick && shorter(&figure);
         let setting = Setting {
             quick,
             directory: args.out.join(figure.name),
+            signals: signals.clone(),
         };
-        let begun = Instant::now();
-        let outcome = (figure.draw)(&setting).with_context(|| figure.name)?;
-        let result = page::Result::new(figure, &outcome, quick, begun.elapsed().as_secs_f64());
-        result.write(&args.out)?;
-        results.push(serde_json::to_value(&result)?);
-        // Hours may be lost otherwise if a later one fails.
-        if !args.json && !args.markdown {
-            println!(
-                "{}: {}; {}",
-                figure.name,
-                result.verdict.name(),
-                result.errors.line()
-            );
+        match draw(figure, &setting, args) {
+            Ok(result) => results.push(result),
+            Err(_) if signals.came() => {}
+            // The others may be hours of work.
+            Err(error) if several => {
+                eprintln!("perturb: {}", cli::message(&error));
+                code = code.max(cli::exit_code(&error));
+            }
+            Err(error) => return Err(error),
+        }
+        if signals.came() {
+            eprintln!("perturb: interrupted");
+            code = exit::INTERRUPTED;
+            break;
         }
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&results)?);
     } else if args.markdown {
         print!("{}", summary(&results).markdown());
-    } else {
+    } else if !results.is_empty() {
         println!("\nPages: {}", args.out.join("*.html").display());
     }
-    Ok(exit::DONE)
+    Ok(code)
+}
+
+/// Draws one figure, and says what came of it as soon as that is known.
+fn draw(
+    figure: &'static Figure,
+    setting: &Setting,
+    args: &ReproduceArgs,
+) -> anyhow::Result<serde_json::Value> {
+    let begun = Instant::now();
+    let outcome = (figure.draw)(setting).context(figure.name)?;
+    let result = page::Result::new(figure, &outcome, setting.quick, begun.elapsed().as_secs_f64());
+    result.write(&args.out)?;
+    for doubt in &outcome.doubts {
+        eprintln!("perturb: warning: {}: {doubt}", figure.name);
+    }
+    if !args.json && !args.markdown {
+        println!(
+            "{}: {}; {}",
+            result.name(),
+            result.verdict.name(),
+            result.errors.line()
+        );
+    }
+    Ok(serde_json::to_value(&result)?)
 }
 
 /// The figures that the words mean, in their order, each once.
@@ -251,8 +290,9 @@ fn summary(results: &[serde_json::Value]) -> Table {
         } else {
             text(&result["differs"][0]["what"])
         };
+        let short = if result["quick"] == true { " --quick" } else { "" };
         table.row(vec![
-            text(&result["figure"]),
+            text(&result["figure"]) + short,
             verdict,
             differs,
             count("agreeing"),

@@ -11,6 +11,7 @@ mod markup;
 pub mod matrix;
 mod number;
 mod page;
+pub mod shell;
 mod table;
 
 pub use live::{LiveLine, Shown, bar, clear_screen};

@@ -35,7 +35,20 @@ impl fmt::Display for Missing {
 
 /// Whether all programs are there, as far as can be known.
 pub fn check(experiment: &Experiment) -> Result<(), MissingError> {
-    let missing = missing(experiment, is_there);
+    none(missing(experiment, is_there))
+}
+
+/// Whether these programs are there, each with where it comes from.
+pub fn check_programs(wanted: &[(&str, &str)]) -> Result<(), MissingError> {
+    let missing = |(program, remedy): &(&str, &str)| Missing {
+        program: (*program).to_owned(),
+        remedy: (*remedy).to_owned(),
+    };
+    let wanted = wanted.iter().filter(|(program, _)| !is_there(program));
+    none(wanted.map(missing).collect())
+}
+
+fn none(missing: Vec<Missing>) -> Result<(), MissingError> {
     if missing.is_empty() {
         Ok(())
     } else {

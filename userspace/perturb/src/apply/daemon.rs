@@ -79,7 +79,7 @@ pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
 /// When a signal asks this process to end, a thread does what `end` says, and ends it.
 fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     let mut end = Some(end);
-    at_each_signal(move || {
+    at_each_signal(move |_| {
         if let Some(end) = end.take() {
             end();
         }

@@ -9,7 +9,7 @@ use crate::cli::exit::INTERRUPTED;
 /// signal, too, and ends.
 pub(super) fn stop_on_signal(stop: Stop, emulates: bool) -> anyhow::Result<()> {
     let mut again = false;
-    at_each_signal(move || {
+    at_each_signal(move |_| {
         if again && emulates {
             return;
         }

@@ -1,15 +1,26 @@
-//! A measurement is what another command of this program does: the page shows it, and anybody can run it alone.
+//! A measurement is what another command of this program does: the page shows it as a shell reads it, and anybody can run it alone.
 //!
 //! Where the library gives values it is called in this process; programs under `perturb run` need a process of their own.
 
 use std::{
     ffi::OsStr,
     fs,
+    io::Read as _,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use anyhow::Context as _;
+use nix::{
+    sys::{
+        signal::{Signal, kill},
+        wait::{Id, WaitPidFlag, waitid},
+    },
+    unistd::Pid,
+};
+use perturb_emulator::signals::at_each_signal;
+use perturb_present::shell;
 use serde_json::Value;
 
 use super::{figure::Setting, outcome::Outcome};
@@ -31,6 +42,44 @@ impl Failed {
         match self {
             Self::Process { code, .. } => *code,
             Self::Interrupted(_) => Some(INTERRUPTED),
+        }
+    }
+}
+
+/// Signals are for the command that measures, which takes its emulation down; this process waits for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Signals(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    came: bool,
+    measuring: Option<Pid>,
+}
+
+impl Signals {
+    pub(super) fn listen() -> anyhow::Result<Self> {
+        let signals = Self::default();
+        let own = signals.clone();
+        at_each_signal(move |signal| own.pass_on(signal))?;
+        Ok(signals)
+    }
+
+    /// Whether one came.
+    pub(super) fn came(&self) -> bool {
+        self.state().came
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass_on(&self, signal: Signal) {
+        let mut state = self.state();
+        state.came = true;
+        // A terminal's signals come to all of its foreground.
+        if let (Signal::SIGTERM, Some(measuring)) = (signal, state.measuring) {
+            // It may end by itself meanwhile.
+            let _ = kill(measuring, signal);
         }
     }
 }
@@ -66,27 +115,43 @@ impl Setting {
         outcome: &mut Outcome,
         arguments: &[S],
     ) -> anyhow::Result<String> {
-        let words: Vec<String> = arguments
-            .iter()
-            .map(|word| word.as_ref().to_string_lossy().into_owned())
-            .collect();
-        let command = format!("perturb {}", words.join(" "));
+        let command = format!("perturb {}", shell::command(arguments));
         eprintln!("{command}");
         fs::create_dir_all(&self.directory)
             .with_context(|| format!("making {}", self.directory.display()))?;
+        let running = || format!("running {command}");
+        let mut signals = self.signals.state();
+        if signals.came {
+            return Err(Failed::Interrupted(command).into());
+        }
         // Its messages are for the same reader.
-        let output = Command::new("/proc/self/exe")
+        let mut child = Command::new("/proc/self/exe")
             .args(arguments)
             .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .with_context(|| format!("running {command}"))?;
-        if !output.status.success() {
-            let code = output.status.code().and_then(|code| u8::try_from(code).ok());
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(running)?;
+        let id = Pid::from_raw(child.id().cast_signed());
+        signals.measuring = Some(id);
+        drop(signals);
+        let mut printed = Vec::new();
+        let stdout = child.stdout.take();
+        let read = stdout.map_or(Ok(0), |mut stdout| stdout.read_to_end(&mut printed));
+        // Until it is reaped its number is nobody else's.
+        let ended = waitid(Id::Pid(id), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+        self.signals.state().measuring = None;
+        ended.with_context(running)?;
+        read.with_context(running)?;
+        let status = child.wait().with_context(running)?;
+        if self.signals.came() {
+            return Err(Failed::Interrupted(command).into());
+        }
+        if !status.success() {
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
             return Err(Failed::Process { command, code }.into());
         }
         outcome.commands.push(command);
-        String::from_utf8(output.stdout).context("reading what it printed")
+        String::from_utf8(printed).context("reading what it printed")
     }
 
     /// The same, where it prints one JSON value.

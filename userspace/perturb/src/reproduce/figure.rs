@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::outcome::Outcome;
+use super::{experiment::Signals, outcome::Outcome};
 
 /// The five papers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,8 @@ pub(crate) struct Setting {
     pub quick: bool,
     /// Where its experiments leave their files.
     pub directory: std::path::PathBuf,
+    /// What those that measure are told.
+    pub signals: Signals,
 }
 
 /// A figure or table.

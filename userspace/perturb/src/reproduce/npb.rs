@@ -28,7 +28,7 @@ pub(super) fn build(directory: &Path, more: &[(&str, &str)]) -> anyhow::Result<(
             .current_dir(directory)
             .args(["-O2", "-o", program, name, "-lm"])
             .status()
-            .context("mpicc; `cargo xtask setup --with mpi` installs Open MPI")?;
+            .context("running mpicc")?;
         ensure!(status.success(), "mpicc {name} has failed");
     }
     Ok(())

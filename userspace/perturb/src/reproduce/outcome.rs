@@ -15,6 +15,8 @@ pub(crate) struct Outcome {
     pub tables: Vec<(String, Table)>,
     /// What turned out to differ, beside what the registry knows.
     pub differs: Vec<Differs>,
+    /// What speaks against the numbers.
+    pub doubts: Vec<String>,
     /// The commands that were run for it.
     pub commands: Vec<String>,
 }

@@ -29,6 +29,7 @@ pub(super) struct Result<'a> {
     panels: &'a [Panel],
     rows: Vec<Judged<'a>>,
     differs: Vec<Differs>,
+    doubts: &'a [String],
     commands: &'a [String],
     machine: Machine,
     seconds: f64,
@@ -92,6 +93,7 @@ impl<'a> Result<'a> {
                 })
                 .collect(),
             differs: figure.differs.iter().chain(&outcome.differs).copied().collect(),
+            doubts: &outcome.doubts,
             commands: &outcome.commands,
             machine: Machine::here(),
             seconds,
@@ -112,13 +114,17 @@ impl<'a> Result<'a> {
     }
 
     fn command(&self) -> String {
-        let quick = if self.quick { " --quick" } else { "" };
-        format!("perturb reproduce {}{quick}", self.figure)
+        format!("perturb reproduce {}", self.name())
+    }
+
+    /// The figure, and whether this is its short form.
+    pub(super) fn name(&self) -> String {
+        format!("{}{}", self.figure, if self.quick { " --quick" } else { "" })
     }
 
     pub(super) fn page(&self, charts: &[Chart]) -> anyhow::Result<Page> {
         let errors = self.errors.line();
-        let mut page = Page::new(&format!("{}: {}", self.figure, self.shows))
+        let mut page = Page::new(&format!("{}: {}", self.name(), self.shows))
             .facts([
                 ("paper", self.paper.to_owned()),
                 ("ours from", self.state.name().to_owned()),
@@ -127,6 +133,9 @@ impl<'a> Result<'a> {
             ])
             .figures(&charts.iter().collect::<Vec<_>>())
             .context("drawing the figure")?;
+        for doubt in self.doubts {
+            page = page.paragraph(&format!("! {doubt}"));
+        }
         for (caption, table) in self.tables {
             page = page.table(caption, table);
         }

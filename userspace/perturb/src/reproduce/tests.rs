@@ -26,6 +26,7 @@ fn models_draw_well_formed_pages_in_time() {
         let setting = Setting {
             quick: figure.needs.quick_minutes.is_some(),
             directory: out.path().join(figure.name),
+            signals: Signals::default(),
         };
         let begun = Instant::now();
         let outcome = (figure.draw)(&setting).unwrap();

@@ -6,6 +6,7 @@
 use std::{env, path::Path};
 
 use perturb_experiments::sweep::Task;
+use perturb_present::shell::quoted;
 
 /// Variables in which schedulers tell a task its index: Kubernetes' indexed jobs, Slurm's arrays, GNU parallel (which
 /// counts from 1).
@@ -98,10 +99,6 @@ pub(super) fn slurm(
     )
 }
 
-fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,7 +120,7 @@ mod tests {
         assert!(
             script.contains("--array=0-3")
                 && script.contains(r"'it'\''s'")
-                && script.contains("--out 'o' --seed 7 --tasks 4"),
+                && script.contains("--out o --seed 7 --tasks 4"),
             "{script}"
         );
     }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use perturb_present::{
     Page, Table, cell,
     chart::{Axis, Chart, Point, Series, Stroke},
-    matrix, measured,
+    matrix, measured, shell,
 };
 
 use super::{
@@ -140,7 +140,7 @@ fn program(
 ) -> anyhow::Result<Page> {
     let mut page = page
         .heading(&workload.name)
-        .verbatim(&workload.command.join(" "))
+        .verbatim(&shell::command(&workload.command))
         .facts(baseline_facts(workload));
     for line in remarks(&workload.knobs)
         .into_iter()

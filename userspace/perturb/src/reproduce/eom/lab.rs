@@ -5,12 +5,12 @@ use std::{
     num::NonZero,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process,
 };
 
 use anyhow::{Context as _, ensure};
 use perturb_stats::median;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::super::{figure::Setting, npb, outcome::Outcome};
 
@@ -71,7 +71,7 @@ pub(super) struct Lab<'s> {
     setting: &'s Setting,
     directory: PathBuf,
     /// Open MPI's own files, which it names by host and process: those of other private hosts may have the same.
-    sessions: PathBuf,
+    sessions: TempDir,
     /// N: as many processes as there are processors, a power of two, at most 8 (MG).
     pub processes: usize,
     /// Runs whose median is the time.
@@ -112,8 +112,7 @@ impl<'s> Lab<'s> {
             processors >= 2,
             "one processor; each host needs one of its own, and there are two at least"
         );
-        let sessions = env::temp_dir().join(format!("perturb-mpi-{}", process::id()));
-        fs::create_dir(&sessions).with_context(|| format!("making {}", sessions.display()))?;
+        let sessions = TempDir::with_prefix("perturb-mpi-").context("making a directory for Open MPI")?;
         Ok(Self {
             setting,
             directory,
@@ -176,7 +175,7 @@ impl<'s> Lab<'s> {
         ] {
             words.extend(["--mca", key, value].map(str::to_owned));
         }
-        let sessions = self.sessions.to_string_lossy().into_owned();
+        let sessions = self.sessions.path().to_string_lossy().into_owned();
         words.extend(["--mca".into(), "orte_tmpdir_base".into(), sessions]);
         words.extend(["--mca".into(), "plm_rsh_agent".into(), path("agent"), path("pin")]);
         words.push(path(command[0]));
@@ -271,12 +270,5 @@ impl<'s> Lab<'s> {
             .json(outcome, &["predict", "whatif", "--json", &path])?;
         let time = found["program_time_us"].as_f64().context("program_time_us")?;
         Ok(time / 1e6)
-    }
-}
-
-impl Drop for Lab<'_> {
-    fn drop(&mut self) {
-        // Nothing of a run that has ended needs them.
-        let _ = fs::remove_dir_all(&self.sessions);
     }
 }
