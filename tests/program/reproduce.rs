@@ -64,7 +64,8 @@ fn tracing_costs_little() {
     let found = found.unwrap();
     assert_eq!(found.len(), 4);
     for row in &found {
-        assert!(row["ours"].as_f64().unwrap() > 0.0, "{row}");
+        // Percent of the run time; a run of a second varies.
+        assert!(row["ours"].as_f64().unwrap().abs() < 100.0, "{row}");
     }
 }
 

@@ -161,7 +161,7 @@ fn recorded(args: &Measure, peer: &str) -> anyhow::Result<u8> {
     };
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
-    at_each_signal(move || {
+    at_each_signal(move |_| {
         if stopped.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED.into());
         }

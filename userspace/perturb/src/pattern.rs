@@ -150,8 +150,16 @@ const MAPPINGS: Words<Mapping> = &[
         Mapping::Random,
         "Any other process, drawn for each message",
     ),
-    ("linear", Mapping::Linear, "Process p to p + 1, p + 2, … in turn"),
-    ("perfect", Mapping::Perfect, "Pairs of neighbors in number"),
+    (
+        "linear",
+        Mapping::Linear,
+        "By number: of a remap p to p + 1, p + 2, … in turn, of a DAG the next",
+    ),
+    (
+        "perfect",
+        Mapping::Perfect,
+        "Neighbors: of a remap pairs in number, of a DAG along rows, every other backwards",
+    ),
 ];
 
 /// A message that has room for a value and what tells it from others.

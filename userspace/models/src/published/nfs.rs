@@ -278,12 +278,15 @@ pub fn response_times(table: Embedded) -> Vec<MeasuredCurve> {
     known.map(Responses::curves).unwrap_or_default()
 }
 
-/// The RAID's greatest throughput under each overhead (Table B.12), beside where the model's processor saturates.
+/// The greatest throughput under each overhead in Table B.12 or B.13, beside where the model's processor saturates.
 #[must_use]
-pub fn peak_throughputs() -> Vec<MeasuredPoint> {
-    let station = SERVERS[1].station(SERVERS[1].fitted_cpu_us);
+pub fn peak_throughputs(table: Embedded) -> Vec<MeasuredPoint> {
+    let Some(known) = RESPONSES.iter().find(|known| known.table.name == table.name) else {
+        return Vec::new();
+    };
+    let station = known.server.station(known.server.fitted_cpu_us);
     let mut peaks: Vec<MeasuredPoint> = Vec::new();
-    for row in tables::MARTIN_B_12.table().rows() {
+    for row in table.table().rows() {
         let (Some(at), Some(rate)) = (row.number("overhead_us"), row.number("throughput_op_s")) else {
             continue;
         };

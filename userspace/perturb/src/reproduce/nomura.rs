@@ -153,6 +153,7 @@ fn fig_5() -> anyhow::Result<Outcome> {
 }
 
 fn fig_17() -> anyhow::Result<Outcome> {
+    const GIVEN: &str = "given: L, J and g(m) are not printed";
     let mut outcome = Outcome::default();
     for nodes in [4, 8, 32] {
         let mut curves = Vec::new();
@@ -180,22 +181,28 @@ fn fig_17() -> anyhow::Result<Outcome> {
             "sizes",
             (sizes, 0.0),
             claimed.count() as f64,
-        ));
+        ).fitted(GIVEN));
         let slower = pairs().filter(|(a, b)| a.plogp_us > b.plogp_us);
-        outcome.rows.push(Row::new(
-            format!("sizes at which PlogP has A as the slower one, {nodes} nodes (20)"),
-            "sizes",
-            (sizes, 0.0),
-            slower.count() as f64,
-        ));
+        outcome.rows.push(
+            Row::new(
+                format!("sizes at which PlogP has A as the slower one, {nodes} nodes (20)"),
+                "sizes",
+                (sizes, 0.0),
+                slower.count() as f64,
+            )
+            .fitted(GIVEN),
+        );
         // (24): a change of switches, and a message larger than the buffer at it.
         let last = alltoall(CollectiveKind::AlltoallB, nodes, 100_000.0)?;
-        outcome.rows.push(Row::new(
-            format!("time-outs of B with 100 kB, {nodes} nodes (24)"),
-            "time-outs",
-            (timeouts(nodes), 0.0),
-            f64::from(last.retransmission_timeouts),
-        ));
+        outcome.rows.push(
+            Row::new(
+                format!("time-outs of B with 100 kB, {nodes} nodes (24)"),
+                "time-outs",
+                (timeouts(nodes), 0.0),
+                f64::from(last.retransmission_timeouts),
+            )
+            .fitted(GIVEN),
+        );
         outcome.panels.push(Panel {
             title: format!("{nodes} nodes"),
             x: Scale::logarithmic("message size", "B"),

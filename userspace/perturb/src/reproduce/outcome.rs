@@ -56,6 +56,14 @@ pub(crate) struct Panel {
     pub curves: Vec<Curve>,
 }
 
+impl Panel {
+    /// It shows another's numbers over another scale.
+    pub(crate) fn again(mut self) -> Self {
+        self.curves.iter_mut().for_each(|curve| curve.again = true);
+        self
+    }
+}
+
 /// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Point {
@@ -72,6 +80,11 @@ pub(crate) struct Curve {
     /// Where both are 1 because they were divided by their values there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<f64>,
+    /// An input of ours was chosen or fitted for want of a printed one: its points do not count for the verdict.
+    pub fitted: bool,
+    /// The same numbers as in another curve, over another scale: they are drawn, and count once.
+    #[serde(skip)]
+    pub again: bool,
 }
 
 impl Curve {
@@ -86,6 +99,8 @@ impl Curve {
             paper: paper.into_iter().map(points).collect(),
             ours: ours.into_iter().map(points).collect(),
             base: None,
+            fitted: false,
+            again: false,
         };
         for points in [&mut curve.paper, &mut curve.ours] {
             points.sort_by(|left, right| left.x.total_cmp(&right.x));
@@ -104,9 +119,15 @@ impl Curve {
         self
     }
 
+    /// It rests on a chosen or fitted input.
+    pub(crate) fn fitted(mut self) -> Self {
+        self.fitted = true;
+        self
+    }
+
     /// The paper's values beside ours at the same place, or between two of ours; the base is left out.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (f64, f64, Option<f64>)> {
-        let compared = !self.ours.is_empty();
+        let compared = !self.ours.is_empty() && !self.again;
         self.paper
             .iter()
             .filter(move |point| compared && self.base.is_none_or(|base| !is_same(base, point.x)))
@@ -167,6 +188,12 @@ impl Row {
     /// A number that was measured there: they agree within the share that points of curves have.
     pub(crate) fn measured(case: impl Into<String>, unit: &'static str, paper: f64, ours: f64) -> Self {
         Self::new(case, unit, (paper, paper.abs() * super::verdict::POINT), ours)
+    }
+
+    /// It rests on an input that was chosen or fitted, as the remark says.
+    pub(crate) fn fitted(mut self, remark: &'static str) -> Self {
+        (self.fitted, self.remark) = (true, Some(remark));
+        self
     }
 
     pub(crate) fn agrees(&self) -> bool {

@@ -300,6 +300,9 @@ impl Errors {
     /// In words.
     pub(super) fn line(&self) -> String {
         let mut line = format!("{} of {} numbers agree", self.agreeing, self.numbers);
+        if self.numbers == 0 {
+            line = "no number counts".to_owned();
+        }
         if self.missing > 0 {
             line += &format!(", {} are missing", self.missing);
         }

@@ -10,8 +10,8 @@ use super::outcome::Outcome;
 
 /// The rule, as pages and the book have it.
 pub(crate) const RULE: &str = "A printed number agrees if the difference is no more than its rounding, and that of the \
-    printed inputs, explains; one that was measured, and a point of a curve, if it is within 10 % of the paper's. A figure agrees if nine of ten \
-    numbers do. It agrees in shape if in three of four curves (or, without curves, groups of numbers of one unit) of at least \
+    printed inputs, explains; one that was measured, and a point of a curve, if it is within 10 % of the paper's, or within the tolerance that stands beside it. A figure agrees if nine of ten \
+    numbers do. It agrees in shape if in three of four curves (or, where no curve is drawn, groups of numbers of one unit) of at least \
     three points the ranks of ours and the paper's are correlated by 0.9 or more, and the slope of ours over the paper's is \
     between 1/2 and 2; of a curve that is flat in the paper, within 10 %, ours has to be flat. Otherwise it differs. Numbers \
     that rest on a fitted input do not count; what is missing counts as wrong.";
@@ -77,7 +77,23 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
+    /// Of all numbers that count. Where none does, the errors of fitted ones are told, and judge nothing.
     pub(crate) fn of(outcome: &Outcome) -> Self {
+        let counted = Self::among(outcome, false);
+        if counted.numbers > 0 {
+            return counted;
+        }
+        let fitted = Self::among(outcome, true);
+        Self {
+            mean_error_percent: fitted.mean_error_percent,
+            worst_error_percent: fitted.worst_error_percent,
+            worst: fitted.worst,
+            ..counted
+        }
+    }
+
+    /// Of the fitted numbers, or of the others.
+    fn among(outcome: &Outcome, fitted: bool) -> Self {
         let mut errors = Self {
             numbers: 0,
             agreeing: 0,
@@ -92,8 +108,8 @@ impl Errors {
         let mut relative: Vec<(f64, String)> = Vec::new();
         let mut groups: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
         for row in &outcome.rows {
-            if row.fitted {
-                errors.fitted += 1;
+            if row.fitted != fitted {
+                errors.fitted += usize::from(row.fitted);
                 continue;
             }
             errors.numbers += 1;
@@ -106,6 +122,10 @@ impl Errors {
         }
         let mut curves: Vec<Vec<(f64, f64)>> = Vec::new();
         for (panel, curve) in outcome.curves() {
+            if curve.fitted != fitted {
+                errors.fitted += if curve.fitted { curve.pairs().count() } else { 0 };
+                continue;
+            }
             let mut pairs = Vec::new();
             for (x, paper, ours) in curve.pairs() {
                 errors.numbers += 1;
@@ -243,5 +263,19 @@ mod tests {
         let errors = Errors::of(&outcome);
         assert_eq!((errors.numbers, errors.fitted), (0, 1));
         assert_eq!(errors.verdict(), Verdict::NotCompared);
+        let mut outcome = curve([1.0, 2.0, 3.0, 4.4]);
+        outcome.panels[0].curves[0].fitted = true;
+        let errors = Errors::of(&outcome);
+        assert_eq!((errors.numbers, errors.fitted, errors.curves), (0, 4, 0));
+        assert_eq!(errors.verdict(), Verdict::NotCompared);
+        assert!((errors.worst_error_percent.unwrap() - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn numbers_over_another_scale_count_once() {
+        let mut outcome = curve([1.0, 2.0, 3.0, 4.0]);
+        let again = curve([1.0, 2.0, 3.0, 4.0]).panels.remove(0).again();
+        outcome.panels.push(again);
+        assert_eq!(Errors::of(&outcome).numbers, 4);
     }
 }

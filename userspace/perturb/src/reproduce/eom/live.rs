@@ -14,8 +14,9 @@ use super::super::{
 };
 use super::lab::{Lab, Network, PROGRAMS, Program};
 
-/// What the paper calls within its bar: 8 % of the measured time.
-const BAR: f64 = 0.08;
+/// "In all cases" of figures 7, 9 and 10 the prediction is within so many percent of the measured time. Errors of another machine
+/// have other signs, so the bar is what is compared.
+const BAR: f64 = 8.0;
 
 const SMALLER: Differs = Differs {
     what: "N processes on as many processors as this machine has, NPB-derived kernels of class S, W or A",
@@ -111,12 +112,12 @@ fn layout(outcome: &mut Outcome, lab: &Lab<'_>, found: &[(Predicted, Option<f64>
             computed(*paper),
         ]);
         if let Some(percent) = paper {
-            outcome.rows.push(Row::new(
-                format!("{name} from {}, predicted over measured", one.from),
-                "",
-                (1.0 - percent / 100.0, BAR),
-                one.predicted / one.measured,
-            ));
+            let case = format!(
+                "{name} from {}: measured less predicted; there {percent} %",
+                one.from
+            );
+            let ours = 100.0 * difference / one.measured;
+            outcome.rows.push(Row::new(case, "%", (0.0, BAR), ours));
         }
     }
     outcome.tables.push((
@@ -191,11 +192,12 @@ fn fig_8(setting: &Setting) -> anyhow::Result<Outcome> {
             computed(100.0 * (with / without - 1.0)),
             computed(percent),
         ]);
+        let overhead = 100.0 * (with / without - 1.0);
         outcome.rows.push(Row::measured(
-            format!("{name}, run time with tracing over without"),
-            "",
-            1.0 + percent / 100.0,
-            with / without,
+            format!("{name}, overhead of tracing"),
+            "%",
+            percent,
+            overhead,
         ));
     }
     outcome.tables.push((

@@ -29,6 +29,11 @@ const NO_BANDWIDTH: Differs = Differs {
     why: "the network is a fixed delay in it; the paper says that it misses what happens below 2.5 MB/s",
 };
 
+pub(super) const SCSI_ALONE: Differs = Differs {
+    what: "the SCSI server alone",
+    why: "Table B.11, the RAID's, is damaged in the copy that was read",
+};
+
 /// Measured curves are truncated at the saturation point in the figures.
 const STEADY_MS: f64 = 30.0;
 
@@ -68,7 +73,7 @@ pub(super) static FIGURES: &[Figure] = &[
         "NFS response time over throughput, for latencies",
         |_| Ok(Outcome::of_panels([curves("SCSI", tables::MARTIN_B_10)])),
     )
-    .differs(&[MODELED, FITTED]),
+    .differs(&[MODELED, FITTED, SCSI_ALONE]),
     model(
         "martin-fig-5.5",
         "NFS response time over latency, for throughputs",
@@ -78,7 +83,12 @@ pub(super) static FIGURES: &[Figure] = &[
     model(
         "martin-fig-5.7",
         "NFS response time over throughput, for overheads",
-        |_| Ok(Outcome::of_panels([curves("RAID", tables::MARTIN_B_12)])),
+        |_| {
+            Ok(Outcome::of_panels([
+                curves("SCSI", tables::MARTIN_B_13),
+                curves("RAID", tables::MARTIN_B_12),
+            ]))
+        },
     )
     .differs(&[MODELED, FITTED]),
     model(
@@ -105,6 +115,7 @@ fn curves(title: &str, table: tables::Embedded) -> Panel {
             steady().map(|point| (point.at, point.measured)),
             steady().filter_map(|point| Some((point.at, point.ours?))),
         )
+        .fitted()
     };
     Panel {
         title: title.to_owned(),
@@ -116,16 +127,21 @@ fn curves(title: &str, table: tables::Embedded) -> Panel {
 
 /// The greatest throughput that was delivered under each overhead, and where the model's processor is busy all the time.
 fn peaks() -> Panel {
-    let points = peak_throughputs();
-    Panel {
-        title: "RAID".into(),
-        x: Scale::linear("overhead", "us"),
-        y: Scale::linear("peak throughput", "op/s"),
-        curves: vec![Curve::new(
-            "saturation",
+    let curve = |(name, table): (&str, tables::Embedded)| {
+        let points = peak_throughputs(table);
+        Curve::new(
+            name,
             points.iter().map(|point| (point.at, point.measured)),
             points.iter().filter_map(|point| Some((point.at, point.ours?))),
-        )],
+        )
+        .fitted()
+    };
+    let servers = [("SCSI", tables::MARTIN_B_13), ("RAID", tables::MARTIN_B_12)];
+    Panel {
+        title: "saturation".into(),
+        x: Scale::linear("overhead", "us"),
+        y: Scale::linear("peak throughput", "op/s"),
+        curves: servers.map(curve).into(),
     }
 }
 
@@ -156,11 +172,14 @@ fn over_latency() -> Panel {
         };
         let slice: Vec<(f64, f64, Option<f64>)> = all.iter().filter_map(near).collect();
         if slice.len() == all.len() && slice.iter().all(|(_, measured, _)| *measured < STEADY_MS) {
-            slices.push(Curve::new(
-                format!("{rate} op/s"),
-                slice.iter().map(|(x, measured, _)| (*x, *measured)),
-                slice.iter().filter_map(|(x, _, ours)| Some((*x, (*ours)?))),
-            ));
+            slices.push(
+                Curve::new(
+                    format!("{rate} op/s"),
+                    slice.iter().map(|(x, measured, _)| (*x, *measured)),
+                    slice.iter().filter_map(|(x, _, ours)| Some((*x, (*ours)?))),
+                )
+                .fitted(),
+            );
         }
     }
     Panel {

@@ -17,6 +17,7 @@ use super::super::{
     figure::{Differs, Figure, Paper, Setting},
     outcome::{Curve, Outcome, Panel, Row, Scale},
 };
+use super::nfs::SCSI_ALONE;
 use server::{Levels, RAID, SCSI, STEADY_MS, Server, added_us, in_us, peak, printed};
 
 const EMULATED: Differs = Differs {
@@ -70,7 +71,7 @@ pub(super) static FIGURES: &[Figure] = &[
         22.0,
         over_latencies,
     )
-    .differs(&[EMULATED, VERSION, SHARED, OWN_LATENCY]),
+    .differs(&[EMULATED, VERSION, SHARED, OWN_LATENCY, SCSI_ALONE]),
     figure(
         "martin-fig-5.5-measured",
         "NFS response time over latency, for throughputs",

@@ -144,7 +144,7 @@ fn slowdown(title: &str, table: tables::Embedded, x: Scale) -> Panel {
 fn both_ways(table: tables::Embedded) -> [Panel; 2] {
     [
         slowdown("over bandwidth", table, BANDWIDTH),
-        panel("over bulk gap", table, BULK_GAP, |bandwidth| 1.0 / bandwidth),
+        panel("over bulk gap", table, BULK_GAP, |bandwidth| 1.0 / bandwidth).again(),
     ]
 }
 

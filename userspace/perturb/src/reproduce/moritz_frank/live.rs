@@ -107,7 +107,8 @@ const PART: u64 = 256;
 /// What a run found, in cycles.
 struct Live {
     interval: f64,
-    round_trip: f64,
+    /// Of styles that wait for an answer.
+    round_trip: Option<f64>,
     /// Per frame, over all channels: C_n of a message of one frame.
     wait: f64,
     hops: f64,
@@ -160,7 +161,7 @@ impl Machine {
         let cycles = |key: &str| seen[key].as_f64().map(|time| time / CYCLE_US);
         Ok(Live {
             interval: cycles("interval_us").context("an interval")?,
-            round_trip: cycles("round_trip_us").unwrap_or_default(),
+            round_trip: cycles("round_trip_us"),
             wait,
             hops,
         })
@@ -264,22 +265,17 @@ fn table_4(setting: &Setting) -> anyhow::Result<Outcome> {
             computed(live.wait),
         ]);
         let case = |what: &str| format!("{kind}, {what}");
-        outcome.rows.push(Row::measured(
-            case("an iteration"),
-            "cycles",
-            measured,
-            live.interval,
-        ));
-        outcome.rows.push(Row {
-            fitted: true,
-            remark: Some("fitted: the paper's C_n is its equation's for 44 B and k_d = 2"),
-            ..Row::measured(
-                case("C_n"),
-                "cycles",
-                number("network_contention_cycles")?,
-                live.wait,
-            )
+        let row = Row::measured(case("an iteration"), "cycles", measured, live.interval);
+        outcome.rows.push(if is_closed {
+            row.fitted("given: the paper does not print the message size")
+        } else {
+            row
         });
+        let contention = number("network_contention_cycles")?;
+        let row = Row::measured(case("C_n"), "cycles", contention, live.wait);
+        outcome
+            .rows
+            .push(row.fitted("fitted: the paper's C_n is its equation's for 44 B and k_d = 2"));
         if is_closed {
             let alone = run("perfect", &mut outcome)?;
             table.row(vec![
@@ -359,7 +355,7 @@ fn fig_6(setting: &Setting) -> anyhow::Result<Outcome> {
             let live = machine.remap(setting, &mut outcome, &options)?;
             // The news of the arrival is a frame without waiting, at most.
             let news = live.hops * (f64::from(20 + HEADERS as u32) * PER_BYTE + LATENCY);
-            let arrival = live.round_trip - news;
+            let arrival = live.round_trip.context("a round trip")? - news;
             table.row(vec![
                 (*mapping).into(),
                 bytes.to_string(),
