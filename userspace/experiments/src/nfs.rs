@@ -28,7 +28,7 @@ pub use self::{
     curve::{Curves, Network, Request, embedded_model, measure},
     emulated::Part,
     measure::Levels,
-    outcome::{is_whole, said},
+    outcome::{is_late, is_whole, said},
     reference::Reference,
 };
 

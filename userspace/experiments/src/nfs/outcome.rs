@@ -9,6 +9,12 @@ use perturb_workloads::nfs::{
 /// The generator's own lateness is worth a warning from this share of the response time on.
 const LATE_SHARE: f64 = 0.5;
 
+/// Whether calls were sent so late, 1 % of them by at least `late_ms`, that response times of this mean say little.
+#[must_use]
+pub fn is_late(late_ms: f64, mean_ms: f64) -> bool {
+    late_ms > LATE_SHARE * mean_ms
+}
+
 /// Says what the figures do not. Whether the run was whole, and its data set is gone.
 pub fn is_whole(outcome: &Outcome) -> bool {
     let mut whole = true;
@@ -16,7 +22,7 @@ pub fn is_whole(outcome: &Outcome) -> bool {
         log::warn!("calls failed, for example {example}");
     }
     if let (Some(late), Some(mean)) = (outcome.record.late_p99_ms, outcome.record.mean_ms)
-        && late > LATE_SHARE * mean
+        && is_late(late, mean)
     {
         log::warn!(
             "1 % of the calls were sent more than {} ms late, of a mean response time of {} ms: this \

@@ -69,6 +69,9 @@ impl Panel {
 pub(crate) struct Point {
     pub x: f64,
     pub y: f64,
+    /// Of 95 %, where it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
 }
 
 /// The paper's points and ours. Either may be absent: then they are drawn, and not compared.
@@ -93,7 +96,11 @@ impl Curve {
         paper: impl IntoIterator<Item = (f64, f64)>,
         ours: impl IntoIterator<Item = (f64, f64)>,
     ) -> Self {
-        let points = |pair: (f64, f64)| Point { x: pair.0, y: pair.1 };
+        let points = |pair: (f64, f64)| Point {
+            x: pair.0,
+            y: pair.1,
+            interval: None,
+        };
         let mut curve = Self {
             name: name.into(),
             paper: paper.into_iter().map(points).collect(),
@@ -112,10 +119,23 @@ impl Curve {
     pub(crate) fn over(mut self, x: f64) -> Self {
         for points in [&mut self.paper, &mut self.ours] {
             if let Some(base) = at(points, x) {
-                points.iter_mut().for_each(|point| point.y /= base);
+                for point in points.iter_mut() {
+                    point.y /= base;
+                    point.interval = point.interval.map(|ends| ends.map(|end| end / base));
+                }
             }
         }
         self.base = Some(x);
+        self
+    }
+
+    /// Gives those of our points that have one an interval.
+    pub(crate) fn within(mut self, intervals: impl IntoIterator<Item = (f64, [f64; 2])>) -> Self {
+        for (x, interval) in intervals {
+            for point in self.ours.iter_mut().filter(|point| is_same(point.x, x)) {
+                point.interval = Some(interval);
+            }
+        }
         self
     }
 
@@ -249,6 +269,13 @@ mod tests {
     fn slowdowns_leave_their_base_out() {
         let curve = Curve::new("x", [(3.0, 10.0), (5.0, 20.0)], [(5.0, 4.5), (3.0, 2.0)]).over(3.0);
         assert_eq!(curve.pairs().collect::<Vec<_>>(), [(5.0, 2.0, Some(2.25))]);
+    }
+
+    #[test]
+    fn intervals_are_divided_as_their_points_are() {
+        let curve = Curve::new("x", [], [(1.0, 2.0), (3.0, 4.0)]).within([(3.0, [3.0, 5.0])]);
+        let intervals: Vec<_> = curve.over(1.0).ours.iter().map(|point| point.interval).collect();
+        assert_eq!(intervals, [None, Some([1.5, 2.5])]);
     }
 
     #[test]

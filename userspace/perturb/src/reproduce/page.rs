@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use anyhow::Context as _;
 use perturb_present::{
     Page, Table,
-    chart::{Axis, Chart, Kind, Series, Stroke},
+    chart::{Axis, Chart, Kind, Point, Series, Stroke},
     computed, measured, span,
 };
 use serde::Serialize;
@@ -209,10 +209,14 @@ impl<'a> Result<'a> {
 
     /// The figure's charts; without any, its numbers: ours over the paper's.
     pub(super) fn charts(&self) -> Vec<Chart> {
-        let caption = format!(
+        let mut caption = format!(
             "Markers: {}; lines: ours, by perturb {}",
             self.paper, self.machine.perturb
         );
+        let curves = || self.panels.iter().flat_map(|panel| &panel.curves);
+        if curves().any(|curve| curve.ours.iter().any(|point| point.interval.is_some())) {
+            caption += "; bands: 95 % intervals";
+        }
         let mut charts: Vec<Chart> = self.panels.iter().map(chart).collect();
         if charts.is_empty() {
             charts.push(self.scatter());
@@ -267,9 +271,16 @@ fn axis(scale: &Scale) -> Axis {
 fn chart(panel: &Panel) -> Chart {
     let mut chart = Chart::new(panel.title.as_str(), axis(&panel.x), axis(&panel.y));
     for (color, curve) in panel.curves.iter().enumerate() {
-        let points = |points: &[super::outcome::Point]| -> Vec<(f64, f64)> {
-            let point = points.iter().map(|point| (point.x, point.y));
-            point.filter(|(x, y)| x.is_finite() && y.is_finite()).collect()
+        let points = |points: &[super::outcome::Point]| -> Vec<Point> {
+            let finite = points
+                .iter()
+                .filter(|point| point.x.is_finite() && point.y.is_finite());
+            let point = |point: &super::outcome::Point| Point {
+                x: point.x,
+                y: point.y,
+                interval: point.interval.map(|[low, high]| (low, high)),
+            };
+            finite.map(point).collect()
         };
         let (paper, ours) = (points(&curve.paper), points(&curve.ours));
         let both = !paper.is_empty() && !ours.is_empty();

@@ -139,6 +139,7 @@ fn family(
         let paper = printed(table, Some(column), *value);
         let paper = paper.into_iter().filter(|(_, response)| *response < STEADY_MS);
         Curve::new(format!("{} {value}", levels.knob), paper, server::levels(found))
+            .within(server::intervals(found))
     };
     let curves = levels.settings.iter().zip(&found).map(curve).collect();
     outcome.panels.push(panel(server.name, curves));
@@ -184,11 +185,8 @@ fn baselines(setting: &Setting) -> anyhow::Result<Outcome> {
         let found = server.measure(setting, &mut outcome, &levels, rates, &[])?;
         count(&mut outcome, server, &found);
         let curve = found.first().context("a curve")?;
-        curves.push(Curve::new(
-            server.name,
-            printed(table, None, 0.0),
-            server::levels(curve),
-        ));
+        let drawn = Curve::new(server.name, printed(table, None, 0.0), server::levels(curve));
+        curves.push(drawn.within(server::intervals(curve)));
         // A level of ours lies a little beside the paper's, and counts all the same.
         let within: Vec<(f64, f64)> = server::levels(curve)
             .filter(|(rate, _)| (0.9 * range.0..=1.02 * range.1).contains(rate))
@@ -275,7 +273,10 @@ fn slices(setting: &Setting) -> anyhow::Result<Outcome> {
                 .rows
                 .push(Row::measured(case, "us/us", 3.0, 1e3 * line.slope));
         }
-        curves.push(Curve::new(format!("{rate} op/s"), paper, ours));
+        let intervals = settings.iter().zip(&found);
+        let intervals = intervals
+            .filter_map(|((latency, _), curve)| Some((*latency, server::interval(&curve["levels"][index])?)));
+        curves.push(Curve::new(format!("{rate} op/s"), paper, ours).within(intervals));
     }
     outcome.panels.push(Panel {
         title: "SCSI".into(),

@@ -3,6 +3,7 @@
 use std::{fs, io::ErrorKind};
 
 use anyhow::Context as _;
+use perturb_experiments::nfs::is_late;
 use perturb_models::published::tables::{Embedded, Row as Printed};
 use perturb_present::Table;
 use serde_json::Value;
@@ -118,7 +119,30 @@ impl Server {
         outcome
             .tables
             .push(self.scaling(duration, more.contains(&"--burn")));
-        Ok(found["curves"].as_array().context("the curves")?.clone())
+        let curves = found["curves"].as_array().context("the curves")?.clone();
+        outcome.doubts.extend(self.lateness(&curves));
+        Ok(curves)
+    }
+
+    /// Whether this machine was too busy to send the calls in time.
+    fn lateness(&self, curves: &[Value]) -> Option<String> {
+        let all = || {
+            curves
+                .iter()
+                .flat_map(|curve| curve["levels"].as_array().into_iter().flatten())
+        };
+        let late = all().filter(|level| {
+            let times = level["late_p99_ms"].as_f64().zip(level["mean_ms"].as_f64());
+            times.is_some_and(|(late, mean)| is_late(late, mean))
+        });
+        let count = late.count();
+        (count > 0).then(|| {
+            format!(
+                "{}: at {count} of {} levels calls were sent late, as the machine was busy; response times and slopes there say little",
+                self.name,
+                all().count()
+            )
+        })
     }
 
     /// The thesis's levels and sizes beside ours.
@@ -158,6 +182,18 @@ const SCALE: &str = "0.001";
 pub(super) fn levels(curve: &Value) -> impl Iterator<Item = (f64, f64)> {
     let levels = curve["levels"].as_array().into_iter().flatten();
     levels.filter_map(|level| Some((level["delivered_op_s"].as_f64()?, level["mean_ms"].as_f64()?)))
+}
+
+/// 95 % intervals of the mean response times, over the throughput.
+pub(super) fn intervals(curve: &Value) -> impl Iterator<Item = (f64, [f64; 2])> {
+    let levels = curve["levels"].as_array().into_iter().flatten();
+    levels.filter_map(|level| Some((level["delivered_op_s"].as_f64()?, interval(level)?)))
+}
+
+/// That of one level.
+pub(super) fn interval(level: &Value) -> Option<[f64; 2]> {
+    let end = |place: usize| level["mean_interval_ms"][place].as_f64();
+    Some([end(0)?, end(1)?])
 }
 
 pub(super) fn peak(curve: &Value) -> f64 {
