@@ -45,6 +45,9 @@ pub(crate) struct PatternArgs {
     rank: Option<usize>,
 }
 
+/// Messages of a process of a remap: each process knows beforehand what all others send.
+const MOST: i64 = 1_000_000;
+
 /// Arguments of `perturb pattern remap`.
 #[derive(Args, Clone, Copy, Debug)]
 struct RemapArgs {
@@ -55,9 +58,9 @@ struct RemapArgs {
     #[arg(long, value_parser = one_of(MAPPINGS))]
     mapping: Mapping,
     /// Messages that each process sends, replies aside.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(..=MOST))]
     iterations: u32,
-    /// B: bytes of a message without headers, at least 20B.
+    /// B: bytes of a message without headers, at least 20B; a short one is one packet, so at most the MTU less 28B.
     #[arg(long, value_parser = |text: &str| at_least(text, HEADER))]
     message: u64,
     /// o_s: time of the processor for a send.
@@ -182,13 +185,7 @@ pub(crate) enum RemapError {
     /// o_r of long messages.
     #[error("--receive: a long message hides it; leave it out")]
     Receive,
-    /// A datagram that does not fit into a frame.
-    #[error("--message: a short message is one datagram of at most {SHORT} bytes; use --style long")]
-    Short,
 }
-
-/// Bytes of a datagram in a frame of 1514 bytes.
-const SHORT: u64 = 1472;
 
 impl RemapArgs {
     fn checked(self) -> Result<Self, RemapError> {
@@ -196,7 +193,6 @@ impl RemapArgs {
             Style::Long if self.receive.is_some() => Err(RemapError::Receive),
             Style::Long => Ok(self),
             _ if self.per_byte.is_some() => Err(RemapError::PerByte),
-            _ if self.message > SHORT => Err(RemapError::Short),
             _ => Ok(self),
         }
     }

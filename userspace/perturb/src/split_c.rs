@@ -57,7 +57,7 @@ enum Command {
     Em3dWrite(Em3dArgs),
     /// Bodies that attract each other: a tree that all build at once, under locks
     Barnes {
-        /// How many bodies.
+        /// How many bodies, at least 8 for each process.
         #[arg(long, default_value_t = 512, value_parser = most(1_000_000))]
         bodies: u64,
         /// Steps in time.

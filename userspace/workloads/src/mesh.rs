@@ -235,6 +235,8 @@ impl Process {
         let Some(link) = &mut self.links[to] else {
             return Ok(());
         };
+        #[cfg(test)]
+        tests::overhead();
         let message = wire::encoded(kind, at, payload);
         self.traffic.count(kind, message.len());
         link.send(message).map_err(|source| lost(to, "sending", source))
@@ -288,6 +290,8 @@ impl Process {
 
     /// Serves a message, or keeps what is for the program.
     fn handle(&mut self, message: Message) -> Result<(), MeshError> {
+        #[cfg(test)]
+        tests::overhead();
         let Message {
             from,
             kind,
@@ -383,4 +387,4 @@ pub(crate) fn on_loopback<T: Send>(size: usize, process: impl Fn(usize, &[IpAddr
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

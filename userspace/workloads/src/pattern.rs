@@ -126,12 +126,24 @@ pub enum PatternError {
     #[error(transparent)]
     Collective(#[from] CollectiveError),
     /// A value that is not one of those that should come here, or comes again.
-    #[error("message {number} of process {from} came where it should not, twice, or with another value")]
+    #[error(
+        "message {number} of process {from} came where it should not, twice, out of order, or with another value"
+    )]
     Misplaced {
         /// Its sender, from 0.
         from: usize,
         /// Its number there, from 0.
         number: u32,
+    },
+    /// A message that would become several packets.
+    #[error(
+        "a message of {message} bytes is more than the {most} that a packet here carries; take a shorter one, or --style long"
+    )]
+    TooLong {
+        /// Its bytes.
+        message: u64,
+        /// What a packet carries.
+        most: u64,
     },
     /// A process without a neighbor.
     #[error("the perfect mapping pairs hosts, but their number is odd; take one more, or another mapping")]

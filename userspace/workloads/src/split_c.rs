@@ -25,6 +25,7 @@ mod now_sort;
 mod p_ray;
 mod radix;
 mod sample;
+mod space;
 #[cfg(test)]
 mod tests;
 
@@ -118,11 +119,13 @@ pub enum SplitCError {
         /// What they should be.
         expected: u64,
     },
-    /// Fewer things than processes.
-    #[error("{total} {things} are too few for {size} processes; ask for at least one for each")]
+    /// Too few things for the processes.
+    #[error("{total} {things} are too few for {size} processes; ask for at least {least} for each")]
     Few {
         total: usize,
         things: &'static str,
+        /// How many each needs.
+        least: usize,
         /// How many processes.
         size: usize,
     },
@@ -361,11 +364,16 @@ impl Blocks {
         self.total.div_ceil(self.size)
     }
 
-    /// Refuses fewer things than processes.
-    fn enough(self, things: &'static str) -> Result<Self, SplitCError> {
+    /// Refuses fewer than so many things for each process.
+    fn enough(self, least: usize, things: &'static str) -> Result<Self, SplitCError> {
         let Self { total, size } = self;
-        if total < size {
-            return Err(SplitCError::Few { total, things, size });
+        if total < least * size {
+            return Err(SplitCError::Few {
+                total,
+                things,
+                least,
+                size,
+            });
         }
         Ok(self)
     }

@@ -1,11 +1,24 @@
 //! Processes on the loopback network.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    cell::Cell,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
 };
 
 use super::*;
+
+thread_local! {
+    /// o of this thread's process: for each message that it sends or serves. It waits and burns nothing, so that the
+    /// processes' processors are their own however few this machine has.
+    pub(crate) static OVERHEAD: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+pub(super) fn overhead() {
+    if !OVERHEAD.get().is_zero() {
+        thread::sleep(OVERHEAD.get());
+    }
+}
 
 /// Runs a program in each of some processes, with so many words.
 fn run<T: Send>(
@@ -227,5 +240,39 @@ fn who_computes_for_long_is_waited_for() {
     });
     for end in ends {
         assert_eq!(end.unwrap(), [1, 1]);
+    }
+}
+
+#[test]
+fn who_is_asked_for_its_lock_all_the_time_does_not_come_to_give_it_back() {
+    // Live-lock: the handlers for some processes that ask at once take all time of the holder, which needs a value first.
+    const TRIES: u64 = 8;
+    const SPINNING: u64 = 6;
+    let tries = AtomicU64::new(0);
+    let seen = run(2 + SPINNING as usize, 1, |process| {
+        if process.rank() == 0 {
+            process.lock(0, 0)?;
+        }
+        process.barrier()?;
+        OVERHEAD.set(Duration::from_millis(5));
+        match process.rank() {
+            0 => {
+                thread::sleep(WHILE);
+                process.read(1, 0)?;
+                Ok(tries.load(Ordering::Acquire))
+            }
+            1 => Ok(TRIES * SPINNING),
+            _ => {
+                for _ in 0..TRIES {
+                    process.swap(0, 0, 0, 1)?;
+                    tries.fetch_add(1, Ordering::AcqRel);
+                }
+                Ok(TRIES * SPINNING)
+            }
+        }
+    });
+    for tries in seen {
+        let tries = tries.unwrap();
+        assert!(tries > TRIES * SPINNING * 2 / 3, "{tries} tries before the read");
     }
 }

@@ -22,6 +22,7 @@ mod ledger;
 mod tests;
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr, UdpSocket},
     os::fd::{AsFd as _, AsRawFd as _},
     sync::{
@@ -183,6 +184,15 @@ fn run_within(
     if remap.mapping == Mapping::Perfect && !addresses.len().is_multiple_of(2) {
         return Err(PatternError::NoNeighbor);
     }
+    if remap.style != Style::Long {
+        for peer in addresses.iter().filter(|peer| **peer != addresses[rank]) {
+            let most = socket("asking for the MTU", room(SocketAddr::new(*peer, PORT)))?;
+            let message = remap.message;
+            if message > most {
+                return Err(PatternError::TooLong { message, most });
+            }
+        }
+    }
     let own = SocketAddr::new(addresses[rank], PORT);
     let endpoint = endpoint(own, LOOK)?;
     mesh::Process::connect(rank, addresses, 0)?.run(|mesh| {
@@ -222,6 +232,31 @@ fn run_within(
             }),
         })
     })
+}
+
+/// Bytes of the largest datagram that goes to a peer in one packet; IPv4 has none above 65507.
+fn room(peer: SocketAddr) -> io::Result<u64> {
+    let (any, level, name, headers) = match peer {
+        SocketAddr::V4(_) => (IpAddr::from([0; 4]), libc::IPPROTO_IP, libc::IP_MTU, 20 + 8),
+        SocketAddr::V6(_) => (IpAddr::from([0; 16]), libc::IPPROTO_IPV6, libc::IPV6_MTU, 40 + 8),
+    };
+    let probe = UdpSocket::bind((any, 0))?;
+    probe.connect(peer)?;
+    let (mut mtu, mut size): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: IP_MTU and IPV6_MTU write an int, as large as `size` says.
+    let done = unsafe {
+        libc::getsockopt(
+            probe.as_raw_fd(),
+            level,
+            name,
+            (&raw mut mtu).cast(),
+            &raw mut size,
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u64::from(mtu.unsigned_abs()).saturating_sub(headers).min(65_507))
 }
 
 /// A socket with room for what comes faster than it is taken, and a time-out.

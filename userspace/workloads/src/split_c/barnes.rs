@@ -13,7 +13,7 @@ mod check;
 mod tree;
 
 use self::tree::{CELL, Tree};
-use super::{Blocks, Parallel, Part, SplitCError, draw};
+use super::{Blocks, Parallel, Part, SplitCError, draw, space::Vector};
 use crate::mesh::{MeshError, Process};
 
 /// The bodies.
@@ -28,13 +28,12 @@ pub struct Barnes {
     pub seed: u64,
 }
 
-/// A place, a velocity, a force.
-type Vector = [f64; 3];
-
 /// Time between two steps.
 const STEP: f64 = 0.025;
 /// Closer bodies attract each other as if they had this distance.
 const SOFTENING: f64 = 0.05;
+/// Bodies of a process: the forces on fewer may, by chance, all be those that the tree approximates worst.
+const LEAST: usize = 8;
 /// Words of a body: place and mass.
 const BODY: usize = 4;
 
@@ -139,7 +138,7 @@ impl Parallel for Barnes {
     }
 
     fn prepare(&self, process: &mut Process) -> Result<Bodies, SplitCError> {
-        let blocks = self.blocks(process.size()).enough("bodies")?;
+        let blocks = self.blocks(process.size()).enough(LEAST, "bodies")?;
         let own = blocks.range(process.rank());
         let bodies: Bodies = own.map(|index| self.body(index)).collect();
         publish(process, &bodies)?;

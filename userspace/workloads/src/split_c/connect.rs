@@ -103,7 +103,7 @@ impl Parallel for Connect {
     }
 
     fn prepare(&self, process: &mut Process) -> Result<Blocks, SplitCError> {
-        self.blocks(process.size()).enough("rows")
+        self.blocks(process.size()).enough(1, "rows")
     }
 
     fn compute(&self, process: &mut Process, &mut blocks: &mut Blocks) -> Result<Part, SplitCError> {

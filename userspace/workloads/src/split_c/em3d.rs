@@ -148,7 +148,7 @@ impl Parallel for Em3d {
     }
 
     fn prepare(&self, process: &mut Process) -> Result<Graph, SplitCError> {
-        let blocks = self.blocks(process.size()).enough("nodes of a kind")?;
+        let blocks = self.blocks(process.size()).enough(1, "nodes of a kind")?;
         let own = blocks.range(process.rank());
         for kind in KINDS {
             for (at, node) in own.clone().enumerate() {

@@ -199,7 +199,7 @@ impl Parallel for NowSort {
     }
 
     fn prepare(&self, process: &mut Process) -> Result<Files, SplitCError> {
-        let blocks = self.blocks(process.size()).enough("records")?;
+        let blocks = self.blocks(process.size()).enough(1, "records")?;
         let mut records = Vec::new();
         for index in blocks.range(process.rank()) {
             records.extend(record(self.key(index)));

@@ -115,7 +115,7 @@ impl Parallel for PRay {
     }
 
     fn prepare(&self, process: &mut Process) -> Result<usize, SplitCError> {
-        self.blocks(process.size()).enough("pixels")?;
+        self.blocks(process.size()).enough(1, "pixels")?;
         let scene = Scene::new(self.spheres, self.seed);
         let (rank, size) = (process.rank(), process.size());
         let first = scene.cells.len().div_ceil(size) * CELL;

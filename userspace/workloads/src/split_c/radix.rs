@@ -51,7 +51,7 @@ impl Parallel for Radix {
     }
 
     fn prepare(&self, process: &mut Process) -> Result<Blocks, SplitCError> {
-        let blocks = self.blocks(process.size()).enough("keys")?;
+        let blocks = self.blocks(process.size()).enough(1, "keys")?;
         for (at, index) in blocks.range(process.rank()).enumerate() {
             process.store(at, key(self.seed, index));
         }

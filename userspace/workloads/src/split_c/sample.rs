@@ -37,7 +37,7 @@ impl Parallel for Sample {
 
     fn prepare(&self, process: &mut Process) -> Result<Vec<u64>, SplitCError> {
         let (total, size) = (self.keys, process.size());
-        let blocks = Blocks { total, size }.enough("keys")?;
+        let blocks = Blocks { total, size }.enough(1, "keys")?;
         let own = blocks.range(process.rank());
         Ok(own.map(|index| key(self.seed, index)).collect())
     }

@@ -223,23 +223,35 @@ fn fewer_things_than_processes_are_refused() {
         let said = end.unwrap_err().to_string();
         assert!(said.contains("2 keys are too few for 3 processes"), "{said}");
     }
+    let program = Program::Barnes(Barnes {
+        bodies: 15,
+        steps: 1,
+        opening: 0.6,
+        seed: 0,
+    });
+    for end in run_all(&program, 2, |_| {}) {
+        let said = end.unwrap_err().to_string();
+        assert!(said.contains("at least 8 for each"), "{said}");
+    }
 }
 
 #[test]
 fn programs_communicate_as_in_the_thesis() {
-    // Table 3.2, in what does not depend on the size: who reads, and who sends in bulk.
-    let of = |index: usize| outcome(&programs()[index], 4);
-    let reads: Vec<bool> = (0..10).map(|index| of(index).reads_percent > 50.0).collect();
+    let outcomes: Vec<Outcome> = programs().iter().map(|program| outcome(program, 4)).collect();
+    let names = |of: fn(&Outcome) -> bool| -> Vec<&str> {
+        let some = outcomes.iter().filter(|outcome| of(outcome));
+        some.map(|outcome| outcome.program).collect()
+    };
+    // Murphi's first process asks as often as it finds nothing to do, and that depends on the machine.
     assert_eq!(
-        reads,
-        [false, false, false, true, false, true, true, true, false, false],
-        "EM3D(read), Barnes, P-Ray and Connect read"
+        names(|outcome| outcome.reads > 0 && outcome.program != "murphi"),
+        ["em3d-read", "barnes", "p-ray", "connect"],
+        "those that read more than 1 % in table 3.2"
     );
-    let bulk: Vec<bool> = (0..10).map(|index| of(index).bulk_messages > 0).collect();
     assert_eq!(
-        bulk,
-        [false, true, false, false, false, true, true, false, false, true],
-        "Radb, Barnes, P-Ray and NOW-sort send in bulk"
+        names(|outcome| outcome.bulk_messages > 0),
+        ["radb", "barnes", "p-ray", "now-sort"],
+        "those that send more than 1 % in bulk, but for Murphi, whose states are one word here"
     );
 }
 

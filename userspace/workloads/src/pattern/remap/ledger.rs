@@ -75,8 +75,8 @@ impl Ledger {
         let Some(missing) = self.missing.get_mut(&(from, number)) else {
             return Err(wrong);
         };
-        // Paths are FIFO: parts come in their order.
-        if came.value != remap.value(from.into(), number) || came.part + 1 != *missing {
+        // Paths are FIFO: the parts of a message come in their order. That of messages does not matter.
+        if came.value != remap.value(from.into(), number) || came.part.checked_add(1) != Some(*missing) {
             return Err(wrong);
         }
         *missing -= 1;

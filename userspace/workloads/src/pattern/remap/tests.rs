@@ -73,6 +73,26 @@ fn a_value_that_never_comes_ends_the_program() {
 }
 
 #[test]
+fn a_message_is_one_packet_or_goes_in_parts() {
+    let remap = Remap {
+        message: 65_508,
+        ..SHORT
+    };
+    let refused = all(remap, 2);
+    // The loopback network's MTU would permit one byte more.
+    assert!(
+        matches!(
+            refused,
+            Err(PatternError::TooLong {
+                message: 65_508,
+                most: 65_507
+            })
+        ),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn what_comes_to_another_is_no_value_of_its() {
     let process = (0..3)
         .find(|process| SHORT.destination(*process, 0, 4) != Some(3))
@@ -91,6 +111,11 @@ fn what_comes_to_another_is_no_value_of_its() {
         .find(|number| SHORT.destination(process, *number, 4) == Some(3))
         .unwrap();
     assert!(ledger.came(&SHORT, came(own, 7)).is_err());
+    let last = Beginning {
+        part: u32::MAX,
+        ..came(own, SHORT.value(process, own))
+    };
+    assert!(ledger.came(&SHORT, last).is_err());
     assert!(ledger.came(&SHORT, came(own, SHORT.value(process, own))).unwrap());
     assert!(ledger.came(&SHORT, came(own, SHORT.value(process, own))).is_err());
 }

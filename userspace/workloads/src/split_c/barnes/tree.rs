@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::{BODY, Blocks, Mass, Vector, square};
+use super::{BODY, Blocks, Mass, square};
 use crate::{
     mesh::{MeshError, Process},
-    split_c::SplitCError,
+    split_c::{
+        SplitCError,
+        space::{Cube, Vector},
+    },
 };
 
 /// Words of a cell: its lock, its children, its center and mass.
@@ -46,30 +49,6 @@ impl Child {
             Self::Body(index) => IS_BODY | index as u64,
             Self::Cell(owner, number) => IS_CELL | (owner as u64) << 32 | number as u64,
         }
-    }
-}
-
-/// A cube of space.
-#[derive(Clone, Copy, Debug)]
-struct Cube {
-    center: Vector,
-    half: f64,
-}
-
-impl Cube {
-    fn octant(self, place: Vector) -> usize {
-        (0..3).fold(0, |octant, axis| {
-            octant | usize::from(place[axis] >= self.center[axis]) << axis
-        })
-    }
-
-    fn within(self, octant: usize) -> Self {
-        let half = self.half / 2.0;
-        let center = [0, 1, 2].map(|axis| {
-            let sign = if octant >> axis & 1 == 1 { half } else { -half };
-            self.center[axis] + sign
-        });
-        Self { center, half }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Spheres in an oct-tree, and the rays that meet them.
 
-use crate::split_c::draw;
+use crate::split_c::{
+    draw,
+    space::{Cube, Vector},
+};
 
 /// Words of a cell: how many entries it has if it is a leaf, plus one; eight children or spheres; the next leaf with the
 /// same place.
@@ -15,8 +18,6 @@ const DEEPEST: usize = 6;
 const REFLECTIONS: usize = 2;
 /// Where a ray begins, beyond what it comes from.
 const OFF: f64 = 1e-6;
-
-type Vector = [f64; 3];
 
 /// Where cells and spheres are found.
 pub(super) trait Things {
@@ -65,13 +66,6 @@ impl Sphere {
     }
 }
 
-/// A cube of space.
-#[derive(Clone, Copy, Debug)]
-struct Cube {
-    center: Vector,
-    half: f64,
-}
-
 /// All spheres are within.
 const SPACE: Cube = Cube {
     center: [0.5; 3],
@@ -79,15 +73,6 @@ const SPACE: Cube = Cube {
 };
 
 impl Cube {
-    fn within(self, octant: usize) -> Self {
-        let half = self.half / 2.0;
-        let center = [0, 1, 2].map(|axis| {
-            let sign = if octant >> axis & 1 == 1 { half } else { -half };
-            self.center[axis] + sign
-        });
-        Self { center, half }
-    }
-
     fn touches(self, sphere: &Sphere) -> bool {
         let away = [0, 1, 2].map(|axis| {
             let distance = (sphere.center[axis] - self.center[axis]).abs();
