@@ -25,6 +25,7 @@ mod pacer;
 mod packets;
 mod privileges;
 mod rates;
+mod record;
 mod refusals;
 mod runs;
 mod scopes;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         memory::TESTS,
         delay::TESTS,
         rates::TESTS,
+        record::TESTS,
         tcp::TESTS,
         fates::TESTS,
         buffers::TESTS,

@@ -36,6 +36,8 @@ const PATIENCE: Duration = LONGEST.saturating_mul(2);
 const LOOK: Duration = Duration::from_millis(20);
 /// Probes before the first row, at most.
 const FIRST: u32 = 8;
+/// How long the other answers to one of them may take after the first answer.
+const FIRST_REST: Duration = Duration::from_millis(300);
 
 /// How a path is recorded.
 #[derive(Clone, Copy, Debug)]
@@ -138,13 +140,21 @@ fn become_known(reached: &Reached, path: &mut Path) -> anyhow::Result<()> {
     for _ in 0..FIRST {
         let train = reached.here.number();
         let probe = send(reached, train, quantity(Duration::ZERO), path.burst(0.0))?;
-        let answers = reached.here.take(train, probe.requests(), PATIENCE);
+        let mut answers = reached.here.take(train, 1, PATIENCE);
+        answers.extend(
+            reached
+                .here
+                .take(train, probe.requests().saturating_sub(answers.len()), FIRST_REST),
+        );
         if path.judge(&probe, &answers).bandwidth.is_some() {
             return Ok(());
         }
     }
     anyhow::ensure!(path.answers(), "{}", reached.silence());
-    Ok(())
+    anyhow::bail!(
+        "{} answers small packets, but of full frames no two neighbors get there; is the path's MTU below 1500 bytes?",
+        reached.peer.name
+    )
 }
 
 fn quantity(time: Duration) -> perturb_quantity::Duration {
@@ -291,9 +301,12 @@ impl Recorder<'_> {
     /// Takes the answers that have come.
     fn gather(&mut self) {
         for pending in self.pending.iter_mut().filter(|pending| !pending.is_whole()) {
-            pending
-                .answers
-                .extend(self.reached.here.take(pending.train, 0, Duration::ZERO));
+            for answer in self.reached.here.take(pending.train, 0, Duration::ZERO) {
+                // A network may deliver one twice.
+                if pending.answers.iter().all(|known| known.number != answer.number) {
+                    pending.answers.push(answer);
+                }
+            }
         }
     }
 
