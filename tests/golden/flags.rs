@@ -16,6 +16,7 @@ const TESTS: &[(&str, &str)] = &[
     ("apply", "e2e/confirm.rs e2e/update.rs"),
     ("clear", "e2e/neighbors.rs e2e/life.rs"),
     ("confirm", "e2e/confirm.rs"),
+    ("check", "golden/scenarios.rs"),
     ("status", "e2e/flows.rs e2e/shell.rs"),
     ("run", "e2e/privileges.rs golden/emulated.rs program/mpi.rs"),
     ("on", "e2e/privileges.rs"),

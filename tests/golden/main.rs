@@ -11,6 +11,7 @@ mod flags;
 mod json;
 mod keys;
 mod reproduce;
+mod scenarios;
 
 use std::{
     env, fs,

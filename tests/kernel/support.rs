@@ -15,8 +15,6 @@ pub(crate) mod oracle;
 pub(crate) mod packet;
 pub(crate) mod sink;
 
-use std::collections::HashMap;
-
 use aya::programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions};
 use perturb_common::{
     abi::{
@@ -338,10 +336,10 @@ pub(crate) fn compiled(text: &str) -> Tables {
     let profile = perturb_profile::parse(text).unwrap_or_else(|errors| panic!("{errors}"));
     let hosts = perturb_profile::hosts_of(&profile);
     match perturb_profile::network(&profile, &hosts).unwrap() {
-        Some(network) => perturb_profile::compile_network(&network, &HashMap::new()),
+        Some(network) => perturb_profile::compile_network(&network, &perturb_profile::Files::default()),
         None => {
             let written = perturb_profile::expand_prefixes(&profile, &hosts).unwrap();
-            perturb_profile::compile(&written, &HashMap::new())
+            perturb_profile::compile(&written, &perturb_profile::Files::default())
         }
     }
     .unwrap()

@@ -7,7 +7,7 @@ use perturb_common::tables::Tables;
 use perturb_dataplane::{
     emulation::Timekeeper, loader::Slots, netlink::FqOptions, programs::Pacer, user::SpinBudget,
 };
-use perturb_profile::{Loaded, Profile, Size};
+use perturb_profile::{Files, Loaded, Profile, Size};
 
 use crate::registry::InForce;
 
@@ -25,6 +25,11 @@ pub enum ProfileError {
     /// Its topology does not fit the hosts.
     #[error(transparent)]
     Expand(#[from] perturb_profile::ExpandError),
+    /// The programs do not know timelines yet.
+    #[error(
+        "the profile changes with time (`timeline` or `trace`), which `perturb check` knows and no emulation yet; remove them"
+    )]
+    Changing,
     /// It is too large for the tables.
     #[error(transparent)]
     Compile(#[from] perturb_profile::CompileError),
@@ -35,6 +40,8 @@ pub enum ProfileError {
 pub struct Prepared {
     /// What was read.
     pub profile: Profile,
+    /// The files it names.
+    pub files: Files,
     /// What it compiles to.
     pub tables: Tables,
     /// Whether its paths come from a topology: then the sender folds a packet's whole path.
@@ -64,18 +71,20 @@ impl Prepared {
         let hosts = perturb_profile::hosts_of(&loaded.profile);
         if let Some(network) = perturb_profile::network(&loaded.profile, &hosts)? {
             let compiled = perturb_profile::compile_network(&network, &loaded.files)?;
-            return Ok(Self {
+            let prepared = Self {
                 tables: Tables {
                     held: held(loaded.profile.limits.held, network.held()),
                     ..compiled
                 },
                 profile: loaded.profile,
+                files: loaded.files,
                 has_topology: true,
                 coarse: false,
-            });
+            };
+            return prepared.emulated();
         }
         let expanded = perturb_profile::expand_prefixes(&loaded.profile, &hosts)?;
-        Self::compile(&loaded, expanded)
+        Self::compile(&loaded, expanded)?.emulated()
     }
 
     /// Reads and compiles a profile for `check`: as it is written, and, if it names hosts, that its topology can join
@@ -92,7 +101,7 @@ impl Prepared {
     pub fn load_for(path: &Path, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
         let loaded = perturb_profile::load(path)?;
         let expanded = perturb_profile::expand(&loaded.profile, hosts)?;
-        Self::compile(&loaded, expanded)
+        Self::compile(&loaded, expanded)?.emulated()
     }
 
     /// Reads a profile as it is written.
@@ -117,15 +126,15 @@ impl Prepared {
     /// Compiles a profile that names no files; a topology joins the hosts with these addresses.
     pub fn of(profile: Profile, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
         let expanded = perturb_profile::expand(&profile, hosts)?;
-        let files = perturb_profile::JitterFiles::new();
-        Self::compile(&Loaded { profile, files }, expanded)
+        let files = Files::default();
+        Self::compile(&Loaded { profile, files }, expanded)?.emulated()
     }
 
     /// Compiles a profile whose topology has been written out, with the jitter tables that it names.
-    pub fn with_files(profile: Profile, files: perturb_profile::JitterFiles) -> Result<Self, ProfileError> {
+    pub fn with_files(profile: Profile, files: Files) -> Result<Self, ProfileError> {
         let loaded = Loaded { profile, files };
         let profile = loaded.profile.clone();
-        Self::compile(&loaded, profile)
+        Self::compile(&loaded, profile)?.emulated()
     }
 
     fn compile(loaded: &Loaded, profile: Profile) -> Result<Self, ProfileError> {
@@ -136,10 +145,21 @@ impl Prepared {
         };
         Ok(Self {
             profile,
+            files: loaded.files.clone(),
             tables,
             has_topology,
             coarse: false,
         })
+    }
+
+    /// The same, unless the programs cannot emulate it.
+    fn emulated(self) -> Result<Self, ProfileError> {
+        let constant = self.tables.timelines.is_empty() && self.tables.overheads.is_none();
+        if constant {
+            Ok(self)
+        } else {
+            Err(ProfileError::Changing)
+        }
     }
 
     /// The options of sch_fq that it needs.

@@ -59,6 +59,12 @@ pub enum RouteError {
         /// How many are wanted.
         hosts: u32,
     },
+    /// A network that is not the same all the time.
+    #[error(
+        "the profile changes with time (`timeline` or `trace`), and this model's network does not; take these keys out, or \
+         predict for the values of one time"
+    )]
+    Changes,
     /// A topology that the model does not know.
     #[error("the profile's network is a {kind}, but this model's is {wanted}")]
     Topology {
@@ -123,6 +129,9 @@ impl Route {
     /// # Errors
     /// When nothing is emulated, or the topology is too small.
     pub fn of(profile: &Profile, hosts: Option<u32>) -> Result<Self, RouteError> {
+        if profile.is_changing() {
+            return Err(RouteError::Changes);
+        }
         let own = |ids: &[ServerId]| -> Vec<Server> {
             ids.iter()
                 .filter_map(|&id| profile.server(id))
@@ -329,6 +338,8 @@ mod tests {
 
     #[test]
     fn refusals() {
+        let changing = "{ version: 1, latency: 1ms, timeline: { steps: [{ at: 1s, latency: 2ms }] } }";
+        assert_eq!(route(changing, None), Err(RouteError::Changes));
         assert_eq!(route("version: 1", None), Err(RouteError::NothingSent));
         let small = "{ version: 1, topology: { kind: tree, levels: [{ latency: 1us }] } }";
         let refused = route(small, Some(3)).unwrap_err().to_string();

@@ -1,5 +1,6 @@
 //! The command line. Only this module prints results and decides exit codes.
 
+mod changes;
 mod emulate;
 pub(crate) mod exit;
 mod files;
@@ -136,6 +137,9 @@ enum Command {
 struct Check {
     /// The profile.
     profile: PathBuf,
+    /// Draw how it changes: bandwidth, latency, loss and buffers over time.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,

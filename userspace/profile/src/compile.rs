@@ -9,8 +9,10 @@ mod classifier;
 mod intervals;
 mod jitter;
 mod paths;
+pub(crate) mod timeline;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use perturb_common::abi::{
     self, Direction, JitterTable, MAX_BOUNDS, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS,
@@ -21,6 +23,7 @@ use perturb_common::collisions::CollisionTable;
 use perturb_common::departure::Server as Knobs;
 use perturb_common::fate::{self, Chance};
 use perturb_common::tables::Tables;
+use perturb_common::timeline::{Segment, Timeline};
 use perturb_common::units::{GapPerByte, Nanos, Ticks};
 use perturb_quantity::{Duration, Probability, Rate, Size};
 
@@ -30,12 +33,21 @@ use crate::model::{
     Acknowledgments, Class, Distribution, GilbertElliott, Profile, Scope, Segmentation, Server, ServerId,
     Volume,
 };
+use crate::recording::{Format, Recording};
 use crate::{Name, delay};
+
+use timeline::Changes;
 
 pub(crate) use jitter::MAX_ENTRIES as MAX_TABLE_ENTRIES;
 
-/// The contents of jitter table files, by the path in the profile.
-pub type JitterFiles = HashMap<String, Vec<i16>>;
+/// The contents of the files that a profile names, by the path in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Files {
+    /// Jitter tables.
+    pub jitter: HashMap<String, Vec<i16>>,
+    /// Traces, each as its format has it.
+    pub(crate) traces: HashMap<(String, Format), Arc<Recording>>,
+}
 
 /// Why a valid profile cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,31 +65,45 @@ pub enum CompileError {
         /// How many there can be.
         max: u32,
     },
-    /// A jitter table was not loaded.
-    #[error("server `{server}`: the jitter table {file} was not read; load the profile from its file")]
-    NoTable {
+    /// A jitter table or a trace was not loaded.
+    #[error("server `{server}`: {file} was not read; load the profile from its file")]
+    NoFile {
         /// The server.
         server: Name,
         /// The file.
         file: String,
     },
+    /// A trace begins behind its end.
+    #[error("server `{server}`: its trace is {length} long; let its `offset` be below that")]
+    Offset {
+        /// The server.
+        server: Name,
+        /// The trace's length.
+        length: Duration,
+    },
+    /// A step of the timeline that does not fit the others.
+    #[error("step {step} of the timeline does not fit: {why}; {remedy}")]
+    Step {
+        /// Which, from 1.
+        step: usize,
+        /// Why.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
 }
 
 /// Compiles `profile`; `files` has the jitter tables it names.
-pub fn compile(profile: &Profile, files: &JitterFiles) -> Result<Tables, CompileError> {
+pub fn compile(profile: &Profile, files: &Files) -> Result<Tables, CompileError> {
     with_network(profile, None, files)
 }
 
 /// Compiles a network of many hosts.
-pub fn compile_network(network: &Network, files: &JitterFiles) -> Result<Tables, CompileError> {
+pub fn compile_network(network: &Network, files: &Files) -> Result<Tables, CompileError> {
     with_network(network.profile(), Some(network), files)
 }
 
-fn with_network(
-    profile: &Profile,
-    network: Option<&Network>,
-    files: &JitterFiles,
-) -> Result<Tables, CompileError> {
+fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> Result<Tables, CompileError> {
     let mut tables = Tables {
         horizon: ticks(horizon(profile)),
         held: profile.limits.held.map_or(0, Size::bytes),
@@ -101,14 +127,31 @@ fn with_network(
     let mut distributions: HashMap<&Distribution, u32> = HashMap::new();
     let mut played: HashMap<u8, CollisionTable> = HashMap::new();
     let queues = longest_queues(profile, network);
+    let changes = Changes::new(profile, files)?;
+    let mut timelines: HashMap<Timeline, u32> = HashMap::new();
     for ((index, (name, server)), queue) in (0u32..).zip(&profile.servers).zip(queues) {
         let mut config = config(profile.seed, name, server, queue);
+        if let Some(timeline) = changes.of_server(index as usize)? {
+            let decided = |segment: &Segment| segment.loss != Chance::NEVER || segment.jitter_scale > 0;
+            if timeline.segments.iter().any(decided) {
+                config.flags |= SERVER_FATE;
+            }
+            config.timeline = match timelines.get(&timeline) {
+                Some(&number) => number,
+                None => {
+                    let number = u32::try_from(tables.timelines.len()).unwrap_or(NONE);
+                    tables.timelines.push(timeline.clone());
+                    timelines.insert(timeline, number);
+                    number
+                }
+            };
+        }
         if let Some(jitter) = &server.jitter {
             config.jitter_table = match distributions.get(&jitter.distribution) {
                 Some(&number) => number,
                 None => {
                     let number = u32::try_from(tables.jitter.len()).unwrap_or(NONE);
-                    let missing = |file: &String| CompileError::NoTable {
+                    let missing = |file: &String| CompileError::NoFile {
                         server: name.clone(),
                         file: file.clone(),
                     };
@@ -139,6 +182,13 @@ fn with_network(
             reserved: 0,
         }));
     }
+    tables.overheads = changes.of_overhead()?;
+    let segments = tables
+        .timelines
+        .iter()
+        .map(|timeline| timeline.segments.len())
+        .sum();
+    limit("segments of timelines", segments, abi::MAX_SEGMENTS)?;
     limit("jitter distributions", tables.jitter.len(), MAX_JITTER_TABLES)?;
     limit(
         "different kinds of collisions",
@@ -216,10 +266,11 @@ fn limit(what: &'static str, count: usize, max: u32) -> Result<(), CompileError>
 const SLOW: Rate = Rate::from_bits_per_second(1_000_000_000);
 
 /// Whether super-packets are split into wire packets first: as the profile says, or where a server that is crossed
-/// treats packets one by one, counts them, or is so slow that the granularity would show.
+/// treats packets one by one, counts them, changes, or is so slow that the granularity would show.
 pub(crate) fn splits(profile: &Profile) -> bool {
-    let shows = |server: &Server| {
-        server.gap > Duration::ZERO
+    let shows = |id: ServerId, server: &Server| {
+        profile.changes(id)
+            || server.gap > Duration::ZERO
             || server.bandwidth.is_some_and(|rate| rate <= SLOW)
             || server.buffer.packets.is_some()
             || server.ecn.is_some()
@@ -234,13 +285,13 @@ pub(crate) fn splits(profile: &Profile) -> bool {
 
 /// Whether packets are damaged anywhere: then their checksums must be complete before.
 fn corrupts(profile: &Profile) -> bool {
-    crosses(profile, |server| server.corrupt > Probability::ZERO)
+    crosses(profile, |_, server| server.corrupt > Probability::ZERO)
 }
 
 /// Whether a server of some kind is on any path.
-fn crosses(profile: &Profile, kind: impl Fn(&Server) -> bool) -> bool {
+fn crosses(profile: &Profile, kind: impl Fn(ServerId, &Server) -> bool) -> bool {
     let mut crossed = profile.classes.iter().flat_map(Class::paths).flatten().flatten();
-    crossed.any(|&id: &ServerId| profile.server(id).is_some_and(|(_, server)| kind(server)))
+    crossed.any(|&id: &ServerId| profile.server(id).is_some_and(|(_, server)| kind(id, server)))
 }
 
 /// Whether a server makes a choice for each packet.
@@ -349,16 +400,13 @@ fn burst(burst: GilbertElliott) -> fate::GilbertElliott {
 }
 
 /// The table of a distribution; the name of its file, if that was not read.
-pub(crate) fn shape<'a>(
-    distribution: &'a Distribution,
-    files: &JitterFiles,
-) -> Result<JitterTable, &'a String> {
+pub(crate) fn shape<'a>(distribution: &'a Distribution, files: &Files) -> Result<JitterTable, &'a String> {
     Ok(match distribution {
         Distribution::Uniform => jitter::uniform(),
         Distribution::Normal => jitter::normal(),
         Distribution::Pareto => jitter::pareto(),
         Distribution::ParetoNormal => jitter::pareto_normal(),
-        Distribution::Table(file) => jitter::resampled(files.get(file).ok_or(file)?),
+        Distribution::Table(file) => jitter::resampled(files.jitter.get(file).ok_or(file)?),
     })
 }
 

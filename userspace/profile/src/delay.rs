@@ -2,8 +2,9 @@
 
 use perturb_quantity::{Duration, Size};
 
-use crate::model::{Distribution, Profile, Server, ServerId, Volume};
+use crate::model::{Distribution, Jitter, Profile, Server, ServerId, Volume};
 use crate::read::server::backlog_time;
+use crate::timeline::{Change, Given, Random};
 
 /// The longest wait that the buffer of `server` allows, with frames of that size; `None` if the buffer limits nothing, or
 /// nothing makes packets wait.
@@ -51,25 +52,55 @@ pub(crate) fn longest_jitter(server: &Server) -> Duration {
         })
 }
 
-/// Largest delay of a frame along `path`, as far as it is bounded: queues without a buffer count nothing.
+/// The largest latency and jitter of a server, by the steps of the timeline.
+fn largest(profile: &Profile, id: ServerId, server: &Server) -> (Duration, Duration) {
+    let mut largest = (server.latency, longest_jitter(server));
+    let steps = profile.timeline.steps.iter();
+    for Change { latency, jitter, .. } in steps.filter(|step| step.subject.has(id)).map(|step| &step.change) {
+        let latency = latency.map_or(Duration::ZERO, |given| match given {
+            Given::Fixed(latency) => latency,
+            // A table is cut at four scales; what is exponential has no end.
+            Given::Random(Random { mean, scale, .. }) => {
+                Duration::from_nanos(scale.nanos().saturating_mul(4).saturating_add(mean.nanos()))
+            }
+        });
+        let jitter = jitter.map_or(Duration::ZERO, |scale| {
+            let jitter = server.jitter.as_ref().map(|jitter| Jitter {
+                scale,
+                ..jitter.clone()
+            });
+            longest_jitter(&Server {
+                jitter,
+                ..Server::default()
+            })
+        });
+        largest = (largest.0.max(latency), largest.1.max(jitter));
+    }
+    largest
+}
+
+/// Largest delay of a frame along `path`, as far as it is bounded: queues without a buffer count nothing, nor does what makes
+/// a queue longer for a while.
 pub(crate) fn bounded_delay(profile: &Profile, path: &[ServerId]) -> Duration {
     let frame = profile.frame();
-    path.iter()
-        .filter_map(|&id| profile.server(id))
-        .fold(Duration::ZERO, |sum, (_, server)| {
+    path.iter().filter_map(|&id| profile.server(id)).zip(path).fold(
+        Duration::ZERO,
+        |sum, ((_, server), &id)| {
             let service = server
                 .bandwidth
                 .map_or(Duration::ZERO, |rate| rate.time_of(frame.bytes()));
+            let (latency, jitter) = largest(profile, id, server);
             [
                 service,
                 server.gap,
-                server.latency,
-                longest_jitter(server),
+                latency,
+                jitter,
                 longest_wait(server, frame).unwrap_or(Duration::ZERO),
             ]
             .into_iter()
             .fold(sum, Duration::saturating_add)
-        })
+        },
+    )
 }
 
 /// How far the jitter of `server` reaches below zero: netem's pareto tables begin at -2/3 scales, their mix with a

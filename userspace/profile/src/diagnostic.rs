@@ -215,6 +215,14 @@ pub enum Problem {
         /// What to do.
         remedy: &'static str,
     },
+    /// A step of a timeline that does not fit the others.
+    #[error("does not fit: {why}")]
+    Step {
+        /// Why.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// A class that no packet can belong to.
     #[error("can match no packet: {0}")]
     NeverMatches(Contradiction),
@@ -292,7 +300,7 @@ impl Problem {
             Self::Reversed => "put the lower end first".to_owned(),
             Self::Excludes { other, .. } => format!("remove this key or `{other}`"),
             Self::Needs { other, .. } => format!("add `{other}`, or remove this key"),
-            Self::Unfit { remedy, .. } => (*remedy).to_owned(),
+            Self::Unfit { remedy, .. } | Self::Step { remedy, .. } => (*remedy).to_owned(),
             Self::NeverMatches(_) => "remove one of the conditions, or the class".to_owned(),
             Self::BeyondHorizon { .. } => {
                 "lower the latencies, jitter or buffers along the path, or raise `horizon` (at most 60s)"

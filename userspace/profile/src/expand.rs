@@ -19,6 +19,7 @@
 mod error;
 mod network;
 mod routes;
+mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -91,16 +92,16 @@ fn generate(profile: &Profile, topology: &Topology, hosts: &[Vec<Prefix>]) -> Re
         .map(|&(from, to)| path(topology, from, to))
         .collect::<Result<_, _>>()?;
 
-    let mut expanded = without_templates(profile, topology);
+    let (mut expanded, moved) = without_templates(profile, topology);
     let crossed: BTreeSet<Crossed> = paths.iter().flatten().copied().collect();
     let ids = add_servers(&mut expanded, profile, &topology.layout, &crossed)?;
+    expanded.timeline.steps = steps::written_out(profile, &expanded, &moved, &ids)?;
+    let partitions = steps::partitions(&mut expanded, hosts.len())?;
     let mut taken: HashSet<Name> = expanded.classes.iter().map(|class| class.name.clone()).collect();
     for (&(from, to), path) in pairs.iter().zip(&paths) {
-        let egress = path
-            .iter()
-            .filter_map(|crossed| ids.get(crossed))
-            .copied()
-            .collect();
+        let crossed = path.iter().filter_map(|crossed| ids.get(crossed)).copied();
+        let egress: Vec<ServerId> = steps::parted(&partitions, (from, to)).chain(crossed).collect();
+        check_length(egress.len(), (from, to))?;
         let class =
             class(profile, &hosts, (from, to), egress).ok_or(ExpandError::NoAddress { host: from + 1 })?;
         check_delay(&expanded, &class, (from, to))?;
@@ -209,19 +210,25 @@ fn path(topology: &Topology, from: usize, to: usize) -> Result<Vec<Crossed>, Exp
         .chain(route(&topology.layout, from, to).into_iter().map(Crossed::Link))
         .chain(topology.ingress.iter().map(own(to)))
         .collect();
-    if path.len() > MAX_PATH_SERVERS {
-        return Err(ExpandError::LongPath {
-            from: from + 1,
-            to: to + 1,
-            servers: path.len(),
-            max: MAX_PATH_SERVERS,
-        });
-    }
+    check_length(path.len(), (from, to))?;
     Ok(path)
 }
 
-/// The hand-written part of `profile`, without the servers that stand only for each host's own.
-fn without_templates(profile: &Profile, topology: &Topology) -> Profile {
+fn check_length(servers: usize, (from, to): (usize, usize)) -> Result<(), ExpandError> {
+    if servers > MAX_PATH_SERVERS {
+        return Err(ExpandError::LongPath {
+            from: from + 1,
+            to: to + 1,
+            servers,
+            max: MAX_PATH_SERVERS,
+        });
+    }
+    Ok(())
+}
+
+/// The hand-written part of `profile`, without the servers that stand only for each host's own, and what the others have
+/// become.
+fn without_templates(profile: &Profile, topology: &Topology) -> (Profile, HashMap<ServerId, ServerId>) {
     let written: HashSet<ServerId> = profile
         .classes
         .iter()
@@ -250,12 +257,13 @@ fn without_templates(profile: &Profile, topology: &Topology) -> Profile {
             }
         }
     }
-    Profile {
+    let written = Profile {
         servers,
         classes,
         topology: None,
         ..profile.clone()
-    }
+    };
+    (written, moved)
 }
 
 /// Adds a server for each that is crossed; what they have become.

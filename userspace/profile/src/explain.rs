@@ -4,13 +4,16 @@
 //! buffers of the time their content takes. All figures are for one full frame ([`Profile::frame`]) and one direction; a round
 //! trip has both. It does not predict: offered load is not known here.
 
+mod changes;
 mod jitter;
 mod text;
 
+pub use changes::{ChangeMeaning, Stretch, stretches};
 pub use jitter::{JitterMeaning, Spaced, Spread};
 use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::Serialize;
 
+use crate::compile::Files;
 use crate::delay;
 use crate::keys::MAX_HORIZON;
 use crate::model::{Acknowledgments, Class, Name, Overhead, Profile, Segmentation, ServerId};
@@ -38,6 +41,9 @@ pub struct Explanation {
     /// What the jitter of each server means.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jitter: Vec<JitterMeaning>,
+    /// How servers change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<ChangeMeaning>,
     /// What is probably not what was meant.
     pub warnings: Vec<Warning>,
 }
@@ -156,6 +162,19 @@ pub enum Warning {
         /// The latency.
         latency: Duration,
     },
+    /// A trace that is a thousand times too fast or slow, probably.
+    #[error(
+        "server `{server}`: its trace has a bandwidth of {mean} in the mean over {length}; if that is 1000 times too much or \
+         too little, look at the units of its file"
+    )]
+    Unit {
+        /// The server.
+        server: Name,
+        /// The mean bandwidth.
+        mean: String,
+        /// The trace's length.
+        length: Duration,
+    },
     /// Super-packets that no longer fit.
     #[error(
         "server `{server}`: a buffer of {buffer} holds less than one super-packet of 64 KiB, and \
@@ -184,14 +203,20 @@ const MEMORY_OF_SMALL: u64 = 16;
 /// A super-packet, at most.
 const SUPER_PACKET: u64 = 64 << 10;
 
-/// The longest a packet is held: as the profile says, or twice the largest delay along a path, from 10 s to 60 s.
+/// The longest a packet is held: as the profile says, or twice the largest delay along a path, from 10 s to 60 s; 60 s
+/// if it changes.
 pub fn horizon(profile: &Profile) -> Duration {
     let paths = profile.classes.iter().flat_map(Class::paths).flatten();
     let longest = paths
         .map(|path| delay::bounded_delay(profile, path))
         .max()
         .unwrap_or_default();
-    let derived = longest.saturating_add(longest).clamp(LEAST_HORIZON, MAX_HORIZON);
+    let least = if profile.is_changing() {
+        MAX_HORIZON
+    } else {
+        LEAST_HORIZON
+    };
+    let derived = longest.saturating_add(longest).clamp(least, MAX_HORIZON);
     profile.horizon.unwrap_or(derived)
 }
 
@@ -233,8 +258,8 @@ pub fn held(profile: &Profile) -> Size {
     profile.limits.held.unwrap_or(Size::from_bytes(derived))
 }
 
-/// What `profile` means.
-pub fn explain(profile: &Profile) -> Explanation {
+/// What `profile` means, with the files it names. What stands beside changes is the constant network.
+pub fn explain(profile: &Profile, files: &Files) -> Explanation {
     let meaning = |class: &Class| {
         let [egress, ingress] = class.paths();
         let Overhead { send, receive, .. } = profile.overhead;
@@ -245,6 +270,7 @@ pub fn explain(profile: &Profile) -> Explanation {
         }
     };
     let classes: Vec<ClassMeaning> = profile.classes.iter().map(meaning).collect();
+    let changes = changes::meanings(profile, files);
     Explanation {
         name: profile.name.clone(),
         horizon: horizon(profile),
@@ -259,7 +285,8 @@ pub fn explain(profile: &Profile) -> Explanation {
             .iter()
             .filter_map(|(name, server)| jitter::meaning(name, server))
             .collect(),
-        warnings: warnings(profile, &classes),
+        warnings: warnings(profile, &classes, &changes),
+        changes,
         acknowledgments: (!profile.overhead.is_none()).then_some(profile.overhead.acknowledgments),
         classes,
     }
@@ -336,7 +363,7 @@ fn loss(servers: &[(&Name, &crate::Server)]) -> Probability {
     Probability::from_billionths(((1.0 - survival) * Probability::ONE.billionths() as f64).round() as u64)
 }
 
-fn warnings(profile: &Profile, classes: &[ClassMeaning]) -> Vec<Warning> {
+fn warnings(profile: &Profile, classes: &[ClassMeaning], changes: &[ChangeMeaning]) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let horizon = horizon(profile);
     if profile.classes.is_empty() && profile.topology.is_none() {
@@ -356,7 +383,7 @@ fn warnings(profile: &Profile, classes: &[ClassMeaning]) -> Vec<Warning> {
             });
             continue;
         }
-        if delay::queues(server) && server.buffer.is_unlimited() {
+        if (delay::queues(server) || server.trace.is_some()) && server.buffer.is_unlimited() {
             warnings.push(Warning::NoBuffer {
                 server: server_name(),
                 horizon,
@@ -390,6 +417,15 @@ fn warnings(profile: &Profile, classes: &[ClassMeaning]) -> Vec<Warning> {
                 });
             }
         }
+    }
+    for change in changes.iter().filter(|change| change.is_suspicious(profile)) {
+        warnings.push(Warning::Unit {
+            server: change.server.clone(),
+            mean: change
+                .bandwidth
+                .map_or_else(|| "no limit".to_owned(), |[.., mean]| mean.to_string()),
+            length: change.length,
+        });
     }
     let mut earlier: Option<&Name> = None;
     for class in &profile.classes {

@@ -3,6 +3,7 @@
 
 mod sections;
 mod servers;
+mod timeline;
 
 use perturb_common::abi;
 use perturb_quantity::{Duration, Probability, Rate, Size};
@@ -69,6 +70,8 @@ pub(crate) enum Shape {
     Rate(Bounds<Rate>),
     Size(Bounds<Size>),
     Share,
+    /// A percentage that may exceed 100%.
+    Factor(Bounds<Probability>),
     /// `100 packets`.
     Packets,
     Integer(Bounds<u64>),
@@ -138,3 +141,4 @@ impl Section {
 
 pub(crate) use sections::*;
 pub(crate) use servers::*;
+pub(crate) use timeline::*;

@@ -26,7 +26,9 @@ mod model;
 mod print;
 mod read;
 mod reader;
+mod recording;
 mod schema;
+mod timeline;
 mod topology;
 mod yaml;
 
@@ -38,15 +40,15 @@ pub mod document {
     pub use crate::yaml::{Kind, parse};
 }
 
-pub use compile::{CompileError, JitterFiles, compile, compile_network};
+pub use compile::{CompileError, Files, compile, compile_network};
 pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
 pub use expand::{ExpandError, Network, expand, expand_prefixes, hosts_of, network};
 pub use explain::{
-    ClassMeaning, Explanation, JitterMeaning, LinkMeaning, PathMeaning, Spaced, Spread, TopologyMeaning,
-    Warning, explain, held, horizon,
+    ChangeMeaning, ClassMeaning, Explanation, JitterMeaning, LinkMeaning, PathMeaning, Spaced, Spread,
+    Stretch, TopologyMeaning, Warning, explain, held, horizon, stretches,
 };
 pub use knob::{BeyondKnob, Knob, UnknownKnob};
-pub use load::{LoadError, Loaded, jitter_files, load};
+pub use load::{LoadError, Loaded, files, load};
 pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
 pub use model::{
     Acknowledgments, Buffer, Class, Distribution, EcnThreshold, GilbertElliott, Jitter, Limits, Loss, Name,
@@ -54,5 +56,7 @@ pub use model::{
 };
 pub use perturb_quantity::{Duration, Probability, Rate, Size};
 pub use read::profile::parse;
+pub use recording::{Format, RecordingError};
 pub use schema::{reference_markdown, schema};
+pub use timeline::{Change, Down, End, Flap, Given, Random, Shape, Start, Step, Subject, Timeline, Trace};
 pub use topology::{Collisions, Layout, MAX_HOSTS, Sharing, Tcp, Topology, Window};

@@ -1,11 +1,14 @@
 //! Reads a profile and the jitter tables it names from files. The only module that touches a file.
 
+use std::collections::hash_map::Entry;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::compile::{JitterFiles, MAX_TABLE_ENTRIES};
+use crate::compile::{Files, MAX_TABLE_ENTRIES};
 use crate::diagnostic::Diagnostics;
 use crate::model::{Distribution, Name, Profile};
+use crate::recording::{self, RecordingError};
+use crate::timeline::Trace;
 
 /// A profile with the tables it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +16,7 @@ pub struct Loaded {
     /// The profile.
     pub profile: Profile,
     /// Its jitter tables.
-    pub files: JitterFiles,
+    pub files: Files,
 }
 
 /// Why a profile could not be loaded.
@@ -46,6 +49,14 @@ pub enum LoadError {
         /// The server whose jitter it is.
         server: Name,
     },
+    /// A trace has a mistake.
+    #[error("{}:{error}", .path.display())]
+    BadTrace {
+        /// The file.
+        path: PathBuf,
+        /// The mistake, with its place.
+        error: RecordingError,
+    },
     /// A jitter table of a wrong length.
     #[error("{}: has {count} entries; the jitter table of server `{server}` needs 1 to {max}", .path.display())]
     TableLength {
@@ -65,18 +76,29 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     let profile =
         crate::parse(&read(path)?).map_err(|errors| errors.of_source(path.display().to_string()))?;
     let directory = path.parent().unwrap_or(Path::new(""));
-    let files = jitter_files(&profile, directory)?;
+    let files = files(&profile, directory)?;
     Ok(Loaded { profile, files })
 }
 
-/// Reads the jitter tables that `profile` names, relative to `directory`.
-pub fn jitter_files(profile: &Profile, directory: &Path) -> Result<JitterFiles, LoadError> {
-    let mut files = JitterFiles::new();
+/// Reads the jitter tables and traces that `profile` names, relative to `directory`.
+pub fn files(profile: &Profile, directory: &Path) -> Result<Files, LoadError> {
+    let mut files = Files::default();
     for (server, spec) in &profile.servers {
         if let Some(Distribution::Table(file)) = spec.jitter.as_ref().map(|jitter| &jitter.distribution)
-            && !files.contains_key(file)
+            && !files.jitter.contains_key(file)
         {
-            files.insert(file.clone(), table(server, &directory.join(file))?);
+            files
+                .jitter
+                .insert(file.clone(), table(server, &directory.join(file))?);
+        }
+        if let Some(Trace { file, format, .. }) = &spec.trace {
+            let key = (file.clone(), *format);
+            if let Entry::Vacant(vacant) = files.traces.entry(key) {
+                let path = directory.join(file);
+                let recording = recording::read(&read(&path)?, *format)
+                    .map_err(|error| LoadError::BadTrace { path, error })?;
+                vacant.insert(recording.into());
+            }
         }
     }
     Ok(files)
@@ -132,7 +154,7 @@ mod tests {
     #[test]
     fn tables_are_found_beside_the_profile() {
         let loaded = with_table("# comment\n -8192 0 # more\n8192\n").unwrap();
-        assert_eq!(loaded.files["a.dist"], [-8192, 0, 8192]);
+        assert_eq!(loaded.files.jitter["a.dist"], [-8192, 0, 8192]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::{Serialize, Serializer};
 
 use crate::matching::{Match, Prefix};
+use crate::timeline::{Timeline, Trace};
 use crate::topology::{Collisions, Tcp, Topology};
 
 /// A network to put programs on.
@@ -38,6 +39,8 @@ pub struct Profile {
     pub tcp: Tcp,
     /// The private hosts' largest IP packet, if given.
     pub mtu: Option<Size>,
+    /// How it changes.
+    pub timeline: Timeline,
 }
 
 impl Profile {
@@ -65,6 +68,18 @@ impl Profile {
     /// The server that `id` names; `None` for an id of another profile.
     pub fn server(&self, id: ServerId) -> Option<(&Name, &Server)> {
         self.servers.get(id.index()).map(|(name, server)| (name, server))
+    }
+
+    /// Whether a server changes: by steps or a trace.
+    pub(crate) fn changes(&self, id: ServerId) -> bool {
+        let traced = |(_, server): (&Name, &Server)| server.trace.is_some();
+        self.server(id).is_some_and(traced) || self.timeline.steps.iter().any(|step| step.subject.has(id))
+    }
+
+    /// Whether anything changes.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        !self.timeline.steps.is_empty() || self.servers.iter().any(|(_, server)| server.trace.is_some())
     }
 }
 
@@ -226,6 +241,8 @@ pub struct Server {
     pub ecn: Option<EcnThreshold>,
     /// CSMA/CD back-off between the stations that send over it.
     pub collisions: Option<Collisions>,
+    /// A file by which it changes.
+    pub trace: Option<Trace>,
 }
 
 /// Whose packets queue together at a server.

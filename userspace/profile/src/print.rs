@@ -3,6 +3,7 @@
 //! The normal form is a tree of texts, numbers, lists and maps; as YAML it is a profile again
 //! (`parse(print(p)) == p`), and serialized it is what `check --json` shows.
 
+mod timeline;
 mod value;
 
 use std::fmt;
@@ -68,6 +69,9 @@ fn profile(profile: &Profile) -> Map {
     });
     map.unless_default("tcp", &profile.tcp, tcp);
     map.optional("mtu", profile.mtu.as_ref(), bare);
+    map.unless_default("timeline", &profile.timeline, |one| {
+        timeline::timeline(profile, one)
+    });
     map
 }
 
@@ -101,6 +105,7 @@ fn server(server: &Server) -> Map {
     map.unless_default("corrupt", &server.corrupt, bare);
     map.optional("ecn", server.ecn.as_ref(), volume);
     map.optional("collisions", server.collisions.as_ref(), collisions);
+    map.optional("trace", server.trace.as_ref(), timeline::trace);
     map
 }
 

@@ -3,7 +3,9 @@
 mod class;
 pub(crate) mod profile;
 pub(crate) mod server;
+mod timeline;
 mod topology;
+mod trace;
 
 use perturb_quantity::closest;
 

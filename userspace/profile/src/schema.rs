@@ -105,6 +105,7 @@ fn range(shape: &Shape) -> Option<String> {
         Shape::Rate(bounds) => span(bounds),
         Shape::Size(bounds) => span(bounds),
         Shape::Share => Some("0% to 100%".to_owned()),
+        Shape::Factor(bounds) => span(bounds),
         Shape::Integer(bounds) if bounds.min == bounds.max => None,
         Shape::Integer(bounds) => span(bounds),
         Shape::Packets => Some(format!(
@@ -126,7 +127,7 @@ fn shape(value: &Shape, definitions: &mut Map<String, Value>) -> Value {
         Shape::Duration(_) => reference("duration"),
         Shape::Rate(_) => reference("bandwidth"),
         Shape::Size(_) => reference("size"),
-        Shape::Share => reference("percentage"),
+        Shape::Share | Shape::Factor(_) => reference("percentage"),
         Shape::Packets => json!({ "type": "string", "pattern": "^[0-9]+ ?packets?$" }),
         Shape::Integer(bounds) => json!({ "type": "integer", "minimum": bounds.min, "maximum": bounds.max }),
         Shape::Flag => json!({ "type": "boolean" }),
@@ -181,7 +182,7 @@ fn reference(name: &str) -> Value {
 
 /// The reference of all keys in Markdown: a table per section.
 pub fn reference_markdown() -> String {
-    let sections: [&Section; 15] = [
+    let sections: [&Section; 22] = [
         &keys::PROFILE,
         &keys::OVERHEAD_SECTION,
         &keys::LIMITS,
@@ -197,6 +198,13 @@ pub fn reference_markdown() -> String {
         &keys::LEVEL,
         &keys::COLLISIONS,
         &keys::TCP,
+        &keys::TRACE,
+        &keys::TIMELINE,
+        &keys::STEP,
+        &keys::FLAP,
+        &keys::RANDOM_DURATION,
+        &keys::RANDOM_BANDWIDTH,
+        &keys::OVERHEAD_CHANGE,
     ];
     let mut out = String::new();
     for section in sections {
@@ -226,7 +234,7 @@ fn in_words(shape: &Shape) -> String {
         Shape::Duration(_) => "duration".to_owned(),
         Shape::Rate(_) => "bandwidth".to_owned(),
         Shape::Size(_) => "size".to_owned(),
-        Shape::Share => "percentage".to_owned(),
+        Shape::Share | Shape::Factor(_) => "percentage".to_owned(),
         Shape::Packets => "`N packets`".to_owned(),
         Shape::Integer(bounds) if bounds.min == bounds.max => bounds.min.to_string(),
         Shape::Integer(_) => "whole number".to_owned(),

@@ -143,7 +143,7 @@ fn with_classes(matches: Vec<Match>) -> Profile {
 }
 
 fn compiled(matches: Vec<Match>) -> Tables {
-    compile(&with_classes(matches), &JitterFiles::new()).unwrap()
+    compile(&with_classes(matches), &Files::default()).unwrap()
 }
 
 /// Values near those that the small matches below ask for, so that packets meet them often.
@@ -330,7 +330,7 @@ fn large_profile(classes: &[Match]) {
     let profile = with_classes(classes.to_vec());
     let timed = || {
         let start = std::time::Instant::now();
-        let tables = compile(&profile, &JitterFiles::new()).unwrap();
+        let tables = compile(&profile, &Files::default()).unwrap();
         (start.elapsed(), tables)
     };
     // The fastest of 5: what the work takes, not what else the machine does.
@@ -375,7 +375,7 @@ fn too_many_rules_are_refused() {
         ..Match::default()
     };
     let classes = with_classes((0..2049).map(either_side).collect());
-    let error = compile(&classes, &JitterFiles::new()).unwrap_err();
+    let error = compile(&classes, &Files::default()).unwrap_err();
     assert!(
         matches!(
             error,

@@ -37,7 +37,10 @@ fn explanations_show_sums_and_warnings() {
         let profile = load(&here(&format!("../../configs/{name}.yaml")))
             .unwrap()
             .profile;
-        let shown = format!("{profile}\n{}", explain(&profile));
+        let shown = format!(
+            "{profile}\n{}",
+            explain(&profile, &perturb_profile::Files::default())
+        );
         golden(&here(&format!("tests/golden/{name}.txt")), &shown);
     }
 }
@@ -156,7 +159,7 @@ fn a_full_packet_fits_every_buffer() {
     ));
     for good in ["buffer: 9014B", "buffer: 9014us", "buffer: 1 packets"] {
         let text = format!("{{ version: 1, bandwidth: 8Mbit/s, {good}, mtu: 9000B }}");
-        let meaning = explain(&parse(&text).unwrap());
+        let meaning = explain(&parse(&text).unwrap(), &perturb_profile::Files::default());
         assert_eq!(meaning.frame.bytes(), 9014, "{good}");
         assert!(meaning.to_string().contains("for a frame of 9014 bytes"));
         // 9014 bytes at 1 byte per us.
@@ -196,7 +199,7 @@ fn contradictory_matches_are_errors() {
 
 #[test]
 fn warnings_name_what_is_probably_not_meant() {
-    let warnings = |text: &str| explain(&parse(text).unwrap()).warnings;
+    let warnings = |text: &str| explain(&parse(text).unwrap(), &perturb_profile::Files::default()).warnings;
     let has = |text: &str, wanted: fn(&Warning) -> bool| {
         assert!(warnings(text).iter().any(wanted), "{:?}", warnings(text));
     };

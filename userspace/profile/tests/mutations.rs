@@ -5,7 +5,7 @@
 
 mod support;
 
-use perturb_profile::{JitterFiles, compile, explain, parse};
+use perturb_profile::{Files, compile, explain, parse};
 use support::configs;
 
 /// SplitMix64: the same mutations in every run.
@@ -133,9 +133,9 @@ fn mutated_profiles_are_refused_or_valid() {
                     Ok(&profile),
                     "from:\n{mutated}\nprinted:\n{printed}"
                 );
-                let _ = explain(&profile).to_string();
+                let _ = explain(&profile, &Files::default()).to_string();
                 // A table file may be missing; anything else must compile.
-                let _ = compile(&profile, &JitterFiles::new());
+                let _ = compile(&profile, &Files::default());
             }
             Err(problems) => {
                 refused += 1;

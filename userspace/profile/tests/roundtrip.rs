@@ -120,8 +120,8 @@ fn the_largest_profile_is_read_explained_and_compiled_quickly() {
     let start = std::time::Instant::now();
     let profile = parse(&text).unwrap();
     let read = start.elapsed();
-    let warnings = perturb_profile::explain(&profile).warnings;
-    let tables = perturb_profile::compile(&profile, &perturb_profile::JitterFiles::new()).unwrap();
+    let warnings = perturb_profile::explain(&profile, &perturb_profile::Files::default()).warnings;
+    let tables = perturb_profile::compile(&profile, &perturb_profile::Files::default()).unwrap();
     let all = start.elapsed();
     eprintln!(
         "{} KiB read in {read:?}, explained and compiled after {all:?}",

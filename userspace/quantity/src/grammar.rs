@@ -162,7 +162,8 @@ impl Dimension {
     }
 
     /// The size in smallest steps of the unit called `name`.
-    pub(crate) fn size_of(&self, name: &str) -> Option<u64> {
+    #[must_use]
+    pub fn size_of(&self, name: &str) -> Option<u64> {
         let unit = self.units.iter().find(|unit| unit.name == name)?;
         Some(self.size(unit))
     }

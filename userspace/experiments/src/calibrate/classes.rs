@@ -102,6 +102,11 @@ impl Plan {
     /// Reads a profile.
     pub(super) fn load(path: &Path, coarse: bool) -> anyhow::Result<Self> {
         let original = Prepared::load_for(path, &lab::all_addresses(2))?.profile;
+        ensure!(
+            !original.is_changing(),
+            "{}: it changes with time (`timeline` or `trace`), so no single value is to be found again; take these keys out",
+            path.display()
+        );
         let (profile, parts) = by_port(&original)?;
         let mut untouched: Vec<String> = original
             .classes
@@ -114,7 +119,7 @@ impl Plan {
             "{}: no class crosses a server or has an overhead, so there is nothing to calibrate",
             path.display()
         );
-        let files = perturb_profile::jitter_files(&profile, path.parent().unwrap_or(Path::new("")))
+        let files = perturb_profile::files(&profile, path.parent().unwrap_or(Path::new("")))
             .map_err(ProfileError::from)?;
         Ok(Self {
             original,

@@ -142,7 +142,7 @@ mod tests {
                 perturb_profile::parse(&profile.to_string()).as_ref(),
                 Ok(&profile)
             );
-            let meaning = perturb_profile::explain(&profile);
+            let meaning = perturb_profile::explain(&profile, &perturb_profile::Files::default());
             let path = meaning.classes[0].egress.clone().unwrap();
             let us = |duration: perturb_profile::Duration| duration.nanos() as f64 / 1e3;
             let found = match setting.knob {

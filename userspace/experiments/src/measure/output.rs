@@ -189,7 +189,7 @@ mod tests {
     fn the_profile_is_one_and_means_what_was_measured() {
         let text = measured().profile();
         let profile = perturb_profile::parse(&text).unwrap_or_else(|errors| panic!("{text}{errors}"));
-        let meaning = perturb_profile::explain(&profile);
+        let meaning = perturb_profile::explain(&profile, &perturb_profile::Files::default());
         let out = meaning.classes[0].egress.clone().unwrap();
         assert_eq!(out.latency.nanos(), 20_000_500);
         assert_eq!(out.gap.unwrap().nanos(), 50_000);

@@ -136,7 +136,7 @@ impl Execution<'_> {
         let path = self.sweep.directory.join(&profile);
         let network = setting::profile(&experiment.base, &run.cell.setting, workload.hosts)?;
         super::store::write_network(&path, &network.to_string())?;
-        let files = perturb_profile::jitter_files(&network, path.parent().unwrap_or(Path::new("")))
+        let files = perturb_profile::files(&network, path.parent().unwrap_or(Path::new("")))
             .map_err(ProfileError::from)?;
         let prepared = Prepared::with_files(network, files)?;
         let output = match attempt {

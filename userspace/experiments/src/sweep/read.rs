@@ -75,6 +75,12 @@ pub enum ExperimentError {
         /// The profile.
         path: PathBuf,
     },
+    /// The profile that it names changes with time.
+    #[error("{}: it changes with time (`timeline` or `trace`), and a sweep's knobs do not; take these keys out", .path.display())]
+    Changing {
+        /// The profile.
+        path: PathBuf,
+    },
     /// A knob cannot be turned so far.
     #[error(transparent)]
     Knob(#[from] BeyondKnob),

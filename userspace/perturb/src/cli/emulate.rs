@@ -116,7 +116,7 @@ fn of_private_hosts(profile: &Profile) -> impl Iterator<Item = &'static str> {
 }
 
 fn warn(prepared: &Prepared, interfaces: &[String]) {
-    for warning in &perturb_profile::explain(&prepared.profile).warnings {
+    for warning in &perturb_profile::explain(&prepared.profile, &prepared.files).warnings {
         eprintln!("perturb: warning: {warning}");
     }
     if let Some(warning) = ssh::warning(prepared, interfaces) {

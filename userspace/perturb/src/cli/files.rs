@@ -34,7 +34,16 @@ pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
         }
         Err(error) => return Err(error.into()),
     };
-    let explanation = explain(&prepared.profile);
+    if let Some(path) = &args.svg {
+        let picture = super::changes::picture(&prepared)?.with_context(|| {
+            format!(
+                "{}: nothing changes, so there is nothing to draw; add a `timeline` or a `trace`",
+                args.profile.display()
+            )
+        })?;
+        std::fs::write(path, picture).with_context(|| format!("writing {}", path.display()))?;
+    }
+    let explanation = explain(&prepared.profile, &prepared.files);
     if args.json {
         let checked = Checked {
             valid: true,

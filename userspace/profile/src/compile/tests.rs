@@ -2,7 +2,7 @@ use super::*;
 use crate::parse;
 
 fn compiled(text: &str) -> Tables {
-    compile(&parse(text).unwrap(), &JitterFiles::new()).unwrap()
+    compile(&parse(text).unwrap(), &Files::default()).unwrap()
 }
 
 #[test]
@@ -185,9 +185,9 @@ fn overhead_alone_is_an_empty_path() {
 fn a_missing_jitter_file_is_an_error() {
     let text = "{ version: 1, latency: 5ms, jitter: { distribution: table, scale: 1ms, table: a.dist } }";
     let profile = parse(text).unwrap();
-    let error = compile(&profile, &JitterFiles::new()).unwrap_err();
+    let error = compile(&profile, &Files::default()).unwrap_err();
     assert!(
-        matches!(error, CompileError::NoTable { ref file, .. } if file == "a.dist"),
+        matches!(error, CompileError::NoFile { ref file, .. } if file == "a.dist"),
         "{error}"
     );
 }

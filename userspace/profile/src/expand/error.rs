@@ -46,6 +46,33 @@ pub enum ExpandError {
         /// How many classes there can be.
         max: u32,
     },
+    /// A step of a link that no packet crosses.
+    #[error(
+        "step {step} of the timeline: there is no link `{name}` between these hosts; `perturb check` names them"
+    )]
+    NoLink {
+        /// Which step, from 1.
+        step: usize,
+        /// The name.
+        name: Name,
+    },
+    /// A step of a host that is not there.
+    #[error("step {step} of the timeline: there is no host {host}; name those that are there")]
+    NoHost {
+        /// Which step, from 1.
+        step: usize,
+        /// Its rank, from 1.
+        host: usize,
+    },
+    /// A partition of hosts whose pairs have no class each.
+    #[error(
+        "step {step} of the timeline: a partition needs a class for each pair of hosts, which more than 64 hosts have \
+         not; take down their links instead"
+    )]
+    NoPairs {
+        /// Which step, from 1.
+        step: usize,
+    },
     /// A host that no packet comes from.
     #[error("host {host} has no address, so its packets cannot be told from others; give it one")]
     NoAddress {

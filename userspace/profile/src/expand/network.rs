@@ -14,7 +14,7 @@ use perturb_quantity::Size;
 
 use super::routes::{Link, halves};
 use super::{
-    Crossed, ExpandError, Topology, add_servers, check_delay, check_fit, distinct, receive_path,
+    Crossed, ExpandError, Topology, add_servers, check_delay, check_fit, distinct, receive_path, steps,
     without_templates,
 };
 use crate::explain::HELD;
@@ -109,9 +109,11 @@ pub(super) fn generate(
         })
         .collect();
 
-    let mut expanded = without_templates(profile, topology);
+    let (mut expanded, moved) = without_templates(profile, topology);
     let all: BTreeSet<Crossed> = crossed.iter().flatten().flatten().copied().collect();
     let ids = add_servers(&mut expanded, profile, &topology.layout, &all)?;
+    expanded.timeline.steps = steps::written_out(profile, &expanded, &moved, &ids)?;
+    steps::no_partition(&expanded)?;
     let named = |list: &Vec<Crossed>| -> Vec<ServerId> {
         list.iter()
             .filter_map(|crossed| ids.get(crossed))

@@ -9,7 +9,7 @@ use perturb_common::abi::{NONE, SERVER_COLLISIONS};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{JitterFiles, compile, explain, parse};
+use crate::{Files, compile, explain, parse};
 
 /// The profile with topology `text`.
 fn with(text: &str) -> Profile {
@@ -133,7 +133,7 @@ fn hosts_have_servers_of_their_own_before_and_after_the_network() {
 
 /// The cuts of the path between two hosts, as the tables have them.
 fn cuts(profile: &Profile, from: usize, to: usize) -> u32 {
-    let tables = compile(profile, &JitterFiles::new()).unwrap();
+    let tables = compile(profile, &Files::default()).unwrap();
     let class = tables
         .class_names
         .iter()
@@ -191,7 +191,7 @@ fn a_bus_keeps_its_collisions() {
     let collisions = profile.servers[0].1.collisions.unwrap();
     assert_eq!((collisions.slot.nanos(), collisions.attempts), (51_200, 9));
     assert_eq!(parse(&profile.to_string()).as_ref(), Ok(&profile));
-    let tables = compile(&profile, &JitterFiles::new()).unwrap();
+    let tables = compile(&profile, &Files::default()).unwrap();
     let bus = tables.servers[0];
     assert_eq!((bus.collision_slot, bus.collision_table), (51_200 * 64, 0));
     assert_eq!((bus.flags, tables.collisions.len()), (SERVER_COLLISIONS, 1));
@@ -324,7 +324,7 @@ fn the_largest_number_of_hosts_is_expanded_and_compiled_quickly() {
         let start = Instant::now();
         let profile = expand(&topology, &addresses(64)).unwrap();
         let written = start.elapsed();
-        let tables = compile(&profile, &JitterFiles::new()).unwrap();
+        let tables = compile(&profile, &Files::default()).unwrap();
         let all = start.elapsed();
         eprintln!("{text}: expanded in {written:?}, compiled after {all:?}");
         assert_eq!(
@@ -364,9 +364,9 @@ proptest! {
         let printed = profile.to_string();
         let again = parse(&printed);
         prop_assert_eq!(again.as_ref(), Ok(&profile), "{}", printed);
-        prop_assert!(compile(&profile, &JitterFiles::new()).is_ok());
+        prop_assert!(compile(&profile, &Files::default()).is_ok());
         prop_assert_eq!(profile.classes.len(), hosts * (hosts - 1));
-        let unused = explain(&profile).warnings.into_iter().find(|warning| {
+        let unused = explain(&profile, &Files::default()).warnings.into_iter().find(|warning| {
             matches!(warning, crate::Warning::UnusedServer { .. })
         });
         prop_assert_eq!(unused, None);

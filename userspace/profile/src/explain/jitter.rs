@@ -17,7 +17,7 @@ use perturb_common::fate::JITTER_UNIT;
 use perturb_quantity::Duration;
 use serde::Serialize;
 
-use crate::compile::{JitterFiles, shape};
+use crate::compile::{Files, shape};
 use crate::model::{Name, Server};
 
 /// Steps of the integration; the figures do not move by a thousandth of a scale with more.
@@ -60,7 +60,7 @@ pub struct Spaced {
 /// What the jitter of a server means, if it has one; that of a file is not known here.
 pub(super) fn meaning(name: &Name, server: &Server) -> Option<JitterMeaning> {
     let jitter = server.jitter.as_ref()?;
-    let table = shape(&jitter.distribution, &JitterFiles::new()).ok()?;
+    let table = shape(&jitter.distribution, &Files::default()).ok()?;
     let scale = jitter.scale.nanos() as f64;
     let delays = delays(&table, server.latency.nanos() as f64, scale);
     let spaced = |scales: f64| Spaced {
@@ -165,7 +165,7 @@ mod tests {
     /// 20 ms, normal 2 ms, as a user measured it: mean 20.38 ms, deviation 1.75 ms, at some 2.25 ms between packets.
     #[test]
     fn order_raises_the_mean_and_lowers_the_deviation() {
-        let table = shape(&Distribution::Normal, &JitterFiles::new()).unwrap();
+        let table = shape(&Distribution::Normal, &Files::default()).unwrap();
         let delays = delays(&table, 20.0 * MS, 2.0 * MS);
         let drawn = spread(&delays, f64::INFINITY);
         assert!(
@@ -190,7 +190,7 @@ mod tests {
             Distribution::Pareto,
             Distribution::ParetoNormal,
         ] {
-            let table = shape(&distribution, &JitterFiles::new()).unwrap();
+            let table = shape(&distribution, &Files::default()).unwrap();
             // A latency below the scale: some delays are cut at zero.
             for latency in [20.0 * MS, 1.0 * MS] {
                 let delays = delays(&table, latency, 2.0 * MS);

@@ -56,6 +56,9 @@ impl fmt::Display for Explanation {
         self.jitter
             .iter()
             .try_for_each(|jitter| writeln!(f, "{jitter}"))?;
+        self.changes
+            .iter()
+            .try_for_each(|change| writeln!(f, "{change}"))?;
         if let Some(acknowledgments) = self.acknowledgments {
             f.write_str(match acknowledgments {
                 Acknowledgments::Charged => {

@@ -382,6 +382,12 @@ pub(crate) static PROFILE: Section = Section {
             "The largest IP packet of the private hosts. Gap and overhead are paid once for each packet of that size, the Ethernet \
              header comes on top. An interface keeps its own.",
         ),
+        key(
+            "timeline",
+            Shape::Section(&TIMELINE),
+            "none",
+            "How the network changes.",
+        ),
     ],
 };
 

@@ -35,11 +35,18 @@ const COLLISIONS_KEY: Key = key(
     "CSMA/CD between the stations that send over it, told apart by the last six bits of their addresses. Needs a bandwidth or gap, and scope shared.",
 );
 
+const TRACE_KEY: Key = key(
+    "trace",
+    Shape::Section(&TRACE),
+    "none",
+    "A file by which it changes.",
+);
+
 pub(crate) static SERVER: Section = Section {
     what: "a server",
     title: "server",
     doc: "A FIFO server: packets wait for those ahead, occupy it for gap + bytes/bandwidth, and arrive a latency later.",
-    keys: server_keys!(SCOPE, COLLISIONS_KEY),
+    keys: server_keys!(SCOPE, COLLISIONS_KEY, TRACE_KEY),
 };
 
 pub(crate) static LINK: Section = Section {

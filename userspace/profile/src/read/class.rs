@@ -24,7 +24,7 @@ impl<'a> ServerNames<'a> {
         Self(numbered.collect())
     }
 
-    fn find(&self, at: At<'_>, findings: &mut Findings<'_>) -> Option<ServerId> {
+    pub(crate) fn find(&self, at: At<'_>, findings: &mut Findings<'_>) -> Option<ServerId> {
         let text = at.text("the name of a server", findings)?;
         let found = self.0.get(text).copied();
         // The search for a suggestion takes time with many servers.

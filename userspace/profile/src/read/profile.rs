@@ -9,8 +9,10 @@ use crate::matching::Match;
 use crate::model::{Class, Limits, Name, Overhead, Profile, Server, ServerId, Treatment};
 use crate::read::class::{ServerNames, classes};
 use crate::read::server::{knobs, server};
+use crate::read::timeline::timeline;
 use crate::read::topology;
 use crate::read::{self, At, Fields};
+use crate::timeline::Timeline;
 use crate::yaml::{self, Kind};
 
 /// Reads a profile. On failure every problem is reported, not just the first.
@@ -69,11 +71,14 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
         topology,
         tcp: fields.read("tcp", findings, topology::tcp).unwrap_or_default(),
         mtu: fields.read("mtu", findings, |at, f| at.quantity(keys::MTU, f)),
+        timeline: Timeline::default(),
     };
     if untouched && profile.servers.is_empty() && overhead != Overhead::default() {
         // Overhead alone is a shorthand too: every packet, no server.
         profile.classes = vec![everything(Vec::new(), Vec::new())?];
     }
+    let timeline = fields.read("timeline", findings, |at, f| timeline(at, &mut profile, f));
+    profile.timeline = timeline.unwrap_or_default();
     check_sums(&fields, &profile, findings);
     Some(profile)
 }

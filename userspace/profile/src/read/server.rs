@@ -7,6 +7,7 @@ use crate::findings::Findings;
 use crate::keys;
 use crate::model::{Buffer, Distribution, GilbertElliott, Jitter, Loss, Scope, Server, Volume};
 use crate::read::topology::collisions;
+use crate::read::trace::trace;
 use crate::read::{self, At, Fields};
 use crate::yaml::Kind;
 
@@ -84,6 +85,11 @@ pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'
         } else {
             None
         },
+        trace: if scoped {
+            fields.read("trace", findings, trace)
+        } else {
+            None
+        },
     };
     check_buffer(fields, "buffer", &server, findings);
     check_ecn(fields, &server, findings);
@@ -92,7 +98,7 @@ pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'
 }
 
 /// A size or a duration.
-fn volume(
+pub(crate) fn volume(
     at: At<'_>,
     (bytes, delay): (keys::Bounds<Size>, keys::Bounds<Duration>),
     findings: &mut Findings<'_>,
@@ -280,7 +286,8 @@ fn gilbert_elliott(at: At<'_>, findings: &mut Findings<'_>) -> Option<GilbertEll
 /// A limit on a backlog needs something that makes a backlog.
 fn check_buffer(fields: &Fields<'_>, key: &'static str, server: &Server, findings: &mut Findings<'_>) {
     let occupied = server.gap > Duration::ZERO || fields.node("gap").is_some();
-    let has_bandwidth = fields.node("bandwidth").is_some();
+    // A trace may bring one.
+    let has_bandwidth = fields.node("bandwidth").is_some() || server.trace.is_some();
     match server.buffer.volume {
         Some(Volume::Bytes(_)) if !has_bandwidth => {
             let why = "bytes that take no time do not queue";
@@ -315,6 +322,7 @@ fn check_buffer(fields: &Fields<'_>, key: &'static str, server: &Server, finding
 
 fn check_ecn(fields: &Fields<'_>, server: &Server, findings: &mut Findings<'_>) {
     let (other, why) = match server.ecn {
+        _ if server.trace.is_some() => return,
         Some(Volume::Bytes(_)) if fields.node("bandwidth").is_none() => {
             ("bandwidth", "bytes that take no time do not queue")
         }

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod timeline;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
@@ -14,8 +16,9 @@ use proptest::prelude::*;
 /// The profiles in configs/, by path, with their texts.
 pub(crate) fn configs() -> Vec<(PathBuf, String)> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../configs");
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)
-        .unwrap()
+    let mut paths: Vec<PathBuf> = [directory.clone(), directory.join("scenarios")]
+        .iter()
+        .flat_map(|directory| std::fs::read_dir(directory).unwrap())
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
         .collect();
@@ -150,6 +153,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                     corrupt,
                     ecn,
                     collisions: None,
+                    trace: None,
                 }
             },
         )
@@ -377,7 +381,8 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
     });
     let network = servers.prop_flat_map(|servers| {
         let count = servers.len();
-        (Just(servers), classes(count), of(topology(count)))
+        let timeline = prop_oneof![2 => Just(Timeline::default()), 1 => timeline::timeline(count)];
+        (Just(servers), classes(count), of(topology(count)), timeline)
     });
     let hosts = vec((name(), prefix()), 0..2).prop_map(|mut hosts| {
         let mut seen = std::collections::HashSet::new();
@@ -432,7 +437,7 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
                 hosts,
                 (tcp, mtu),
             )| {
-                let (servers, classes, topology) = network;
+                let (servers, classes, topology, timeline) = network;
                 // A buffer that is given may be as small as a frame of 1514 bytes.
                 let links = topology.iter().flat_map(|one: &Topology| one.layout.links());
                 let mut all = servers.iter().map(|(_, server)| server).chain(links);
@@ -456,6 +461,7 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
                     topology,
                     tcp,
                     mtu,
+                    timeline,
                 }
             },
         )

@@ -73,6 +73,9 @@ pub(super) fn base(
 /// The one server of a profile.
 fn from_profile(path: &Path) -> Result<Base, ExperimentError> {
     let profile = perturb_profile::load(path)?.profile;
+    if profile.is_changing() {
+        return Err(ExperimentError::Changing { path: path.into() });
+    }
     let [(_, server), rest @ ..] = profile.servers.as_slice() else {
         return Err(ExperimentError::SeveralServers { path: path.into() });
     };

@@ -28,7 +28,7 @@ fn compiled(text: &str, count: usize) -> (Network, Tables) {
     let network = generate(&profile, profile.topology.as_ref().unwrap(), &hosts(count))
         .unwrap_or_else(|error| panic!("{error}"))
         .unwrap();
-    let tables = compile_network(&network, &JitterFiles::new()).unwrap();
+    let tables = compile_network(&network, &Files::default()).unwrap();
     (network, tables)
 }
 
@@ -80,7 +80,7 @@ fn pairs_cross_what_they_cross_when_all_are_written_out() {
         for (text, count) in [(bare.clone(), 8), (with_nics(&topology), 7), (bare, 6)] {
             let (_, tables) = compiled(&text, count);
             let written = expand_prefixes(&parse(&text).unwrap(), &hosts(count)).unwrap();
-            let reference = compile(&written, &JitterFiles::new()).unwrap();
+            let reference = compile(&written, &Files::default()).unwrap();
             assert_eq!(tables.classes.last().unwrap().path, [NETWORK, NONE]);
             assert_eq!(tables.horizon, reference.horizon);
             assert_eq!(tables.settings.flags, reference.settings.flags);
@@ -160,8 +160,8 @@ fn a_thousand_hosts_are_compiled_quickly() {
         let profile = parse(text).unwrap();
         let hosts = hosts_of(&profile);
         let tables = match network(&profile, &hosts).unwrap() {
-            Some(network) => compile_network(&network, &JitterFiles::new()),
-            None => compile(&expand_prefixes(&profile, &hosts).unwrap(), &JitterFiles::new()),
+            Some(network) => compile_network(&network, &Files::default()),
+            None => compile(&expand_prefixes(&profile, &hosts).unwrap(), &Files::default()),
         };
         (tables.unwrap(), start.elapsed())
     };

@@ -1,0 +1,290 @@
+//! What a timeline or a trace means: the range of each value, and the means of the bandwidth.
+
+use std::fmt;
+
+use perturb_common::timeline::{End, Gate, Rate, Segment, Start, Timeline};
+use perturb_common::units::Ticks;
+use perturb_quantity::{Duration, Probability};
+use serde::Serialize;
+
+use crate::compile::Files;
+use crate::compile::timeline::Changes;
+use crate::model::{Name, Profile};
+
+/// Means are over this, or a two-thousandth of the whole, ns.
+const SECOND: u64 = 1_000_000_000;
+const BINS: u64 = 2000;
+
+/// How a server changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ChangeMeaning {
+    /// The server.
+    pub server: Name,
+    /// What its times count from.
+    pub start: &'static str,
+    /// Its segments: what holds between two changes.
+    pub segments: usize,
+    /// From the start to the last change, or to where it begins anew.
+    pub length: Duration,
+    /// Whether it begins anew then; else the last values hold.
+    pub repeats: bool,
+    /// Bandwidth: the lowest and the highest mean over `mean_over`, and that over all; `None` where there is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<[crate::Rate; 3]>,
+    /// What means are over.
+    pub mean_over: Duration,
+    /// The lowest and the highest latency.
+    pub latency: [Duration; 2],
+    /// The largest independent loss.
+    pub loss: Probability,
+    /// How long it is down, or stopped for 1 ms or more.
+    pub down: Duration,
+}
+
+/// A stretch of time in which the values of a server are drawn as constant.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stretch {
+    /// When it begins, s.
+    pub at: f64,
+    /// The mean bandwidth, bit/s; `None` for no limit.
+    pub bandwidth: Option<f64>,
+    /// The largest latency, s.
+    pub latency: f64,
+    /// The largest loss, a share; 1 if it is down.
+    pub loss: f64,
+    /// The largest buffer in bytes, and in time, s, if either is limited.
+    pub buffer: (Option<f64>, Option<f64>),
+}
+
+/// How the servers of `profile` change, each in at most so many stretches: to be drawn. With the time that is drawn, s.
+pub fn stretches(profile: &Profile, files: &Files, count: u64) -> Vec<(Name, f64, Vec<Stretch>)> {
+    let mut all = Vec::new();
+    each(profile, files, |name, timeline| {
+        let shown = shown(timeline);
+        all.push((
+            name.clone(),
+            seconds(shown),
+            cut(timeline, shown, (shown / count.max(1)).max(1)),
+        ));
+    });
+    all
+}
+
+pub(super) fn meanings(profile: &Profile, files: &Files) -> Vec<ChangeMeaning> {
+    let mut meanings = Vec::new();
+    each(profile, files, |name, timeline| {
+        meanings.push(meaning(name, timeline));
+    });
+    meanings
+}
+
+/// Servers that change; what could not be read or laid out is reported elsewhere.
+fn each(profile: &Profile, files: &Files, mut of: impl FnMut(&Name, &Timeline)) {
+    let Ok(changes) = Changes::new(profile, files) else {
+        return;
+    };
+    for (index, (name, _)) in profile.servers.iter().enumerate() {
+        if let Ok(Some(timeline)) = changes.of_server(index) {
+            of(name, &timeline);
+        }
+    }
+}
+
+fn meaning(name: &Name, timeline: &Timeline) -> ChangeMeaning {
+    let (length, repeats) = match timeline.end {
+        End::Loop(period) => (nanos(period), true),
+        End::Hold => (last(timeline), false),
+    };
+    let over = (length / BINS).max(SECOND);
+    let whole = cut(timeline, length.max(1), over);
+    let limited: Option<Vec<f64>> = whole.iter().map(|stretch| stretch.bandwidth).collect();
+    let rate = |bits: f64| crate::Rate::from_bits_per_second(rounded(bits.round() as u64));
+    let time = |nanos: u64| Duration::from_nanos(rounded(nanos));
+    let latencies = || timeline.segments.iter().map(|segment| nanos(segment.latency));
+    let down = spans(timeline, length).filter(|(segment, span)| {
+        segment.gate == Gate::Drop || (segment.rate == Rate::Stopped && *span >= SECOND / 1000)
+    });
+    ChangeMeaning {
+        server: name.clone(),
+        start: match timeline.start {
+            Start::Apply => "apply",
+            Start::FirstPacket => "first-packet",
+            Start::At(_) => "an instant",
+        },
+        segments: timeline.segments.len(),
+        length: Duration::from_nanos(length),
+        repeats,
+        bandwidth: limited.filter(|means| !means.is_empty()).map(|means| {
+            let (low, high) = means.iter().fold((f64::MAX, 0.0f64), |(low, high), &mean| {
+                (low.min(mean), high.max(mean))
+            });
+            let all = cut(timeline, length.max(1), u64::MAX)
+                .first()
+                .and_then(|one| one.bandwidth);
+            [low, high, all.unwrap_or(high)].map(rate)
+        }),
+        mean_over: Duration::from_nanos(over),
+        latency: [latencies().min(), latencies().max()].map(|value| time(value.unwrap_or(0))),
+        loss: {
+            let largest = timeline
+                .segments
+                .iter()
+                .map(|segment| segment.loss.0)
+                .max()
+                .unwrap_or(0);
+            let above = if largest == 0 { 0 } else { u64::from(largest) + 1 };
+            Probability::from_billionths((above * Probability::ONE.billionths() + (1 << 31)) >> 32)
+        },
+        down: time(down.map(|(_, span)| span).sum()),
+    }
+}
+
+/// To four digits: what is drawn at random, or a mean, has more than are of use.
+fn rounded(value: u64) -> u64 {
+    let digits = value.checked_ilog10().unwrap_or(0);
+    let unit = 10u64.pow(digits.saturating_sub(3));
+    (value + unit / 2) / unit * unit
+}
+
+fn nanos(ticks: Ticks) -> u64 {
+    ticks.nanos().0
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+fn last(timeline: &Timeline) -> u64 {
+    timeline.segments.last().map_or(0, |segment| nanos(segment.at))
+}
+
+/// What of a timeline is drawn, ns: all of it, and a little of what holds then.
+fn shown(timeline: &Timeline) -> u64 {
+    match timeline.end {
+        End::Loop(period) => nanos(period),
+        End::Hold => last(timeline) / 10 * 11 + SECOND,
+    }
+}
+
+/// Segments and how long each is, ns, up to `length`.
+fn spans(timeline: &Timeline, length: u64) -> impl Iterator<Item = (&Segment, u64)> {
+    let ends = timeline.segments.iter().skip(1).map(|segment| nanos(segment.at));
+    let ends = ends.chain([length]);
+    timeline
+        .segments
+        .iter()
+        .zip(ends)
+        .map(move |(segment, end)| (segment, end.min(length).saturating_sub(nanos(segment.at))))
+}
+
+/// Stretches of `bin` ns.
+fn cut(timeline: &Timeline, length: u64, bin: u64) -> Vec<Stretch> {
+    let bin = bin.min(length);
+    let count = length.div_ceil(bin);
+    // Bits that may pass in each, whether there is a limit, and the largest values.
+    let mut bits = vec![0.0f64; count as usize];
+    let empty = Stretch {
+        at: 0.0,
+        bandwidth: None,
+        latency: 0.0,
+        loss: 0.0,
+        buffer: (None, None),
+    };
+    let mut stretches = vec![empty; count as usize];
+    for (segment, span) in spans(timeline, length) {
+        let mut begin = segment.at.0;
+        let end = begin.saturating_add(span.saturating_mul(64).max(1));
+        let tick_bin = bin.saturating_mul(64);
+        while begin < end {
+            let index = begin / tick_bin;
+            let until = end.min((index + 1).saturating_mul(tick_bin));
+            let (Some(stretch), Some(bits)) =
+                (stretches.get_mut(index as usize), bits.get_mut(index as usize))
+            else {
+                break;
+            };
+            let per_byte = match segment.rate {
+                _ if segment.gate == Gate::Drop => f64::INFINITY,
+                Rate::PerByte(gap) => gap.0 as f64 / f64::from(1 << 20),
+                Rate::Stopped => f64::INFINITY,
+                Rate::Free => 0.0,
+            };
+            *bits += (until - begin) as f64 / 64.0 / per_byte * 8.0;
+            let down = segment.gate == Gate::Drop;
+            let loss = f64::from(segment.loss.0) / f64::from(u32::MAX);
+            stretch.latency = stretch.latency.max(seconds(nanos(segment.latency)));
+            stretch.loss = stretch.loss.max(if down { 1.0 } else { loss });
+            let larger = |one: Option<f64>, other: f64| Some(one.map_or(other, |one| one.max(other)));
+            match segment.room {
+                perturb_common::timeline::Room::Bytes(bytes) => {
+                    stretch.buffer.0 = larger(stretch.buffer.0, bytes as f64);
+                }
+                perturb_common::timeline::Room::Wait(wait) => {
+                    stretch.buffer.1 = larger(stretch.buffer.1, seconds(nanos(wait)));
+                }
+                perturb_common::timeline::Room::Unlimited => {}
+            }
+            begin = until;
+        }
+    }
+    for ((index, stretch), bits) in (0..).zip(&mut stretches).zip(bits) {
+        let begin = index * bin;
+        stretch.at = seconds(begin);
+        stretch.bandwidth = bits.is_finite().then(|| bits / seconds(bin.min(length - begin)));
+    }
+    stretches
+}
+
+impl ChangeMeaning {
+    /// Whether a trace's units are doubtful: nobody records access lines below 30 kbit/s or above 3 Gbit/s, or latencies above
+    /// 5 s; and entries last from 100 us to 10 min.
+    pub(super) fn is_suspicious(&self, profile: &Profile) -> bool {
+        let traced = |(name, server): &(Name, crate::Server)| *name == self.server && server.trace.is_some();
+        if !profile.servers.iter().any(traced) {
+            return false;
+        }
+        let mean = self.bandwidth.map(|[.., mean]| mean.bits_per_second());
+        let entry = self.length.nanos() / self.segments.max(1) as u64;
+        mean.is_some_and(|mean| !(30_000..=3_000_000_000).contains(&mean))
+            || self.latency[1] > Duration::from_millis(5000)
+            || !(SECOND / 10_000..=600 * SECOND).contains(&entry)
+    }
+}
+
+impl fmt::Display for ChangeMeaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, length, .. } = self;
+        let end = if self.repeats {
+            "then anew"
+        } else {
+            "then it holds"
+        };
+        write!(f, "Server `{server}` changes: {length}, {end}; ")?;
+        match self.start {
+            "apply" => f.write_str("from when it is applied. ")?,
+            "first-packet" => f.write_str("from the first packet. ")?,
+            _ => f.write_str("from an instant. ")?,
+        }
+        match self.bandwidth {
+            Some([low, high, mean]) if low == high => write!(f, "Bandwidth {mean}. ")?,
+            Some([low, high, mean]) => {
+                let over = self.mean_over;
+                write!(f, "Bandwidth {mean} in the mean, {low} to {high} over {over}. ")?;
+            }
+            None => {}
+        }
+        let [low, high] = self.latency;
+        if low == high {
+            write!(f, "Latency {low}.")?;
+        } else {
+            write!(f, "Latency {low} to {high}.")?;
+        }
+        if self.loss > Probability::ZERO {
+            write!(f, " Loss up to {}.", self.loss)?;
+        }
+        if self.down > Duration::ZERO {
+            write!(f, " Down or stopped for {}.", self.down)?;
+        }
+        Ok(())
+    }
+}
