@@ -32,6 +32,7 @@ pub use self::{
     knob::Sabotage,
     sweep::{Raw, Request},
 };
+pub use crate::estimate::Parameters;
 
 /// Calibrates knobs; nothing if a signal came before the end.
 pub fn knobs(request: Request, line: LiveLine) -> anyhow::Result<Option<(Calibration, Raw)>> {

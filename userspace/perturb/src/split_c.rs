@@ -20,7 +20,8 @@ Each program computes something, and compares it with what one processor alone c
 the answer is wrong, it says what, and the exit code is 1.
 Prints one JSON object: run_time_s (without input and comparison), checked, answer (a digest), and
 what Table 3.2 of the thesis has: messages, message_interval_us, barrier_interval_ms,
-bulk_percent, reads_percent, bulk_kb_per_s, small_kb_per_s. Counts are of all processes together,
+bulk_percent, reads_percent, bulk_kb_per_s, small_kb_per_s; and matrix: messages from each
+process to each. Counts are of all processes together,
 intervals and rates of one.";
 
 /// Arguments of `perturb split-c`.

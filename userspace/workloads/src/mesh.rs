@@ -124,6 +124,8 @@ pub(crate) struct Process {
     links: Vec<Option<Link>>,
     memory: Vec<u64>,
     traffic: Traffic,
+    /// Messages to each process.
+    sent: Vec<u64>,
     /// What came for the program before it was waited for.
     kept: VecDeque<(Kind, Vec<u8>)>,
     posts: VecDeque<(usize, Vec<u8>)>,
@@ -186,6 +188,7 @@ impl Process {
             links: socket("preparing a connection", links.collect::<io::Result<_>>())?,
             memory: vec![0; words + 2 * addresses.len()],
             traffic: Traffic::default(),
+            sent: vec![0; addresses.len()],
             kept: VecDeque::new(),
             posts: VecDeque::new(),
             gathered: 0,
@@ -239,6 +242,7 @@ impl Process {
         tests::overhead();
         let message = wire::encoded(kind, at, payload);
         self.traffic.count(kind, message.len());
+        self.sent[to] += 1;
         link.send(message).map_err(|source| lost(to, "sending", source))
     }
 

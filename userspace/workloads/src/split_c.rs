@@ -217,6 +217,8 @@ pub struct Outcome {
     pub messages: u64,
     /// Messages of the process that sent most.
     pub messages_of_busiest: u64,
+    /// From each (row) to each (column), as in Fig. 3.1.
+    pub matrix: Vec<Vec<u64>>,
     /// Bytes of all messages, without TCP's headers.
     pub bytes: u64,
     /// Messages of more than six words.
@@ -244,7 +246,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn new(program: &'static str, run_time_s: f64, traffic: &[Traffic], digest: u64) -> Self {
+    fn new(
+        program: &'static str,
+        run_time_s: f64,
+        traffic: &[Traffic],
+        matrix: Vec<Vec<u64>>,
+        digest: u64,
+    ) -> Self {
         let sum = |of: fn(&Traffic) -> u64| traffic.iter().map(of).sum::<u64>();
         let (messages, bytes) = (sum(|of| of.messages), sum(|of| of.bytes));
         let (bulk_messages, bulk_bytes) = (sum(|of| of.bulk_messages), sum(|of| of.bulk_bytes));
@@ -261,6 +269,7 @@ impl Outcome {
             answer: format!("{digest:016x}"),
             messages,
             messages_of_busiest: traffic.iter().map(|of| of.messages).max().unwrap_or(0),
+            matrix,
             bytes,
             bulk_messages,
             bulk_bytes,
@@ -288,12 +297,12 @@ fn run<P: Parallel>(
     Process::connect(rank, addresses, program.words(size))?.run(|process| {
         let mut input = program.prepare(process)?;
         process.barrier()?;
-        let before = process.traffic();
+        let (before, sent_before) = (process.traffic(), process.sent());
         let start = Instant::now();
         let part = program.compute(process, &mut input)?;
         process.barrier()?;
         let run_time_s = start.elapsed().as_secs_f64();
-        let traffic = process.traffic();
+        let (traffic, sent) = (process.traffic(), process.sent());
         let mut part = program.collect(process, input, part)?;
         meddle(&mut part);
         let checked = program.check(size, &part);
@@ -308,6 +317,11 @@ fn run<P: Parallel>(
         let reads = of(traffic.reads, before.reads)?;
         let barriers = of(traffic.barriers, before.barriers)?;
         let failed_locks = of(traffic.failed_locks, before.failed_locks)?;
+        let columns = sent
+            .iter()
+            .zip(&sent_before)
+            .map(|(after, before)| of(*after, *before));
+        let columns: Vec<Vec<u64>> = columns.collect::<Result<_, _>>()?;
         // All have come to the same conclusion; those that found the fault say what it is.
         process.barrier()?;
         if let Err(what) = checked {
@@ -335,8 +349,16 @@ fn run<P: Parallel>(
                 failed_locks: failed_locks[rank],
             })
             .collect();
+        let row = |from: usize| columns.iter().map(|column| column[from]).collect();
+        let matrix = (0..size).map(row).collect();
         let digest = digests.into_iter().fold(0, u64::wrapping_add);
-        Ok(Some(Outcome::new(program.name(), run_time_s, &traffic, digest)))
+        Ok(Some(Outcome::new(
+            program.name(),
+            run_time_s,
+            &traffic,
+            matrix,
+            digest,
+        )))
     })
 }
 

@@ -1,6 +1,7 @@
 //! Martin 1999: presets of its chapters.
 
 mod apparatus;
+mod balance;
 mod nfs;
 mod nfs_measured;
 mod parallel;
@@ -10,9 +11,10 @@ mod sweeps;
 use super::figure::Figure;
 
 /// By chapter.
-pub(super) static FIGURES: [&[Figure]; 6] = [
+pub(super) static FIGURES: [&[Figure]; 7] = [
     apparatus::FIGURES,
     parallel::FIGURES,
+    balance::FIGURES,
     sweeps::FIGURES,
     nfs::FIGURES,
     nfs_measured::FIGURES,

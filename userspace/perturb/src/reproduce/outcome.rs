@@ -13,6 +13,8 @@ pub(crate) struct Outcome {
     pub rows: Vec<Row>,
     /// What the page shows beside them, with captions.
     pub tables: Vec<(String, Table)>,
+    /// Pictures that are no charts, as SVG, with captions.
+    pub pictures: Vec<(String, String)>,
     /// What turned out to differ, beside what the registry knows.
     pub differs: Vec<Differs>,
     /// What speaks against the numbers.

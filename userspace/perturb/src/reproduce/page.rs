@@ -35,6 +35,8 @@ pub(super) struct Result<'a> {
     seconds: f64,
     #[serde(skip)]
     tables: &'a [(String, Table)],
+    #[serde(skip)]
+    pictures: &'a [(String, String)],
 }
 
 #[derive(Debug, Serialize)]
@@ -98,6 +100,7 @@ impl<'a> Result<'a> {
             machine: Machine::here(),
             seconds,
             tables: &outcome.tables,
+            pictures: &outcome.pictures,
         }
     }
 
@@ -135,6 +138,9 @@ impl<'a> Result<'a> {
             .context("drawing the figure")?;
         for doubt in self.doubts {
             page = page.paragraph(&format!("! {doubt}"));
+        }
+        for (caption, picture) in self.pictures {
+            page = page.paragraph(caption).picture(picture);
         }
         for (caption, table) in self.tables {
             page = page.table(caption, table);

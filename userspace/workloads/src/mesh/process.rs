@@ -32,6 +32,11 @@ impl Process {
         self.traffic
     }
 
+    /// Messages to each process so far.
+    pub(crate) fn sent(&self) -> Vec<u64> {
+        self.sent.clone()
+    }
+
     /// The first words are those of [`gather`](Self::gather).
     fn place(&self, at: usize) -> usize {
         2 * self.size() + at

@@ -4,9 +4,12 @@
 //! level: how much of an added microsecond is observed, of the knob itself and of the others, as slopes of straight lines.
 
 use anyhow::Context as _;
+use perturb_emulator::conduct::Pacing;
+use perturb_experiments::calibrate::{self, Calibration, Parameters, Request};
 use perturb_models::published::tables::{self, Row as Printed};
+use perturb_present::{LiveLine, Table, computed};
+use perturb_profile::Knob;
 use perturb_stats::Line;
-use serde_json::Value;
 
 use super::super::{
     figure::{Differs, Figure, Paper, Setting},
@@ -23,70 +26,347 @@ const WINDOW: Differs = Differs {
     why: "the NOW has at most four messages between two processors; our packets are not limited in number",
 };
 
-pub(super) static FIGURES: &[Figure] = &[Figure::emulation(
-    Paper::Martin,
-    "martin-table-2.2-measured",
-    "calibration: what an added microsecond of o, g and L does to each of them",
-    4.0,
-    table_2_2,
-)
-.quick(0.8)
-.differs(&[LEVELS, WINDOW])];
+const HUNDREDFOLD: Differs = Differs {
+    what: "the NOW's parameters times a hundred, measured without what this machine adds of its own",
+    why: "what it adds is known to some us, more than the NOW's 2.9",
+};
+
+const DRAWN: Differs = Differs {
+    what: "what is compared is what the text says of the figure",
+    why: "the figure is a drawing; no number is printed",
+};
+
+const ANSWERS: Differs = Differs {
+    what: "o_r is what the issuing processor does of it",
+    why: "a processor more handles answers beside the computation",
+};
+
+const fn figure(
+    name: &'static str,
+    shows: &'static str,
+    minutes: f64,
+    draw: fn(&Setting) -> anyhow::Result<Outcome>,
+) -> Figure {
+    Figure::emulation(Paper::Martin, name, shows, minutes, draw)
+}
+
+pub(super) static FIGURES: &[Figure] = &[
+    figure(
+        "martin-table-2.1-measured",
+        "the NOW's parameters, emulated a hundred times as slow and measured",
+        0.3,
+        table_2_1,
+    )
+    .differs(&[HUNDREDFOLD]),
+    figure(
+        "martin-table-2.2-measured",
+        "calibration: what an added microsecond of o, g and L does to each of them",
+        4.0,
+        table_2_2,
+    )
+    .quick(0.8)
+    .differs(&[LEVELS, WINDOW]),
+    figure(
+        "martin-fig-2.3-measured",
+        "LogP signature: the interval of requests over the burst, for computations between them",
+        0.5,
+        fig_2_3,
+    )
+    .quick(0.3)
+    .differs(&[
+        DRAWN,
+        ANSWERS,
+        Differs {
+            what: "o, g and L are 20, 200 and 300 us, and 8 requests may be unanswered",
+            why: "the thesis's g of 14 us is less than this machine's own overhead",
+        },
+    ]),
+    figure(
+        "martin-fig-2.4-measured",
+        "calibration of the bulk gap G",
+        1.5,
+        |setting| bulk_gap(setting, false),
+    )
+    .quick(0.4)
+    .differs(&[DRAWN]),
+    figure(
+        "martin-fig-2.7-measured",
+        "calibration of the bulk gap G, as TCP sees it",
+        1.5,
+        |setting| bulk_gap(setting, true),
+    )
+    .quick(0.4)
+    .differs(&[
+        DRAWN,
+        Differs {
+            what: "TCP sends less than the thesis's 10 MB where they would take long",
+            why: "the slowest G would take minutes",
+        },
+    ]),
+];
 
 /// What of the knob is observed: within a tenth of what was added.
 const SLOPE: f64 = 0.1;
 
-/// Names of the knobs in the table and in `perturb calibrate --json`.
-const KNOBS: [(&str, &str, &str); 3] = [
-    ("overhead", "observed_overhead_us", "overhead_us"),
-    ("gap", "observed_gap_us", "gap_us"),
-    ("latency", "observed_latency_us", "latency_us"),
+/// A parameter of a calibration.
+type Pick = fn(&Parameters) -> f64;
+
+/// Knobs as the table has them.
+const KNOBS: [(Knob, &str, &str, Pick); 3] = [
+    (Knob::Overhead, "overhead", "observed_overhead_us", |found| {
+        found.overhead_us
+    }),
+    (Knob::Gap, "gap", "observed_gap_us", |found| found.gap_us),
+    (Knob::Latency, "latency", "observed_latency_us", |found| {
+        found.latency_us
+    }),
 ];
 
-fn calibrate(setting: &Setting, outcome: &mut Outcome) -> anyhow::Result<Value> {
-    let mut arguments = vec!["calibrate", "--json", "--quiet"];
+fn measure(setting: &Setting, outcome: &mut Outcome, knobs: &[Knob]) -> anyhow::Result<Calibration> {
+    let mut command = "perturb calibrate".to_owned();
     if setting.quick {
-        arguments.push("--quick");
+        command += " --quick";
     }
-    setting.json(outcome, &arguments)
+    for knob in knobs {
+        command += &format!(" --knob {}", knob.parameter());
+    }
+    let request = Request {
+        knobs: knobs.to_vec(),
+        quick: setting.quick,
+        pacing: Pacing::default(),
+        seed: 1,
+        sabotage: None,
+    };
+    let found = setting.work(outcome, command, || {
+        calibrate::knobs(request, LiveLine::stderr(false))
+    })?;
+    Ok(found.0)
+}
+
+/// Asked and observed, of a knob.
+fn observed(
+    found: &Calibration,
+    knob: Knob,
+    pick: impl Fn(&Parameters) -> f64,
+) -> impl Iterator<Item = (f64, f64)> {
+    let own = found.settings.iter().filter(move |setting| setting.knob == knob);
+    own.map(move |setting| (setting.desired, pick(&setting.observed)))
+}
+
+fn slope(points: impl IntoIterator<Item = (f64, f64)>) -> Option<f64> {
+    let points: Vec<(f64, f64)> = points.into_iter().collect();
+    Line::fit(&points).ok().map(|line| line.slope)
+}
+
+fn table_2_1(setting: &Setting) -> anyhow::Result<Outcome> {
+    /// Here over the NOW.
+    const FACTOR: f64 = 100.0;
+    /// Bytes on the wire of the small packets and of the full frames.
+    const SIZES: [f64; 2] = [106.0, 1514.0];
+    let mut outcome = Outcome::default();
+    let printed = tables::MARTIN_2_1.table();
+    let now = printed.find("platform", "Berkeley NOW").context("Table 2.1")?;
+    let number = |column: &str| now.number(column).context("Table 2.1");
+    let (overhead, gap, latency, rate) = (
+        number("overhead_us")?,
+        number("gap_us")?,
+        number("latency_us")?,
+        number("bandwidth_mb_s")?,
+    );
+    let path = setting.write(
+        "now-slow.yaml",
+        &format!(
+            "version: 1\nname: now-slow\noverhead: {{ send: {0}us, receive: {0}us }}\nservers:\n  nic: {{ gap: {1}us, bandwidth: {2}MB/s, latency: {3}us }}\n\
+             classes:\n  - {{ name: all, match: {{}}, egress: [nic] }}\n",
+            FACTOR * overhead,
+            FACTOR * gap,
+            rate / FACTOR,
+            FACTOR * latency,
+        ),
+    )?;
+    let command = format!("perturb calibrate {}", path.display());
+    let found = setting.work(&mut outcome, command, || {
+        calibrate::classes(&path, Pacing::default(), false, LiveLine::stderr(false))
+    })?;
+    let got = |what: &str| {
+        let line = found.classes.iter().find(|line| line.what == what);
+        line.and_then(|line| line.got_us)
+            .with_context(|| format!("{what} was not measured"))
+    };
+    let (small, full) = (got("spacing, small")?, got("spacing, full frames")?);
+    let per_byte = (full - small) / (SIZES[1] - SIZES[0]);
+    for (case, unit, paper, ours) in [
+        ("o of a sender", "us", overhead, got("overhead, send")? / FACTOR),
+        ("g", "us", gap, (small - per_byte * SIZES[0]) / FACTOR),
+        ("L", "us", latency, (got("delay, small")? - small) / FACTOR),
+        ("1/G", "MB/s", rate, FACTOR / per_byte),
+    ] {
+        outcome.rows.push(Row::measured(case, unit, paper, ours));
+    }
+    Ok(outcome)
 }
 
 fn table_2_2(setting: &Setting) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let found = calibrate(setting, &mut outcome)?;
-    let settings = found["settings"].as_array().context("calibrate's settings")?;
+    let found = measure(setting, &mut outcome, &KNOBS.map(|(knob, ..)| knob))?;
     let printed = tables::MARTIN_2_2.table();
     let mut curves = Vec::new();
-    for (knob, own, key) in KNOBS {
+    for (knob, name, own, pick) in KNOBS {
         let paper = |column: &'static str| -> Vec<(f64, f64)> {
-            let rows = printed.rows().filter(|row| row.text("varied") == knob);
+            let rows = printed.rows().filter(|row| row.text("varied") == name);
             let point = |row: Printed<'_>| Some((row.number("desired_us")?, row.number(column)?));
             rows.filter_map(point).collect()
         };
-        let ours = |observed: &str| -> Vec<(f64, f64)> {
-            let of_knob = settings.iter().filter(|setting| setting["knob"] == knob);
-            let point = |setting: &Value| {
-                Some((
-                    setting["desired"].as_f64()?,
-                    setting["observed"][observed].as_f64()?,
-                ))
-            };
-            of_knob.filter_map(point).collect()
-        };
-        for (other, column, observed) in KNOBS {
-            let slope = |points: &[(f64, f64)]| Line::fit(points).ok().map(|line| line.slope);
-            if let (Some(paper), Some(ours)) = (slope(&paper(column)), slope(&ours(observed))) {
-                let case = format!("{other} observed per added {knob}");
+        for (_, other, column, pick) in KNOBS {
+            if let (Some(paper), Some(ours)) = (slope(paper(column)), slope(observed(&found, knob, pick))) {
+                let case = format!("{other} observed per added {name}");
                 outcome.rows.push(Row::new(case, "us/us", (paper, SLOPE), ours));
             }
         }
-        curves.push(Curve::new(knob, paper(own), []));
-        curves.push(Curve::new(format!("{knob}, ours"), [], ours(key)));
+        curves.push(Curve::new(name, paper(own), []));
+        curves.push(Curve::new(
+            format!("{name}, ours"),
+            [],
+            observed(&found, knob, pick),
+        ));
     }
     outcome.panels = vec![Panel {
         title: "observed over desired".into(),
         x: Scale::logarithmic("desired", "us"),
         y: Scale::logarithmic("observed", "us"),
+        curves,
+    }];
+    Ok(outcome)
+}
+
+/// The text reads three things off the curves: each is compared as a share of what the network was given.
+fn fig_2_3(setting: &Setting) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let found = measure(setting, &mut outcome, &[])?;
+    let signature = found.signature.context("answers were lost; draw it again")?;
+    let computations: Vec<f64> = {
+        let mut all: Vec<f64> = signature
+            .points
+            .iter()
+            .map(|point| point.computation_us)
+            .collect();
+        all.dedup();
+        all
+    };
+    let curve = |computation: &f64| {
+        let own = signature
+            .points
+            .iter()
+            .filter(|point| point.computation_us == *computation);
+        let points = own.map(|point| (f64::from(point.burst), point.interval_us));
+        Curve::new(format!("computation {computation} us"), [], points)
+    };
+    outcome.panels = vec![Panel {
+        title: "LogP signature".into(),
+        x: Scale::logarithmic("burst", "messages"),
+        y: Scale::linear("interval", "us"),
+        curves: computations.iter().map(curve).collect(),
+    }];
+    let reading = signature.reading.context(
+        "the signature cannot be read: this machine is too busy; end other programs and draw it again",
+    )?;
+    let network = signature.network;
+    let mut table = Table::new(
+        1,
+        &["parameter", "set, us", "read off, us", "this machine alone, us"],
+    );
+    for (name, set, read, alone) in [
+        (
+            "o of a sender",
+            network.overhead_us,
+            reading.send_us,
+            found.control.overhead_us,
+        ),
+        (
+            "o of a receiver",
+            network.overhead_us,
+            reading.receive_us,
+            found.control.overhead_us,
+        ),
+        ("g", network.gap_us, reading.gap_us, found.control.gap_us),
+        (
+            "L, with a message's service",
+            network.latency_us + network.gap_us,
+            reading.latency_us,
+            found.control.latency_us,
+        ),
+    ] {
+        table.row(vec![name.into(), computed(set), computed(read), computed(alone)]);
+    }
+    outcome.tables.push(("What the signature says".into(), table));
+    for (case, paper, ours) in [
+        (
+            "interval of long bursts without computation, over g",
+            1.0,
+            reading.gap_us / network.gap_us,
+        ),
+        (
+            "L read off, with a message's service, over what is set",
+            1.0,
+            (reading.latency_us - found.control.latency_us) / (network.latency_us + network.gap_us),
+        ),
+        (
+            "interval of one message, over o of the sender and this machine's",
+            1.0,
+            reading.send_us / (network.overhead_us + found.control.overhead_us),
+        ),
+    ] {
+        outcome.rows.push(Row::new(case, "", (paper, SLOPE), ours));
+    }
+    Ok(outcome)
+}
+
+/// Figs. 2.4 and 2.7 are straight lines of slope 1, and their lines lie on each other.
+fn bulk_gap(setting: &Setting, over_tcp: bool) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let found = measure(setting, &mut outcome, &[Knob::Bandwidth])?;
+    // us per byte, as the figures have it.
+    let messages: Vec<(f64, f64)> = observed(&found, Knob::Bandwidth, |found| found.gap_per_byte_ns)
+        .map(|(asked, got)| (asked / 1e3, got / 1e3))
+        .collect();
+    let streams = found.settings.iter().filter_map(|setting| {
+        let got = setting.measured.tcp_gap_per_byte_ns?;
+        Some((setting.desired / 1e3, got / 1e3))
+    });
+    let streams: Vec<(f64, f64)> = streams.collect();
+    let (name, seen) = if over_tcp {
+        ("TCP", &streams)
+    } else {
+        ("messages", &messages)
+    };
+    let case = format!("G of {name} observed per added G");
+    outcome.rows.push(Row::new(
+        case,
+        "us/us",
+        (1.0, SLOPE),
+        slope(seen.iter().copied()).context("too few settings")?,
+    ));
+    let logarithmic = |seen: &[(f64, f64)]| slope(seen.iter().map(|(asked, got)| (asked.ln(), got.ln())));
+    outcome.rows.push(Row::new(
+        format!("exponent of {name}: a straight line has 1"),
+        "",
+        (1.0, SLOPE),
+        logarithmic(seen).context("too few settings")?,
+    ));
+    let mut curves = vec![Curve::new("messages", [], messages.clone())];
+    if over_tcp {
+        for ((asked, message), (_, stream)) in messages.iter().zip(&streams) {
+            let case = format!("G of TCP over that of messages, at {asked} us/B");
+            outcome
+                .rows
+                .push(Row::new(case, "", (1.0, SLOPE), stream / message));
+        }
+        curves.push(Curve::new("TCP", [], streams));
+    }
+    outcome.panels = vec![Panel {
+        title: "bulk gap".into(),
+        x: Scale::logarithmic("added G", "us/B"),
+        y: Scale::logarithmic("observed G", "us/B"),
         curves,
     }];
     Ok(outcome)

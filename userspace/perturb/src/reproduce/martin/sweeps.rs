@@ -42,14 +42,14 @@ const MORE_HOSTS: Differs = Differs {
 };
 
 /// A preset of `perturb sweep`.
-struct Preset {
+pub(super) struct Preset {
     file: &'static str,
     text: &'static str,
     /// Workloads of the short form.
     quick: &'static [&'static str],
 }
 
-const SPLIT_C: Preset = Preset {
+pub(super) const SPLIT_C: Preset = Preset {
     file: "split-c.yaml",
     text: include_str!("../../../../../configs/experiments/split-c.yaml"),
     quick: &["em3d-read", "sample", "connect", "radb"],
@@ -239,8 +239,7 @@ impl Preset {
     /// Sweeps one knob under the thesis's programs.
     fn measure(&self, setting: &Setting, knob: Knob) -> anyhow::Result<(Outcome, Report)> {
         let mut outcome = Outcome::default();
-        let path = setting.write(self.file, self.text)?;
-        let mut experiment = load(&path)?;
+        let mut experiment = self.programs(setting)?;
         self.reduce(&mut experiment, knob, setting.quick);
         if experiment.workloads.iter().any(|workload| workload.mpi) {
             let directory = fs::canonicalize(&setting.directory).context("the figure's directory")?;
@@ -274,12 +273,21 @@ impl Preset {
         Ok((outcome, report))
     }
 
-    /// Leaves the thesis's programs and one knob.
-    fn reduce(&self, experiment: &mut Experiment, knob: Knob, quick: bool) {
-        experiment.workloads.retain(|workload| {
-            workload.published.is_some() && (!quick || self.quick.contains(&workload.name.as_str()))
-        });
+    /// The preset with the thesis's programs alone.
+    pub(super) fn programs(&self, setting: &Setting) -> anyhow::Result<Experiment> {
+        let mut experiment = load(&setting.write(self.file, self.text)?)?;
+        experiment
+            .workloads
+            .retain(|workload| workload.published.is_some());
         experiment.needs.clear();
+        Ok(experiment)
+    }
+
+    /// Leaves one knob.
+    fn reduce(&self, experiment: &mut Experiment, knob: Knob, quick: bool) {
+        experiment
+            .workloads
+            .retain(|workload| !quick || self.quick.contains(&workload.name.as_str()));
         for workload in &mut experiment.workloads {
             workload.trace = false;
             workload.knobs.retain(|(other, _)| *other == knob);
@@ -395,10 +403,12 @@ mod tests {
             (SPLIT_C, tables::MARTIN_B_2, Knob::Overhead),
             (NPB, tables::MARTIN_B_9, Knob::Bandwidth),
         ] {
-            let path = directory.path().join(preset.file);
-            fs::write(&path, preset.text).unwrap();
             for quick in [false, true] {
-                let mut experiment = load(&path).unwrap();
+                let setting = Setting {
+                    quick,
+                    directory: directory.path().into(),
+                };
+                let mut experiment = preset.programs(&setting).unwrap();
                 preset.reduce(&mut experiment, knob, quick);
                 assert_eq!(
                     experiment.workloads.len() == preset.quick.len(),
