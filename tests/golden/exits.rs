@@ -86,6 +86,8 @@ const CALLS: &[&str] = &[
     "nfs serve --disk-distribution fixed",
     "reproduce",
     "reproduce martin-fig-9.9",
+    "reproduce --results nosuch",
+    "reproduce martin-table-3.3 --results .",
     "reproduce --quick",
     "reproduce martin-table-3.3 --quick",
     "reproduce --json --markdown",

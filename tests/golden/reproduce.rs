@@ -23,6 +23,15 @@ rule of the verdicts.
 
 ";
 
+/// Results that were measured once on a quiet machine, each with its page; there may be none.
+const MEASURED: &str = "../../docs/measured";
+const MEASURED_HEAD: &str = "
+## Measured
+
+What `perturb reproduce --results docs/measured` says of the results that lie there.
+
+";
+
 #[test]
 fn results() -> Result<()> {
     let out = TempDir::with_prefix("perturb-golden-")?;
@@ -38,6 +47,26 @@ fn results() -> Result<()> {
         written == expected.into_iter().flatten().collect(),
         "files: {written:?}"
     );
+    let kept = printed(
+        &Product::find_or_beside()?,
+        &["reproduce", "--results", place, "--json"],
+    )?;
+    ensure!(
+        keys::lines(&kept, &[])? == keys::lines(&text, &[])?,
+        "other keys: {kept}"
+    );
+    let shown = printed(
+        &Product::find_or_beside()?,
+        &["reproduce", "--results", place, "--markdown"],
+    )?;
+    for name in SHOWN {
+        ensure!(
+            shown.contains(&format!(
+                "| [{name}]({place}/{name}.html) | Martin 1999 | model |"
+            )),
+            "{shown}"
+        );
+    }
     Ok(())
 }
 
@@ -51,7 +80,18 @@ fn table_of_the_book() -> Result<()> {
         &["reproduce", "models", "--markdown", "--out", place],
     )?;
     let path = here().join(PAGE);
-    let page = [HEAD, &table].concat();
+    let mut page = [HEAD, &table].concat();
+    let kept = here().join(MEASURED);
+    if kept.is_dir() {
+        let kept = kept.canonicalize()?;
+        let place = kept.to_str().context("a directory")?;
+        let table = printed(
+            &Product::find_or_beside()?,
+            &["reproduce", "--results", place, "--markdown"],
+        )?;
+        page += MEASURED_HEAD;
+        page += &table.replace(place, "../measured");
+    }
     if env::var_os(UPDATE).is_some() {
         fs::write(&path, page)?;
     } else {

@@ -4,7 +4,12 @@
 //! [`verdict`] computes errors and verdict, and [`page`] makes the page, the picture and the JSON. No figure prints anything
 //! itself.
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -13,6 +18,7 @@ use perturb_experiments::sweep::check_programs;
 use perturb_present::{Table, measured, span};
 use perturb_quantity::closest;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::cli::{self, exit};
 
@@ -57,6 +63,9 @@ pub(crate) struct ReproduceArgs {
     /// Directory of the pages.
     #[arg(long, value_name = "DIR", default_value = "reproduced", requires = "figures")]
     out: PathBuf,
+    /// Draw nothing: print the verdicts of the figures whose results lie in a directory, with the machine of each.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["figures", "quick", "out"])]
+    results: Option<PathBuf>,
     /// Print a JSON array.
     #[arg(long)]
     json: bool,
@@ -72,6 +81,8 @@ pub(crate) enum Refused {
     Unknown { name: String, nearest: String },
     #[error("--quick: {0} has no short form; leave it out")]
     NotShorter(String),
+    #[error("{}: holds no figure's result, as martin-table-3.3.json; name the --out of `perturb reproduce`", .0.display())]
+    NoResults(PathBuf),
 }
 
 /// Emulation needs root.
@@ -103,6 +114,10 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Option<u8> {
 }
 
 pub(crate) fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
+    if let Some(directory) = &args.results {
+        print(args, &results(directory)?, Some(directory))?;
+        return Ok(exit::DONE);
+    }
     if args.figures.is_empty() {
         list(args)?;
         return Ok(exit::DONE);
@@ -117,7 +132,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
     {
         return Err(Denied {
             figure: figure.name,
-            cause: std::io::ErrorKind::PermissionDenied.into(),
+            cause: ErrorKind::PermissionDenied.into(),
         }
         .into());
     }
@@ -157,10 +172,8 @@ pub(crate) fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
             break;
         }
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&results)?);
-    } else if args.markdown {
-        print!("{}", summary(&results).markdown());
+    if args.json || args.markdown {
+        print(args, &results, None)?;
     } else if !results.is_empty() {
         println!("\nPages: {}", args.out.join("*.html").display());
     }
@@ -168,11 +181,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
 }
 
 /// Draws one figure, and says what came of it as soon as that is known.
-fn draw(
-    figure: &'static Figure,
-    setting: &Setting,
-    args: &ReproduceArgs,
-) -> anyhow::Result<serde_json::Value> {
+fn draw(figure: &'static Figure, setting: &Setting, args: &ReproduceArgs) -> anyhow::Result<Value> {
     let begun = Instant::now();
     let outcome = (figure.draw)(setting).context(figure.name)?;
     let result = page::Result::new(figure, &outcome, setting.quick, begun.elapsed().as_secs_f64());
@@ -189,6 +198,35 @@ fn draw(
         );
     }
     Ok(serde_json::to_value(&result)?)
+}
+
+fn print(args: &ReproduceArgs, results: &[Value], directory: Option<&Path>) -> anyhow::Result<()> {
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(results)?);
+    } else if args.markdown {
+        print!("{}", summary(results, directory, true).markdown());
+    } else {
+        print!("{}", summary(results, directory, false));
+    }
+    Ok(())
+}
+
+/// The results that lie in a directory, in the registry's order.
+fn results(directory: &Path) -> anyhow::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for figure in all() {
+        let path = directory.join(format!("{}.json", figure.name));
+        match fs::read(&path) {
+            Ok(text) => found
+                .push(serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        }
+    }
+    if found.is_empty() {
+        return Err(Refused::NoResults(directory.into()).into());
+    }
+    Ok(found)
 }
 
 /// The figures that the words mean, in their order, each once.
@@ -267,21 +305,21 @@ fn list(args: &ReproduceArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Results as the book has them: of what does not agree, with what differs.
-fn summary(results: &[serde_json::Value]) -> Table {
-    let header = [
-        "figure",
-        "verdict",
-        "what differs",
-        "agree",
-        "of",
-        "mean error, %",
-        "worst, %",
-    ];
-    let mut table = Table::new(3, &header);
+/// Results as the book has them: of what does not agree, with what differs. Those of a directory may be of several machines and
+/// of short forms; Markdown leads to their pages.
+fn summary(results: &[Value], directory: Option<&Path>, markdown: bool) -> Table {
+    let mut header = vec!["figure", "verdict", "what differs"];
+    let mut left = header.len();
+    if directory.is_some() {
+        header.splice(1..1, ["paper", "ours from"]);
+        header.push("machine");
+        left += 3;
+    }
+    header.extend(["agree", "of", "mean error, %", "worst, %"]);
+    let mut table = Table::new(left, &header);
     for result in results {
         let errors = &result["errors"];
-        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let count = |name: &str| errors[name].as_u64().unwrap_or_default().to_string();
         let percent = |name: &str| measured(errors[name].as_f64());
         let verdict = text(&result["verdict"]);
@@ -291,15 +329,30 @@ fn summary(results: &[serde_json::Value]) -> Table {
             text(&result["differs"][0]["what"])
         };
         let short = if result["quick"] == true { " --quick" } else { "" };
-        table.row(vec![
-            text(&result["figure"]) + short,
-            verdict,
-            differs,
+        let name = text(&result["figure"]);
+        let mut cells = vec![name.clone() + short, verdict, differs];
+        if let Some(directory) = directory {
+            let page = directory.join(format!("{name}.html"));
+            if markdown && page.is_file() {
+                cells[0] = format!("[{}]({})", cells[0], page.display());
+            }
+            cells.splice(1..1, [text(&result["paper"]), text(&result["state"])]);
+            let machine = &result["machine"];
+            cells.push(format!(
+                "{} x {}, {}, perturb {}",
+                machine["processors"],
+                machine["processor"].as_str().unwrap_or("unknown"),
+                text(&machine["kernel"]),
+                text(&machine["perturb"])
+            ));
+        }
+        cells.extend([
             count("agreeing"),
             count("numbers"),
             percent("mean_error_percent"),
             percent("worst_error_percent"),
         ]);
+        table.row(cells);
     }
     table
 }

@@ -394,6 +394,7 @@ fn factors(experiment: &Experiment, report: &Report, knob: Knob) -> Vec<(String,
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::experiment::Signals;
     use super::*;
 
     #[test]
@@ -407,6 +408,7 @@ mod tests {
                 let setting = Setting {
                     quick,
                     directory: directory.path().into(),
+                    signals: Signals::default(),
                 };
                 let mut experiment = preset.programs(&setting).unwrap();
                 preset.reduce(&mut experiment, knob, quick);
