@@ -67,11 +67,15 @@ impl Prepared {
 
     /// Reads and compiles a profile; a topology joins the hosts that the profile names.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
+        Self::joined(path)?.emulated()
+    }
+
+    fn joined(path: &Path) -> Result<Self, ProfileError> {
         let loaded = perturb_profile::load(path)?;
         let hosts = perturb_profile::hosts_of(&loaded.profile);
         if let Some(network) = perturb_profile::network(&loaded.profile, &hosts)? {
             let compiled = perturb_profile::compile_network(&network, &loaded.files)?;
-            let prepared = Self {
+            return Ok(Self {
                 tables: Tables {
                     held: held(loaded.profile.limits.held, network.held()),
                     ..compiled
@@ -80,11 +84,10 @@ impl Prepared {
                 files: loaded.files,
                 has_topology: true,
                 coarse: false,
-            };
-            return prepared.emulated();
+            });
         }
         let expanded = perturb_profile::expand_prefixes(&loaded.profile, &hosts)?;
-        Self::compile(&loaded, expanded)?.emulated()
+        Self::compile(&loaded, expanded)
     }
 
     /// Reads and compiles a profile for `check`: as it is written, and, if it names hosts, that its topology can join
@@ -92,7 +95,7 @@ impl Prepared {
     pub fn checked(path: &Path) -> Result<Self, ProfileError> {
         let written = Self::as_written(path)?;
         if written.has_topology && written.profile.hosts.len() > 1 {
-            Self::load(path)?;
+            Self::joined(path)?;
         }
         Ok(written)
     }

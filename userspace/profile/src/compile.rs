@@ -23,7 +23,7 @@ use perturb_common::collisions::CollisionTable;
 use perturb_common::departure::Server as Knobs;
 use perturb_common::fate::{self, Chance};
 use perturb_common::tables::Tables;
-use perturb_common::timeline::{Segment, Timeline};
+use perturb_common::timeline::Timeline;
 use perturb_common::units::{GapPerByte, Nanos, Ticks};
 use perturb_quantity::{Duration, Probability, Rate, Size};
 
@@ -132,10 +132,7 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
     for ((index, (name, server)), queue) in (0u32..).zip(&profile.servers).zip(queues) {
         let mut config = config(profile.seed, name, server, queue);
         if let Some(timeline) = changes.of_server(index as usize)? {
-            let decided = |segment: &Segment| segment.loss != Chance::NEVER || segment.jitter_scale > 0;
-            if timeline.segments.iter().any(decided) {
-                config.flags |= SERVER_FATE;
-            }
+            config.flags |= timeline::flags(server, &timeline);
             config.timeline = match timelines.get(&timeline) {
                 Some(&number) => number,
                 None => {
@@ -146,8 +143,8 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
                 }
             };
         }
-        if let Some(jitter) = &server.jitter {
-            config.jitter_table = match distributions.get(&jitter.distribution) {
+        if let Some(distribution) = changes.distribution(server, &config, &tables.timelines) {
+            config.jitter_table = match distributions.get(distribution) {
                 Some(&number) => number,
                 None => {
                     let number = u32::try_from(tables.jitter.len()).unwrap_or(NONE);
@@ -155,10 +152,8 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
                         server: name.clone(),
                         file: file.clone(),
                     };
-                    tables
-                        .jitter
-                        .push(shape(&jitter.distribution, files).map_err(missing)?);
-                    distributions.insert(&jitter.distribution, number);
+                    tables.jitter.push(shape(distribution, files).map_err(missing)?);
+                    distributions.insert(distribution, number);
                     number
                 }
             };

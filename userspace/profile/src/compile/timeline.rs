@@ -4,6 +4,7 @@
 //! at its millisecond: a packet of 1500 bytes that waits leaves then. Between opportunities the server is stopped.
 
 use perturb_common::{
+    abi::{SERVER_FATE, SERVER_KEEP_ORDER, ServerConfig},
     fate::Chance,
     timeline::{self as wire, Gate, Overhead, Rate, Room, Segment},
     units::{GapPerByte, Ticks},
@@ -12,8 +13,8 @@ use perturb_quantity::{Duration, Probability};
 
 use super::{CompileError, Files, gap_per_byte, ticks};
 use crate::keys::FRAME;
-use crate::model::{Name, Profile, Server, ServerId, Volume};
-use crate::recording::{Recording, Track};
+use crate::model::{Distribution, Name, Profile, Server, ServerId, Volume};
+use crate::recording::{Format, Recording, Track};
 use crate::timeline::effects::{Conflict, Laid};
 use crate::timeline::lanes::{Column, Values};
 use crate::timeline::{Down, End, Start, Subject, Timeline, Trace};
@@ -97,6 +98,25 @@ impl<'p> Changes<'p> {
         }))
     }
 
+    /// The shape of a server's jitter: its own, or, if only a step or a trace gives it one, what a scale alone means.
+    pub(crate) fn distribution<'s>(
+        &self,
+        server: &'s Server,
+        config: &ServerConfig,
+        timelines: &[wire::Timeline],
+    ) -> Option<&'s Distribution> {
+        let own = server.jitter.as_ref().map(|jitter| &jitter.distribution);
+        let timeline = timelines.get(config.timeline as usize);
+        let jitters =
+            |timeline: &wire::Timeline| timeline.segments.iter().any(|segment| segment.jitter_scale > 0);
+        let meant = match &server.trace {
+            // Its jitter is a standard deviation.
+            Some(trace) if trace.format == Format::TheaterQ => &Distribution::Normal,
+            _ => &Distribution::Uniform,
+        };
+        own.or_else(|| timeline.is_some_and(jitters).then_some(meant))
+    }
+
     fn end(&self) -> wire::End {
         self.laid.period.map_or(wire::End::Hold, |period| {
             wire::End::Loop(ticks(Duration::from_nanos(period)))
@@ -140,6 +160,23 @@ impl<'p> Changes<'p> {
             end,
         })
     }
+}
+
+/// The flags of a server that changes: packets keep their order where the latency falls, and draw where there is a chance.
+pub(super) fn flags(server: &Server, timeline: &wire::Timeline) -> u32 {
+    let segments = &timeline.segments;
+    let reorders = server.jitter.as_ref().is_some_and(|jitter| jitter.reorder);
+    let decided = |segment: &Segment| segment.loss != Chance::NEVER || segment.jitter_scale > 0;
+    let overtaken = segments
+        .windows(2)
+        .any(|pair| matches!(pair, [one, other] if one.latency != other.latency));
+    let order = if reorders { 0 } else { SERVER_KEEP_ORDER };
+    let fate = if overtaken || segments.iter().any(decided) {
+        SERVER_FATE
+    } else {
+        0
+    };
+    order | fate
 }
 
 fn refused(conflict: &Conflict) -> CompileError {

@@ -37,7 +37,7 @@ pub struct ChangeMeaning {
     pub latency: [Duration; 2],
     /// The largest independent loss.
     pub loss: Probability,
-    /// How long it is down, or stopped for 1 ms or more.
+    /// How long it is down, or stopped for 10 ms or more at a time.
     pub down: Duration,
 }
 
@@ -102,7 +102,7 @@ fn meaning(name: &Name, timeline: &Timeline) -> ChangeMeaning {
     let time = |nanos: u64| Duration::from_nanos(rounded(nanos));
     let latencies = || timeline.segments.iter().map(|segment| nanos(segment.latency));
     let down = spans(timeline, length).filter(|(segment, span)| {
-        segment.gate == Gate::Drop || (segment.rate == Rate::Stopped && *span >= SECOND / 1000)
+        segment.gate == Gate::Drop || (segment.rate == Rate::Stopped && *span >= SECOND / 100)
     });
     ChangeMeaning {
         server: name.clone(),

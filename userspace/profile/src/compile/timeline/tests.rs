@@ -1,5 +1,8 @@
+mod random;
+
 use std::path::Path;
 
+use perturb_common::abi::NONE;
 use perturb_common::tables::Tables;
 
 use super::*;
@@ -168,10 +171,20 @@ fn overheads_classes_and_buffers_change() {
     assert_eq!(tables.server_names, ["wan", "nfs-step"]);
     let path = tables.paths[tables.classes[0].path[0] as usize];
     assert_eq!((path.len, path.servers[..2].to_vec()), (2, vec![1, 0]));
-    let wan = &tables.timelines[tables.servers[0].timeline as usize];
-    assert_eq!(wan.segments[0].room, Room::Bytes(64 << 10));
-    assert_eq!(wan.segments[1].room, Room::Bytes(1 << 20));
-    assert_eq!(wan.segments[1].jitter_scale, 5 * MS);
+    let of_wan = &tables.timelines[tables.servers[0].timeline as usize];
+    assert_eq!(of_wan.segments[0].room, Room::Bytes(64 << 10));
+    assert_eq!(of_wan.segments[1].room, Room::Bytes(1 << 20));
+    assert_eq!(of_wan.segments[1].jitter_scale, 5 * MS);
+    // A latency that falls lets no packet overtake; a jitter that only a step gives has a shape.
+    let nfs = tables.servers[1];
+    assert_eq!(nfs.flags, SERVER_KEEP_ORDER | SERVER_FATE);
+    let plain = wan("steps: [{ at: 1s, server: wan, bandwidth: 1Mbit/s }]");
+    assert_eq!(
+        (plain.servers[0].flags, plain.servers[0].jitter_table),
+        (SERVER_KEEP_ORDER, NONE)
+    );
+    let jittered = wan("steps: [{ at: 1s, server: wan, jitter: 1ms }]");
+    assert_eq!((jittered.servers[0].jitter_table, jittered.jitter.len()), (0, 1));
 }
 
 #[test]
@@ -385,7 +398,7 @@ fn a_table_takes_the_place_of_the_servers_keys() {
             (3000.0, rate(1_000_000_000))
         ]
     );
-    assert_ne!(tables.servers[0].flags & perturb_common::abi::SERVER_FATE, 0);
+    assert_ne!(tables.servers[0].flags & SERVER_FATE, 0);
     let late = traced("trace: { file: a.csv, offset: 2500ms }", "a.csv", text).unwrap();
     assert_eq!(by_time(&late, latency_ms), [(0.0, 40)]);
     for (server, said) in [
