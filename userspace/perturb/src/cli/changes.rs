@@ -36,7 +36,8 @@ pub(super) fn picture(prepared: &Prepared) -> Result<Option<String>, ChartError>
         for (name, length, stretches) in &changing {
             let points = steps(stretches, *length, of);
             if !points.is_empty() {
-                any = true;
+                // Without any loss there is nothing to see.
+                any |= points.iter().any(|&(_, value)| value > 0.0);
                 chart = chart.series(Series::new(Name::to_string(name), points).without_markers());
             }
         }
