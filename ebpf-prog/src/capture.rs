@@ -8,7 +8,8 @@ use aya_ebpf::{
 use perturb_common::{
     abi::{
         Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NEAR_INTERFACES,
-        NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, Settings, Tag, in_half,
+        NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, SETTING_OVERHEADS,
+        Settings, Tag, in_half,
     },
     units::{MonoNanos, Nanos},
 };
@@ -21,6 +22,7 @@ use crate::{
     network, overhead,
     packet::{self, skb},
     scratch::{Job, Scratch},
+    timeline,
 };
 
 /// The profile in force.
@@ -150,9 +152,13 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         }
         return PASS;
     }
-    let overhead = match direction {
-        Direction::Egress => profile.settings.overhead_send,
-        Direction::Ingress => profile.settings.overhead_receive,
+    let overhead = if profile.settings.flags & SETTING_OVERHEADS != 0 {
+        timeline::overhead(profile.settings.overheads, direction, now)
+    } else {
+        match direction {
+            Direction::Egress => profile.settings.overhead_send,
+            Direction::Ingress => profile.settings.overhead_receive,
+        }
     };
     let free = profile.settings.flags & SETTING_FREE_ACKNOWLEDGMENTS != 0;
     // SAFETY: as above.

@@ -7,11 +7,11 @@ use aya_ebpf::{
 use perturb_common::{
     abi::{
         Attachment, Direction, Event, MAX_PATH_SERVERS, NETWORK, NONE, NthKey, PACER_USER, Path,
-        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, ServerConfig,
-        ServerState, Tag, in_half,
+        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, SERVER_TIMELINE,
+        ServerConfig, ServerState, Tag, in_half,
     },
-    departure::{Load, Outcome, Service},
-    fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
+    departure::{Load, Outcome, Service, departure},
+    fate::{Chance, JITTER_ENTRIES, Purpose, draw, jitter_ticks},
     steps::{self, ATTEMPTS},
     units::{Instant, Nanos, Ticks},
 };
@@ -23,6 +23,7 @@ use crate::{
     maps::{JITTER, NTH, PACER, PATHS, SERVERS},
     network,
     scratch::{Job, Scratch, Walk},
+    timeline,
 };
 
 /// Corruption hits one of the first bytes after the MAC addresses.
@@ -49,7 +50,7 @@ pub(crate) fn path(half: u32, index: u32) -> Option<&'static Path> {
 }
 
 /// The packet is dropped for this reason: the number of an [`Event`].
-struct Dropped(u32);
+pub(crate) struct Dropped(pub(crate) u32);
 
 impl From<Event> for Dropped {
     fn from(event: Event) -> Self {
@@ -143,7 +144,10 @@ fn leg(path: &Path, from: u32, half: u32, interface: u32) -> Result<u32, Dropped
         if position > from && (path.cuts >> position) & 1 != 0 {
             return Ok(position);
         }
-        let event = visit(path.servers[index], half, interface);
+        let mut event = visit(path.servers[index], half, interface);
+        if event == CHANGES {
+            event = timeline::cross_changing(path.servers[index], half, interface);
+        }
         if event != PASSED {
             return Err(Dropped(event));
         }
@@ -152,7 +156,9 @@ fn leg(path: &Path, from: u32, half: u32, interface: u32) -> Result<u32, Dropped
 }
 
 /// [`visit`]'s answer for a packet that goes on.
-const PASSED: u32 = u32::MAX;
+pub(crate) const PASSED: u32 = u32::MAX;
+/// [`visit`]'s answer at a server that changes: it has not crossed it.
+const CHANGES: u32 = u32::MAX - 1;
 
 /// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
 /// that dropped it. A global function, which takes numbers only: the verifier walks it once, however
@@ -165,6 +171,9 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
         account::count(Event::Inconsistent);
         return PASSED;
     };
+    if config.flags & SERVER_TIMELINE != 0 {
+        return CHANGES;
+    }
     let mut lost = 0;
     if config.flags & SERVER_COLLISIONS != 0 {
         lost = collide::lost(index);
@@ -212,15 +221,22 @@ unsafe fn cross(
     // SAFETY: the caller's.
     let service = unsafe { serve(state, config, walk.time, walk.load, lost)? };
     *transmitted = service.free.0;
+    note(config, &service, walk);
+    if config.flags & SERVER_FATE != 0 {
+        let now = (config.loss, config.jitter_scale);
+        // SAFETY: the caller's.
+        unsafe { decide(walk, state, config, index, service.free, now)? };
+    }
+    Ok(())
+}
+
+/// What its service changes of a packet's way.
+#[inline(always)]
+pub(crate) fn note(config: &ServerConfig, service: &Service, walk: &mut Walk) {
     if service.backlog.0 > config.ecn.0 {
         walk.flags |= Walk::MARK;
     }
     walk.time = service.next;
-    if config.flags & SERVER_FATE != 0 {
-        // SAFETY: the caller's.
-        unsafe { decide(walk, state, config, index, service.free)? };
-    }
-    Ok(())
 }
 
 /// One step of the recursion against shared state.
@@ -236,22 +252,19 @@ unsafe fn serve(
     lost: Ticks,
 ) -> Result<Service, Dropped> {
     // What occupies nothing is never busy.
-    let service = if config.server.gap.0 == 0 && config.server.per_byte.0 == 0 {
-        Service::at_once(arrival).delayed(lost, config.server.latency)
+    let server = &config.server;
+    let outcome = if server.gap.0 == 0 && server.per_byte.0 == 0 {
+        Outcome::Served(Service::at_once(arrival).delayed(lost, server.latency))
     } else {
-        // SAFETY: the caller's.
-        unsafe { queue(state, config, arrival, load, lost)? }
+        let depart = |free| match departure(server, free, arrival, load) {
+            Outcome::Served(service) => Outcome::Served(service.delayed(lost, server.latency)),
+            dropped => dropped,
+        };
+        // SAFETY: the caller's: an aligned word of a map value.
+        let free = unsafe { Shared::new(&raw mut (*state).free) };
+        steps::serve::<ATTEMPTS, _>(&free, arrival, depart, contended)
     };
-    let busy = Ticks(service.free.since(arrival).0 - service.backlog.0);
-    account::server(
-        config.slot,
-        load.bytes,
-        &Served::Sent {
-            backlog: service.backlog,
-            busy,
-        },
-    );
-    Ok(service)
+    served(config, outcome, arrival, load)
 }
 
 /// CPUs that raced have left a server's state otherwise than one alone would have.
@@ -260,27 +273,29 @@ pub(crate) fn contended() {
     account::count(Event::Contention);
 }
 
-/// Waits for a server that others occupy, and occupies it.
-///
-/// # Safety
-/// `state` must point to a map value.
+/// Counts what a server did to a packet that arrived then.
 #[inline(always)]
-unsafe fn queue(
-    state: *mut ServerState,
+pub(crate) fn served(
     config: &ServerConfig,
+    outcome: Outcome,
     arrival: Instant,
     load: Load,
-    lost: Ticks,
 ) -> Result<Service, Dropped> {
-    // SAFETY: the caller's: an aligned word of a map value.
-    let free = unsafe { Shared::new(&raw mut (*state).free) };
-    let event = match steps::serve::<ATTEMPTS, _>(&free, &config.server, arrival, load, lost, contended) {
-        Outcome::Served(service) => return Ok(service),
-        Outcome::TailDrop => Event::TailDrop,
-        Outcome::BeyondHorizon => Event::Horizon,
-        Outcome::Down => Event::Down,
+    let (event, counted) = match outcome {
+        Outcome::Served(service) => {
+            let busy = Ticks(service.free.since(arrival).0 - service.backlog.0);
+            let sent = Served::Sent {
+                backlog: service.backlog,
+                busy,
+            };
+            account::server(config.slot, load.bytes, &sent);
+            return Ok(service);
+        }
+        Outcome::TailDrop => (Event::TailDrop, Served::TailDrop),
+        Outcome::BeyondHorizon => (Event::Horizon, Served::TailDrop),
+        Outcome::Down => (Event::Down, Served::Lost),
     };
-    account::server(config.slot, 0, &Served::TailDrop);
+    account::server(config.slot, 0, &counted);
     Err(event.into())
 }
 
@@ -290,16 +305,17 @@ unsafe fn queue(
 /// # Safety
 /// `state` must point to a map value.
 #[inline(always)]
-unsafe fn decide(
+pub(crate) unsafe fn decide(
     walk: &mut Walk,
     state: *mut ServerState,
     config: &ServerConfig,
     server: u32,
     served: Instant,
+    (loss, jitter_scale): (Chance, u64),
 ) -> Result<(), Dropped> {
     // SAFETY: the caller's; `ordinal` never changes once the instance is there.
     let (index, ordinal) = unsafe { (atomic::fetch_add(&raw mut (*state).arrivals, 1), (*state).ordinal) };
-    if let Some(event) = lost(state, config, server, index, ordinal) {
+    if let Some(event) = lost(state, config, server, index, ordinal, loss) {
         account::server(config.slot, 0, &Served::Lost);
         return Err(event.into());
     }
@@ -307,7 +323,7 @@ unsafe fn decide(
         let entry = draw(config.salt, ordinal, index, Purpose::Jitter) as usize & (JITTER_ENTRIES - 1);
         // Tables of both halves: the controller numbers them over the whole map.
         if let Some(table) = JITTER.get(config.jitter_table) {
-            let ticks = jitter_ticks(config.jitter_scale, table.entries[entry]);
+            let ticks = jitter_ticks(jitter_scale, table.entries[entry]);
             let moved = if ticks < 0 {
                 Instant(walk.time.0.saturating_sub(ticks.unsigned_abs()))
             } else {
@@ -316,6 +332,8 @@ unsafe fn decide(
             // Not before its service ends.
             walk.time = moved.max(served);
         }
+    }
+    if config.jitter_table != NONE || config.flags & SERVER_TIMELINE != 0 {
         if config.flags & SERVER_KEEP_ORDER != 0 {
             // SAFETY: the caller's: an aligned word of a map value.
             let last = unsafe { Shared::new(&raw mut (*state).last) };
@@ -348,6 +366,7 @@ fn lost(
     server: u32,
     index: u64,
     ordinal: u64,
+    independent: Chance,
 ) -> Option<Event> {
     let loss = draw(config.salt, ordinal, index, Purpose::Loss);
     if config.flags & SERVER_NTH != 0 {
@@ -373,7 +392,7 @@ fn lost(
             return Some(Event::BurstLoss);
         }
     }
-    config.loss.hit((loss >> 32) as u32).then_some(Event::Loss)
+    independent.hit((loss >> 32) as u32).then_some(Event::Loss)
 }
 
 /// Flips a bit behind the MAC addresses. The checksum is complete, or damage would go unnoticed: a profile

@@ -40,6 +40,7 @@ mod overhead;
 mod packet;
 mod release;
 mod scratch;
+mod timeline;
 mod tunnel;
 
 use aya_ebpf::{

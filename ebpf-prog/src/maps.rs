@@ -9,18 +9,19 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Attachment, Bound, CONTROL_LEN, Class, ClassCounters, EVENTS, FlowKey, FlowNote, FragmentKey,
-        FragmentPorts, HELD_LEN, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
-        MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SERVERS,
-        MAX_VECTORS, NEAR_INTERFACES, NONE, NOTED_FLOWS, NthKey, PACER_STATS_LEN, PAIR_PLACES, Path,
-        REQUEST_BYTES, RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings, Slot,
-        Span,
+        Attachment, Bound, CLOCKS_LEN, CONTROL_LEN, Class, ClassCounters, EVENTS, FlowKey, FlowNote,
+        FragmentKey, FragmentPorts, HELD_LEN, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
+        MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SEGMENTS,
+        MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NEAR_INTERFACES, NONE, NOTED_FLOWS, NthKey, PACER_STATS_LEN,
+        PAIR_PLACES, Path, REQUEST_BYTES, RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState,
+        Settings, Slot, Span,
     },
     collisions::{CollisionTable, Contention},
     flow::{FlowEntry, SECRET_WORDS},
     instance::PAGE_PLACES,
     network::PairEntry,
     priorities::LABELS,
+    timeline::{Course, Row},
 };
 
 /// 1 if the kernel compiles programs: callbacks (`bpf_loop`) need it, the interpreter refuses them.
@@ -67,6 +68,17 @@ pub(crate) static CLASSES: Array<Class> = Array::with_max_entries(2 * MAX_CLASSE
 pub(crate) static JITTER: Array<JitterTable> = Array::with_max_entries(2 * MAX_JITTER_TABLES, 0);
 #[map]
 pub(crate) static COLLISIONS: Array<CollisionTable> = Array::with_max_entries(2 * MAX_COLLISION_TABLES, 0);
+#[map]
+pub(crate) static TIMELINES: Array<Course> = Array::with_max_entries(2 * MAX_TIMELINES, 0);
+/// Of both halves, one behind the other.
+#[map]
+pub(crate) static SEGMENTS: Array<Row> = Array::with_max_entries(2 * MAX_SEGMENTS, FROM_A_PAGE);
+/// By slot, of servers that change: [`perturb_common::timeline::Hints`].
+#[map]
+pub(crate) static HINTS: Array<u64> = Array::with_max_entries(MAX_SERVERS, 0);
+/// When timelines' clocks started, ticks of CLOCK_MONOTONIC; 0 if they have not yet.
+#[map]
+pub(crate) static CLOCKS: Array<u64> = Array::with_max_entries(CLOCKS_LEN, 0);
 #[map]
 pub(crate) static NTH: HashMap<NthKey, u32> =
     HashMap::with_max_entries(2 * MAX_NTH, 1 /* BPF_F_NO_PREALLOC */);

@@ -10,7 +10,7 @@ use perturb_common::{
     units::{Instant, MonoNanos},
 };
 
-use crate::hold::Held;
+use crate::{hold::Held, timeline::Change};
 
 #[map]
 static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
@@ -32,6 +32,7 @@ pub(crate) struct Scratch {
     pub(crate) job: Job,
     pub(crate) walk: Walk,
     pub(crate) place: Place,
+    pub(crate) change: Change,
     pub(crate) fragment: FragmentKey,
     pub(crate) held: Held,
 }

@@ -16,4 +16,5 @@ mod malformed;
 mod network;
 mod room;
 mod support;
+mod timeline;
 mod tunnels;

@@ -14,6 +14,7 @@ pub(crate) mod headers;
 pub(crate) mod oracle;
 pub(crate) mod packet;
 pub(crate) mod sink;
+pub(crate) mod steps;
 
 use aya::programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions};
 use perturb_common::{
@@ -155,7 +156,13 @@ impl Rig {
         })
     }
 
-    fn with_room(profile: &str, pacer: Pacer, flows: u32, room: fn(&Tables) -> Room) -> Option<Self> {
+    /// The same, with this room.
+    pub(crate) fn with_room(
+        profile: &str,
+        pacer: Pacer,
+        flows: u32,
+        room: fn(&Tables) -> Room,
+    ) -> Option<Self> {
         if let Err(unprivileged) = root() {
             conclude(Err(unprivileged));
             return None;

@@ -132,6 +132,15 @@ pub const SETTING_CHECKSUM: u32 = 2;
 /// Packets of TCP that carry neither data nor SYN, FIN or RST cost no overhead ([`Settings::flags`]).
 pub const SETTING_FREE_ACKNOWLEDGMENTS: u32 = 4;
 
+/// Index in the CLOCKS map of the clock that the first packet starts.
+pub const CLOCK_FIRST: u32 = 0;
+/// Index in the CLOCKS map of the clock that the controller started.
+pub const CLOCK_APPLY: u32 = 1;
+/// Elements of the CLOCKS map.
+pub const CLOCKS_LEN: u32 = 2;
+/// Overheads change by a timeline ([`Settings::flags`]); the loader says so.
+pub const SETTING_OVERHEADS: u32 = 8;
+
 /// What holds for the whole profile; one per half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
@@ -151,6 +160,10 @@ pub struct Settings {
     pub held: u64,
     /// The network whose paths are joined from lists.
     pub network: Network,
+    /// Index of the timeline of overheads in the whole TIMELINES map; `SETTING_OVERHEADS` says whether there is one.
+    pub overheads: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Whose packets queue together at a server.

@@ -9,7 +9,7 @@
 //! `tests/races.rs` searches the interleavings of these steps.
 
 use crate::{
-    departure::{Load, Outcome, Server, departure},
+    departure::Outcome,
     shared::Word,
     units::{Instant, Ticks},
 };
@@ -17,21 +17,19 @@ use crate::{
 /// Exchanges that a program loses before it adds.
 pub const ATTEMPTS: u32 = 4;
 
-/// Serves a packet at a server that is free again at what the word says. `lost` is the time that collisions take besides.
+/// Serves a packet at a server that is free again at what the word says. `depart` is its step of the recursion, by when it is free.
 #[inline(always)]
 pub fn serve<const ATTEMPTS: u32, W: Word>(
     word: &W,
-    server: &Server,
     arrival: Instant,
-    load: Load,
-    lost: Ticks,
+    depart: impl Fn(Instant) -> Outcome,
     contended: impl Fn(),
 ) -> Outcome {
     let mut attempt = 0;
     loop {
         let free = Instant(word.load());
-        let service = match departure(server, free, arrival, load) {
-            Outcome::Served(service) => service.delayed(lost, server.latency),
+        let service = match depart(free) {
+            Outcome::Served(service) => service,
             dropped => return dropped,
         };
         if word.compare_exchange(free.0, service.free.0) == free.0 {
@@ -43,19 +41,22 @@ pub fn serve<const ATTEMPTS: u32, W: Word>(
             let added = service.free.since(free);
             // Not before `arrival`: the word has grown since.
             let start = Instant(word.fetch_add(added.0)).after(Ticks(added.0 - busy.0));
-            return match departure(server, start, arrival, load) {
+            let outcome = depart(start);
+            match outcome {
                 Outcome::Served(service) => {
-                    if added.0 != busy.0 {
+                    // A server that changes may take longer than it would have.
+                    let longer = service.free.since(start.after(busy));
+                    if longer.0 != 0 {
+                        word.fetch_add(longer.0);
+                    }
+                    if added.0 != busy.0 || longer.0 != 0 {
                         contended();
                     }
-                    Outcome::Served(service.delayed(lost, server.latency))
                 }
                 // The server stands idle for it: what came after it has its time already.
-                dropped => {
-                    contended();
-                    dropped
-                }
-            };
+                _ => contended(),
+            }
+            return outcome;
         }
     }
 }

@@ -14,10 +14,14 @@
 mod course;
 #[cfg(feature = "alloc")]
 mod lay;
+mod step;
 
-pub use self::course::{By, Course, Departure, Hints, Row, Rows};
 #[cfg(feature = "alloc")]
 pub use self::lay::{Laid, Timeline, Unfit};
+pub use self::{
+    course::{By, Course, Hints, Row, Rows, locate},
+    step::{Step, Stop},
+};
 use crate::{
     fate::Chance,
     units::{GapPerByte, Ticks},

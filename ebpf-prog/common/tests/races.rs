@@ -18,7 +18,7 @@ use loom::{
     thread,
 };
 use perturb_common::{
-    departure::{Load, Outcome, Server, Service},
+    departure::{Load, Outcome, Server, Service, departure},
     shared::Word,
     slots::{self, Answer, Owner},
     steps::{self, Reserved},
@@ -98,7 +98,13 @@ const PACKET: Load = Load {
 
 /// Crosses a server, with one exchange before it adds.
 fn serve(free: &Shared, server: &Server, arrival: u64) -> Outcome {
-    steps::serve::<1, _>(free, server, Instant(arrival), PACKET, Ticks(0), none)
+    let arrival = Instant(arrival);
+    steps::serve::<1, _>(
+        free,
+        arrival,
+        |free| departure(server, free, arrival, PACKET),
+        none,
+    )
 }
 
 fn served(outcomes: Vec<Outcome>) -> Vec<Service> {

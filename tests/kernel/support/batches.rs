@@ -5,7 +5,10 @@ use std::{fs::OpenOptions, io::Write as _, iter::zip};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use perturb_common::{
     abi::{Attachment, Direction, EVENTS, Event},
+    fate::Chance,
     network::Network,
+    timeline::{Gate, Rate, Room, Segment},
+    units::{GapPerByte, Nanos, Ticks},
 };
 use perturb_dataplane::programs::{Pacer, Program};
 
@@ -137,6 +140,23 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn rig(&mut self, profile: &str, pacer: Pacer, flows: u32) -> Option<usize> {
         self.rigs.push(Rig::with_flows(profile, pacer, flows)?);
+        Some(self.rigs.len() - 1)
+    }
+
+    /// With a server that does the same all the time, in a million steps of a millisecond.
+    pub(crate) fn million_steps(&mut self, profile: &str) -> Option<usize> {
+        let same = |_| Segment {
+            at: Ticks(0),
+            gap: Nanos(1).ticks(),
+            rate: Rate::PerByte(GapPerByte::from_bits_per_sec(1_000_000_000_000)),
+            latency: Ticks(0),
+            room: Room::Wait(Nanos(10_000_000).ticks()),
+            loss: Chance::NEVER,
+            jitter_scale: 0,
+            gate: Gate::Open,
+        };
+        let rig = Rig::stepping(profile, Pacer::Fq, Nanos(1_000_000).ticks(), same)?;
+        self.rigs.push(rig);
         Some(self.rigs.len() - 1)
     }
 

@@ -1,8 +1,10 @@
 //! Writes a compiled profile into the half of the maps that is not in force, then puts it in force
 //! with one store. A server keeps its slot, and so its state, as long as its name stays.
 
+mod slots;
+mod timeline;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     thread,
     time::{Duration, Instant},
@@ -13,13 +15,14 @@ use perturb_common::{
     abi::{
         ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
         MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SEGMENTS,
-        MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, SERVER_TIMELINE,
-        ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
+        MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, SERVER_FATE,
+        SERVER_TIMELINE, ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
     },
     collisions::Contention,
     tables::Tables,
+    timeline::{Timeline, Unfit},
 };
-use serde::{Deserialize, Serialize};
+pub use slots::Slots;
 
 use crate::{
     maps::{Maps, Wire},
@@ -57,6 +60,11 @@ pub enum LoaderError {
         /// For how many there is room.
         room: u32,
     },
+    /// The profile's compiler should have refused it.
+    #[error("a timeline of the profile cannot be played: {0:?}")]
+    Unfit(Unfit),
+    #[error("a timeline that does not repeat starts before this machine did; give it a later start")]
+    BeforeBoot,
     /// The programs in the kernel are another version's.
     #[error(
         "the emulation that runs has ABI version {found}, this perturb has {ABI_VERSION}; clear it with the perturb that made it"
@@ -67,89 +75,18 @@ pub enum LoaderError {
     },
 }
 
-/// Which slots the servers have, by name, and by which paths packets go. Whoever updates an emulation needs it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slots {
-    /// Behind the slot that was given last: what a server has left behind is found by others as late as can be.
-    #[serde(default)]
-    next: u32,
-    /// State and counter slots.
-    servers: BTreeMap<String, u32>,
-    /// First ring slot and length of packet-limited buffers.
-    rings: BTreeMap<String, (u32, u32)>,
-    /// [`ways`] of the profile.
-    #[serde(default)]
-    ways: u64,
-}
-
-impl Slots {
-    /// The slot of a server.
-    #[must_use]
-    pub fn of(&self, server: &str) -> Option<u32> {
-        self.servers.get(server).copied()
-    }
-
-    /// New names get slots that no server has, of so many; and as far as there are any, slots that none of the profile in force
-    /// has, for its packets go on until the new one is in force, and it may come back (`go_back`). The slots that are new.
-    fn assign(&mut self, servers: &[String], in_force: &Self, room: u32) -> Vec<u32> {
-        let taken: BTreeSet<u32> = self.servers.values().copied().collect();
-        let used: BTreeSet<u32> = in_force.servers.values().copied().collect();
-        let vacant = (0..room)
-            .map(|turn| (self.next + turn) % room)
-            .filter(|slot| !taken.contains(slot));
-        let (busy, idle): (Vec<u32>, Vec<u32>) = vacant.partition(|slot| used.contains(slot));
-        let mut fresh = Vec::new();
-        let mut slots = idle.into_iter().chain(busy);
-        for server in servers {
-            if self.of(server).is_none()
-                && let Some(slot) = slots.next()
-            {
-                self.servers.insert(server.clone(), slot);
-                self.next = (slot + 1) % room;
-                fresh.push(slot);
-            }
-        }
-        fresh
-    }
-
-    /// Names that the profile no longer has give their places back.
-    fn retain(&mut self, names: &[String]) {
-        let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-        self.servers.retain(|name, _| names.contains(name.as_str()));
-        self.rings.retain(|name, _| names.contains(name.as_str()));
-    }
-
-    /// A gap of `len` of `room` ring slots; `true` if it is new to this server.
-    fn ring(&mut self, server: &str, len: u32, room: u32) -> Option<(u32, bool)> {
-        if let Some(&(start, had)) = self.rings.get(server)
-            && had == len
-        {
-            return Some((start, false));
-        }
-        self.rings.remove(server);
-        let mut used: Vec<(u32, u32)> = self.rings.values().copied().collect();
-        used.sort_unstable();
-        let mut start = 0;
-        for (other, length) in used {
-            if other - start >= len {
-                break;
-            }
-            start = other + length;
-        }
-        if start.checked_add(len).is_none_or(|end| end > room) {
-            return None;
-        }
-        self.rings.insert(server.into(), (start, len));
-        Some((start, true))
-    }
-}
-
 /// Puts profiles and leases in force.
 pub struct Loader {
     maps: Maps,
     room: Room,
     slots: Slots,
     generation: u64,
+}
+
+impl From<Unfit> for LoaderError {
+    fn from(unfit: Unfit) -> Self {
+        Self::Unfit(unfit)
+    }
 }
 
 fn write<T>(map: &'static str, result: Result<T, MapError>) -> Result<T, LoaderError> {
@@ -310,6 +247,7 @@ impl Loader {
         for (words, classifier) in settings.rule_words.iter_mut().zip(&tables.classifier) {
             *words = classifier.rules.len().div_ceil(64) as u32;
         }
+        self.load_timelines(tables, half, &mut settings)?;
         settings.epoch = epoch;
         settings.held = match tables.held {
             0 => u64::MAX,
@@ -386,8 +324,12 @@ impl Loader {
                 server.collision_table = in_half(half, server.collision_table);
             }
             if server.timeline != NONE {
-                server.timeline = in_half(half, server.timeline);
                 server.flags |= SERVER_TIMELINE;
+                let own = tables.timelines.get(server.timeline as usize);
+                if own.is_some_and(Timeline::decides) {
+                    server.flags |= SERVER_FATE;
+                }
+                server.timeline = in_half(half, server.timeline);
             }
             if server.ring_len != 0 {
                 let room = self.room.ring;

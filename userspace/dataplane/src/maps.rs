@@ -10,7 +10,10 @@ use perturb_common::abi::{
     Attachment, Bound, CONTROL_LEASE, Class, ClassCounters, FlowKey, FlowNote, JitterTable, NEAR_INTERFACES,
     NthKey, Path, Request, RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Span,
 };
-use perturb_common::collisions::{CollisionTable, Contention};
+use perturb_common::{
+    collisions::{CollisionTable, Contention},
+    timeline::{Course, Row},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +83,9 @@ maps! {
     jitter: "JITTER" => Array<Wire<JitterTable>>,
     collisions: "COLLISIONS" => Array<Wire<CollisionTable>>,
     contention: "CONTENTION" => Array<Wire<Contention>>,
+    timelines: "TIMELINES" => Array<Wire<Course>>,
+    segments: "SEGMENTS" => Array<Wire<Row>>,
+    clocks: "CLOCKS" => Array<u64>,
     nth: "NTH" => HashMap<Wire<NthKey>, u32>,
     spans: "SPANS" => Array<Wire<Span>>,
     bounds: "BOUNDS" => Array<Wire<Bound>>,

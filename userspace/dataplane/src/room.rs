@@ -19,6 +19,9 @@ use perturb_common::{
 
 use crate::maps::Maps;
 
+/// Segments, 64 bytes each, of which a profile gets no room for more than it has: two halves of them are 8 MiB.
+const MANY_SEGMENTS: u32 = 1 << 16;
+
 /// For how many of each there is room in a half of the tables, if the table has halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -73,7 +76,7 @@ impl Room {
             jitter: twice(count.jitter, 4, MAX_JITTER_TABLES),
             collisions: twice(count.collisions, 1, MAX_COLLISION_TABLES),
             timelines: twice(count.timelines, 4, MAX_TIMELINES),
-            segments: twice(count.segments, 256, MAX_SEGMENTS),
+            segments: twice(count.segments.min(MANY_SEGMENTS), 1024, MAX_SEGMENTS).max(count.segments),
             ring: twice(count.ring, 4096, MAX_RING_SLOTS),
             flows: flow::places(if home.is_some() { 0 } else { tables.flows }),
             instances: count.instances,
@@ -131,8 +134,8 @@ impl Room {
             vectors: maps.vectors.len() / 2 - 1,
             jitter: maps.jitter.len() / 2,
             collisions: maps.collisions.len() / 2,
-            timelines: MAX_TIMELINES,
-            segments: MAX_SEGMENTS,
+            timelines: maps.timelines.len() / 2,
+            segments: maps.segments.len() / 2,
             ring: maps.ring.len(),
             flows: maps.flows.len(),
             instances: maps.instances.len(),
@@ -141,7 +144,7 @@ impl Room {
     }
 
     /// The maps and how many entries each gets.
-    pub(crate) fn entries(&self) -> [(&'static str, u32); 16] {
+    pub(crate) fn entries(&self) -> [(&'static str, u32); 19] {
         [
             ("SERVERS", self.servers * 2),
             ("STATES", self.servers),
@@ -157,6 +160,9 @@ impl Room {
             ("VECTORS", self.vectors * 2 + 2),
             ("JITTER", self.jitter * 2),
             ("COLLISIONS", self.collisions * 2),
+            ("TIMELINES", self.timelines * 2),
+            ("SEGMENTS", self.segments * 2),
+            ("HINTS", self.servers),
             ("RING", self.ring),
             ("FLOWS", self.flows),
             ("INSTANCES", self.instances),

@@ -245,6 +245,8 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
             },
         epoch: 0,
         network: paths.network,
+        overheads: NONE,
+        reserved: 0,
     };
     Ok(tables)
 }

@@ -5,12 +5,12 @@ extern crate alloc;
 use alloc::vec::Vec;
 
 use super::{
-    By, Course, Departure, End, Gate, Hints, Overhead, Rate, Room, Row, Rows, Segment, Start,
-    course::{IN_BYTES, NO_FREE, PART_BITS, SHUT, STOPPED},
+    By, Course, End, Gate, Hints, Overhead, Rate, Room, Row, Rows, Segment, Start, Step,
+    course::{IN_BYTES, NO_FREE, PART_BITS, SHUT, STOPPED, locate},
 };
 use crate::{
     abi::MAX_SEGMENTS,
-    departure::Load,
+    departure::{Load, Outcome},
     fate::Chance,
     units::{GapPerByte, Instant, Ticks},
     word::{SPLIT, TICK_SHIFT},
@@ -191,13 +191,15 @@ impl Rows for Laid {
         self.rows.get(index as usize)
     }
 
-    fn locate(&self, course: &Course, hint: u32, key: u64, by: By) -> u32 {
-        course.locate(|index| self.row(index), hint, key, by as u32)
+    fn locate(&self, rows: u32, hint: u32, key: u64, by: By) -> u32 {
+        locate(|index| self.row(index), 0, rows, hint, key, by)
     }
 }
 
 impl Laid {
-    /// [`Course::departure`] by these rows, of a timeline whose clock started at [`Course::origin`].
+    /// One step of the recursion by these rows, as [`departure`](crate::departure::departure) is one of a server that does not
+    /// change. The timeline's clock started at [`Course::origin`]; [`Course::in_force`] must hold. `horizon` is for how long a
+    /// packet may wait at most, and what several segments serve may stay. `None` if `course` is not of these rows.
     pub fn departure(
         &self,
         hints: &mut Hints,
@@ -205,7 +207,10 @@ impl Laid {
         free: Instant,
         arrival: Instant,
         load: Load,
-    ) -> Option<Departure> {
-        self.course.departure(self, hints, horizon, free, arrival, load)
+    ) -> Option<Outcome> {
+        let mut step = Step::new(self.course, horizon, free, arrival, load, *hints);
+        let outcome = step.run(self).ok();
+        *hints = step.hints;
+        outcome
     }
 }

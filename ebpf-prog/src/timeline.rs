@@ -1,0 +1,338 @@
+//! Servers that change, and overheads that do: see [`perturb_common::timeline`]. Global functions, which take numbers only:
+//! what does not change does not pay for them.
+
+use perturb_common::{
+    abi::{CLOCK_FIRST, Direction, Event, SERVER_COLLISIONS, SERVER_FATE, ServerConfig, in_half},
+    departure::{Outcome, Service, departure},
+    fate::Chance,
+    steps::{self, ATTEMPTS},
+    timeline::{By, Course, Hints, Row, Rows, Step, Stop, locate},
+    units::{Instant, MonoNanos, Ticks},
+};
+
+use crate::{
+    account,
+    atomic::{self, Shared},
+    buffer, collide,
+    fold::{self, Dropped, PASSED, contended},
+    instance,
+    maps::{CLOCKS, HINTS, SEGMENTS, SERVERS, TIMELINES},
+    scratch::Scratch,
+};
+
+/// What a server that changes does to the packet at hand.
+#[repr(C)]
+pub(crate) struct Change {
+    step: Step,
+    service: Service,
+    /// Time that collisions take besides.
+    lost: u64,
+    /// The jitter's scale then.
+    jitter_scale: u64,
+    /// Loss then.
+    loss: Chance,
+}
+
+/// The rows of a timeline, which begin there.
+struct Table(u32);
+
+impl Rows for Table {
+    #[inline(always)]
+    fn row(&self, index: u32) -> Option<&Row> {
+        SEGMENTS.get(self.0.wrapping_add(index))
+    }
+
+    #[inline(always)]
+    fn locate(&self, rows: u32, hint: u32, key: u64, by: By) -> u32 {
+        let (begin, end, hint) = (self.0, self.0.wrapping_add(rows), self.0.wrapping_add(hint));
+        let index = if by as u32 == By::Work as u32 {
+            seek_work(begin, end, hint, key)
+        } else {
+            seek_time(begin, end, hint, key)
+        };
+        index.wrapping_sub(begin)
+    }
+}
+
+/// [`locate`] by time among all rows. Two functions, for the stack's sake.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn seek_time(begin: u32, end: u32, hint: u32, key: u64) -> u32 {
+    locate(|index| SEGMENTS.get(index), begin, end, hint, key, By::Time)
+}
+
+/// The same by work.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn seek_work(begin: u32, end: u32, hint: u32, key: u64) -> u32 {
+    locate(|index| SEGMENTS.get(index), begin, end, hint, key, By::Work)
+}
+
+/// [`Step`]'s stages for the packet in this CPU's scratch, each a function of its own: 0, or the number of a [`Stop`].
+macro_rules! stages {
+    ($($name:ident: $stage:ident),+) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[inline(never)]
+            extern "C" fn $name() -> u32 {
+                let Some(scratch) = Scratch::here() else {
+                    return Stop::Inconsistent as u32;
+                };
+                // SAFETY: this CPU's scratch; who called has no reference to this part of it.
+                let step = unsafe { &mut (*scratch).change.step };
+                let rows = Table(step.course.first);
+                match step.$stage(&rows) {
+                    Ok(()) => 0,
+                    Err(stop) => stop as u32,
+                }
+            }
+        )+
+    };
+}
+
+stages! {
+    stage_arrive: arrive,
+    stage_wait: wait,
+    stage_take: take,
+    stage_reach: reach,
+    stage_leave: leave
+}
+
+/// When a timeline's clock started; what waits for a packet starts with the one that arrives now.
+#[inline(always)]
+fn origin(course: &Course, arrival: u64) -> u64 {
+    if course.origin != Course::WAITS {
+        return course.origin;
+    }
+    let Some(clock) = CLOCKS.get_ptr_mut(CLOCK_FIRST) else {
+        return 0;
+    };
+    // SAFETY: an aligned word of a map value.
+    unsafe {
+        let started = atomic::load(clock);
+        if started != 0 {
+            return started;
+        }
+        let started = atomic::compare_exchange(clock, 0, arrival);
+        if started == 0 { arrival } else { started }
+    }
+}
+
+/// The step of the packet in this CPU's scratch at a server, by its index in the whole map, that is free again then: 0, and
+/// [`Change`] has its times, or the number of a [`Stop`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn depart(server: u32, free: u64) -> u32 {
+    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
+        return Stop::Inconsistent as u32;
+    };
+    // SAFETY: this CPU's scratch; who called has no reference to this part of it.
+    let change = unsafe { &raw mut (*scratch).change };
+    // SAFETY: as above; no reference lives across the stages.
+    unsafe {
+        (*change).step.free = Instant(free);
+        (*change).loss = config.loss;
+        (*change).jitter_scale = config.jitter_scale;
+        let (arrival, load) = ((*change).step.arrival, (*change).step.load);
+        if !(*change).step.course.in_force(Instant(free), arrival) {
+            return match departure(&config.server, Instant(free), arrival, load) {
+                Outcome::Served(service) => {
+                    let latency = config.server.latency;
+                    (*change).service = service.delayed(Ticks((*change).lost), latency);
+                    0
+                }
+                Outcome::TailDrop => Stop::TailDrop as u32,
+                _ => Stop::BeyondHorizon as u32,
+            };
+        }
+        let mut stopped = stage_arrive();
+        if stopped == 0 && (*change).step.waits() {
+            stopped = stage_wait();
+        }
+        if stopped == 0 {
+            stopped = stage_take();
+        }
+        if stopped == 0 && (*change).step.goes_on() {
+            stopped = stage_reach();
+        }
+        if stopped == 0 {
+            stopped = stage_leave();
+        }
+        if stopped != 0 {
+            return stopped;
+        }
+        let rows = Table((*change).step.course.first);
+        let Some(row) = rows.row((*change).step.row) else {
+            return Stop::Inconsistent as u32;
+        };
+        let Some(service) = (*change).step.service(&rows) else {
+            return Stop::Inconsistent as u32;
+        };
+        let latency = service.next.since(service.free);
+        (*change).service = service.delayed(Ticks((*change).lost), latency);
+        (*change).loss = row.loss;
+        (*change).jitter_scale = row.jitter_scale;
+    }
+    0
+}
+
+/// Readies the step of the packet in this CPU's scratch.
+#[inline(always)]
+fn ready(config: &ServerConfig, scratch: *mut Scratch) -> Option<()> {
+    let course = TIMELINES.get(config.timeline)?;
+    let hints = HINTS.get_ptr_mut(config.slot)?;
+    // SAFETY: this CPU's scratch, and an aligned word of a map value.
+    unsafe {
+        let step = &mut (*scratch).change.step;
+        step.arrival = (*scratch).walk.time;
+        step.load = (*scratch).walk.load;
+        step.horizon = config.server.horizon;
+        step.course = course.started(origin(course, step.arrival.0));
+        step.hints = Hints(atomic::load(hints));
+    }
+    Some(())
+}
+
+/// Crosses a server that changes with the packet in this CPU's scratch, as `visit` does the others: [`PASSED`], or the number
+/// of the event that dropped it. Not called by `visit`, for the stack's sake.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn cross_changing(server: u32, half: u32, interface: u32) -> u32 {
+    let index = in_half(half, server);
+    let (Some(config), Some(scratch)) = (SERVERS.get(index), Scratch::here()) else {
+        account::count(Event::Inconsistent);
+        return PASSED;
+    };
+    let lost = if config.flags & SERVER_COLLISIONS != 0 {
+        collide::lost(index)
+    } else {
+        0
+    };
+    if lost == collide::GIVEN_UP {
+        return Event::Collided as u32;
+    }
+    // SAFETY: this CPU's scratch; no reference to it lives here.
+    unsafe { (*scratch).change.lost = lost };
+    let limited = config.ring_len != 0;
+    if limited && buffer::reserve(index) == 0 {
+        return Event::PacketLimit as u32;
+    }
+    let mut event = serve(index, interface);
+    if event == PASSED {
+        // SAFETY: this CPU's scratch; no reference to it lives here.
+        unsafe { (*scratch).place.transmitted = (*scratch).change.service.free.0 };
+        if config.flags & SERVER_FATE != 0 {
+            event = decide(index, interface);
+        }
+    }
+    if limited {
+        buffer::settle(index);
+    }
+    event
+}
+
+/// Service: [`PASSED`], or the number of an event.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn serve(server: u32, interface: u32) -> u32 {
+    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
+        return PASSED;
+    };
+    let Some(state) = instance::state(config, interface) else {
+        account::count(Event::NoInstance);
+        return PASSED;
+    };
+    if ready(config, scratch).is_none() {
+        account::count(Event::Inconsistent);
+        return PASSED;
+    }
+    let step = |free: Instant| match depart(server, free.0) {
+        0 => {
+            // SAFETY: this CPU's scratch; no reference to it lives here.
+            Outcome::Served(unsafe { (*scratch).change.service })
+        }
+        stopped if stopped == Stop::TailDrop as u32 => Outcome::TailDrop,
+        stopped if stopped == Stop::Down as u32 => Outcome::Down,
+        _ => Outcome::BeyondHorizon,
+    };
+    // SAFETY: this CPU's scratch.
+    let arrival = unsafe { (*scratch).walk.time };
+    // SAFETY: an aligned word of a map value.
+    let free = unsafe { Shared::new(&raw mut (*state).free) };
+    let outcome = steps::serve::<ATTEMPTS, _>(&free, arrival, step, contended);
+    if let Some(hints) = HINTS.get_ptr_mut(config.slot) {
+        // SAFETY: an aligned word of a map value, and this CPU's scratch. Whatever CPUs that race leave there is valid.
+        unsafe {
+            let found = (*scratch).change.step.hints.0;
+            if atomic::load(hints) != found {
+                hints.write_volatile(found);
+            }
+        }
+    }
+    // SAFETY: this CPU's scratch; no reference to it lives here.
+    match fold::served(config, outcome, arrival, unsafe { (*scratch).walk.load }) {
+        Ok(service) => {
+            // SAFETY: as above.
+            unsafe {
+                (*scratch).change.service = service;
+                fold::note(config, &service, &mut (*scratch).walk);
+            }
+            PASSED
+        }
+        Err(Dropped(event)) => event,
+    }
+}
+
+/// Fate: [`PASSED`], or the number of an event.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn decide(server: u32, interface: u32) -> u32 {
+    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
+        return PASSED;
+    };
+    let Some(state) = instance::state(config, interface) else {
+        return PASSED;
+    };
+    // SAFETY: this CPU's scratch, and a value of a map.
+    let decided = unsafe {
+        let change = &(*scratch).change;
+        let now = (change.loss, change.jitter_scale);
+        fold::decide(
+            &mut (*scratch).walk,
+            state,
+            config,
+            server,
+            change.service.free,
+            now,
+        )
+    };
+    match decided {
+        Ok(()) => PASSED,
+        Err(Dropped(event)) => event,
+    }
+}
+
+/// What a packet costs this host now, ns, by the profile's timeline of overheads.
+#[inline(always)]
+pub(crate) fn overhead(timeline: u32, direction: Direction, now: MonoNanos) -> u64 {
+    costs(timeline, direction as u32, now.instant().0)
+}
+
+/// The same, as a global function.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn costs(timeline: u32, direction: u32, now: u64) -> u64 {
+    let Some(course) = TIMELINES.get(timeline) else {
+        return 0;
+    };
+    let rows = Table(course.first);
+    let course = course.started(origin(course, now));
+    let index = course.at(&rows, 0, Instant(now));
+    let Some(row) = rows.row(index) else { return 0 };
+    let (send, receive) = row.overheads();
+    if direction == Direction::Egress as u32 {
+        send
+    } else {
+        receive
+    }
+}
