@@ -173,7 +173,7 @@ fn a_profile_class_by_class() {
 fn class_by_class() -> Result<Option<String>> {
     let directory = tempfile::tempdir().unwrap();
     let profile = directory.path().join("p.yaml");
-    let text = "version: 1\nservers:\n  line: { bandwidth: 2Mbit/s, latency: 20ms, buffer: 64KiB }\nclasses:\n  \
+    let text = "version: 1\nservers:\n  line: { scope: interface, bandwidth: 2Mbit/s, latency: 20ms, buffer: 64KiB }\nclasses:\n  \
                 - { name: ssh, match: { port: 22 }, bypass: true }\n  \
                 - { name: web, match: { protocol: tcp, port: 80 }, egress: [line] }\n";
     std::fs::write(&profile, text).unwrap();

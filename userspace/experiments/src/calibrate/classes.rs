@@ -150,6 +150,9 @@ impl Plan {
         hosts.set(Prepared::of(idle, &lab::all_addresses(2))?)?;
         line.say("calibrate: control");
         let control = lone(&hosts, hosts.to, SMALL, 1.0, Duration::ZERO, clock_ns)?;
+        let mut faults = hosts.faults()?;
+        // The profile may need larger tables than the control.
+        hosts.clear()?;
         hosts.set(prepared)?;
         let mut classes = Vec::new();
         for part in &parts {
@@ -157,7 +160,7 @@ impl Plan {
             let to = hosts.listen(part.port)?;
             classes.extend(part.measure(&hosts, to, &original, &control, clock_ns)?);
         }
-        let faults = hosts.faults()?;
+        faults.extend(hosts.faults()?);
         hosts.clear()?;
         let passes = faults.is_empty() && classes.iter().all(|line| line.verdict == Verdict::Right);
         Ok(Classes {
