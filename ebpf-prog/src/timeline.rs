@@ -58,14 +58,26 @@ impl Rows for Table {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn seek_time(begin: u32, end: u32, hint: u32, key: u64) -> u32 {
-    locate(|index| SEGMENTS.get(index), begin, end, hint, key, By::Time)
+    locate(
+        |index| Some(SEGMENTS.get(index)?.key(By::Time)),
+        begin,
+        end,
+        hint,
+        key,
+    )
 }
 
 /// The same by work.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn seek_work(begin: u32, end: u32, hint: u32, key: u64) -> u32 {
-    locate(|index| SEGMENTS.get(index), begin, end, hint, key, By::Work)
+    locate(
+        |index| Some(SEGMENTS.get(index)?.key(By::Work)),
+        begin,
+        end,
+        hint,
+        key,
+    )
 }
 
 /// [`Step`]'s stages for the packet in this CPU's scratch, each a function of its own: 0, or the number of a [`Stop`].

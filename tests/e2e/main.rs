@@ -6,6 +6,7 @@
 mod accounting;
 mod answers;
 mod buffers;
+mod changes;
 mod classes;
 mod confirm;
 mod delay;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         tcp::TESTS,
         fates::TESTS,
         buffers::TESTS,
+        changes::TESTS,
         overhead::TESTS,
         pacer::TESTS,
         kept::TESTS,

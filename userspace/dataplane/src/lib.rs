@@ -14,6 +14,7 @@ pub mod loopback;
 pub mod losses;
 pub mod machine;
 pub mod maps;
+pub mod moment;
 pub mod namespace;
 pub mod netlink;
 pub mod programs;

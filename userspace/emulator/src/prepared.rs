@@ -25,11 +25,6 @@ pub enum ProfileError {
     /// Its topology does not fit the hosts.
     #[error(transparent)]
     Expand(#[from] perturb_profile::ExpandError),
-    /// The programs do not know timelines yet.
-    #[error(
-        "the profile changes with time (`timeline` or `trace`), which `perturb check` knows and no emulation yet; remove them"
-    )]
-    Changing,
     /// It is too large for the tables.
     #[error(transparent)]
     Compile(#[from] perturb_profile::CompileError),
@@ -67,10 +62,6 @@ impl Prepared {
 
     /// Reads and compiles a profile; a topology joins the hosts that the profile names.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
-        Self::joined(path)?.emulated()
-    }
-
-    fn joined(path: &Path) -> Result<Self, ProfileError> {
         let loaded = perturb_profile::load(path)?;
         let hosts = perturb_profile::hosts_of(&loaded.profile);
         if let Some(network) = perturb_profile::network(&loaded.profile, &hosts)? {
@@ -95,7 +86,7 @@ impl Prepared {
     pub fn checked(path: &Path) -> Result<Self, ProfileError> {
         let written = Self::as_written(path)?;
         if written.has_topology && written.profile.hosts.len() > 1 {
-            Self::joined(path)?;
+            Self::load(path)?;
         }
         Ok(written)
     }
@@ -104,7 +95,7 @@ impl Prepared {
     pub fn load_for(path: &Path, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
         let loaded = perturb_profile::load(path)?;
         let expanded = perturb_profile::expand(&loaded.profile, hosts)?;
-        Self::compile(&loaded, expanded)?.emulated()
+        Self::compile(&loaded, expanded)
     }
 
     /// Reads a profile as it is written.
@@ -130,14 +121,14 @@ impl Prepared {
     pub fn of(profile: Profile, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
         let expanded = perturb_profile::expand(&profile, hosts)?;
         let files = Files::default();
-        Self::compile(&Loaded { profile, files }, expanded)?.emulated()
+        Self::compile(&Loaded { profile, files }, expanded)
     }
 
     /// Compiles a profile whose topology has been written out, with the jitter tables that it names.
     pub fn with_files(profile: Profile, files: Files) -> Result<Self, ProfileError> {
         let loaded = Loaded { profile, files };
         let profile = loaded.profile.clone();
-        Self::compile(&loaded, profile)?.emulated()
+        Self::compile(&loaded, profile)
     }
 
     fn compile(loaded: &Loaded, profile: Profile) -> Result<Self, ProfileError> {
@@ -153,16 +144,6 @@ impl Prepared {
             has_topology,
             coarse: false,
         })
-    }
-
-    /// The same, unless the programs cannot emulate it.
-    fn emulated(self) -> Result<Self, ProfileError> {
-        let constant = self.tables.timelines.is_empty() && self.tables.overheads.is_none();
-        if constant {
-            Ok(self)
-        } else {
-            Err(ProfileError::Changing)
-        }
     }
 
     /// The options of sch_fq that it needs.

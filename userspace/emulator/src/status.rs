@@ -121,6 +121,26 @@ pub struct ServerReport {
     /// several instances, or while packets that it is to serve later are already counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<f64>,
+    /// Where it is in its timeline, if it changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<TimelineReport>,
+}
+
+/// Where a server is in its timeline.
+#[derive(Debug, Serialize)]
+pub struct TimelineReport {
+    /// Since it began, or began anew; absent until it starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_s: Option<f64>,
+    /// How often it has begun anew.
+    pub turn: u64,
+    /// Until it starts at a time that the profile says; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starts_in_s: Option<f64>,
+    /// The segment in force, from 1 on; 0 until it starts.
+    pub segment: u32,
+    /// How many segments there are: steps, and what ramps and traces are laid out as.
+    pub segments: u32,
 }
 
 /// Intended drops.

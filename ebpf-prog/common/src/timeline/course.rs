@@ -52,20 +52,13 @@ pub struct Row {
     pub(super) marks: u32,
 }
 
-/// Index of the last row from `begin` on and before `end` whose time, or work ([`By`]), is not above `key`: `begin` if all are.
-/// `hint` is tried first.
+/// Index of the last row from `begin` on and before `end` whose key, by what rows are ordered by, is not above `key`: `begin` if
+/// all are. `hint` is tried first.
 #[inline(always)]
 #[must_use]
-pub fn locate<'a>(
-    row: impl Fn(u32) -> Option<&'a Row>,
-    begin: u32,
-    end: u32,
-    hint: u32,
-    key: u64,
-    by: By,
-) -> u32 {
-    let above = |index| match row(index) {
-        Some(row) => row.key(by) > key,
+pub fn locate(key_of: impl Fn(u32) -> Option<u64>, begin: u32, end: u32, hint: u32, key: u64) -> u32 {
+    let above = |index| match key_of(index) {
+        Some(found) => found > key,
         None => true,
     };
     let mut first = if hint >= begin && hint < end { hint } else { begin };
@@ -163,8 +156,10 @@ impl Hints {
 }
 
 impl Row {
+    /// What it is ordered by.
     #[inline(always)]
-    const fn key(&self, by: By) -> u64 {
+    #[must_use]
+    pub const fn key(&self, by: By) -> u64 {
         match by {
             By::Time => self.at,
             By::Work => self.work,
@@ -239,6 +234,20 @@ impl Course {
     #[inline(always)]
     pub fn at(&self, rows: &impl Rows, hint: u32, time: Instant) -> u32 {
         rows.locate(self.len, hint, self.place(time).since, By::Time)
+    }
+
+    /// How much has passed since it began anew last, and how often it has.
+    #[must_use]
+    pub fn since(&self, time: Instant) -> (Ticks, u64) {
+        let place = self.place(time);
+        let turns = place.turn.0.saturating_sub(self.origin);
+        (Ticks(place.since), turns.checked_div(self.period).unwrap_or(0))
+    }
+
+    /// How many segments it has.
+    #[must_use]
+    pub const fn segments(&self) -> u32 {
+        self.len
     }
 
     /// When a row ends, since the timeline began; never for the last one if it holds.

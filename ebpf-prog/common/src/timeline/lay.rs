@@ -192,7 +192,7 @@ impl Rows for Laid {
     }
 
     fn locate(&self, rows: u32, hint: u32, key: u64, by: By) -> u32 {
-        locate(|index| self.row(index), 0, rows, hint, key, by)
+        locate(|index| Some(self.row(index)?.key(by)), 0, rows, hint, key)
     }
 }
 

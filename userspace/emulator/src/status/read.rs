@@ -8,9 +8,11 @@ use perturb_common::{
     abi::{CONTROL_LEASE, ClassCounters, LATENESS_BUCKETS, PACER_STATS_LEN, ServerCounters, lateness_bound},
     units::{Instant, MonoNanos, Nanos, Ticks},
 };
-use perturb_dataplane::{counters::Counters, maps::Maps, namespace::Namespace, programs::Pacer};
+use perturb_dataplane::{
+    counters::Counters, maps::Maps, moment::Moment, namespace::Namespace, programs::Pacer,
+};
 
-use super::{ClassReport, Flow, Lateness, Report, ServerReport, counts::Counts};
+use super::{ClassReport, Flow, Lateness, Report, ServerReport, TimelineReport, counts::Counts};
 use crate::registry::Record;
 
 impl Report {
@@ -91,10 +93,15 @@ impl Report {
                     ingress: flow(ingress),
                 })
                 .collect(),
-            servers: servers
-                .map(|((name, &slot), server)| {
+            servers: (0..)
+                .zip(servers)
+                .map(|(index, ((name, &slot), server))| {
                     let state = maps.states.get(&slot, 0).context("reading a server's state")?;
-                    Ok(server_report(name, server, Instant(state.0.free), age))
+                    let moment = Moment::of(&maps, index).context("reading a server's timeline")?;
+                    Ok(ServerReport {
+                        timeline: moment.map(timeline),
+                        ..server_report(name, server, Instant(state.0.free), age)
+                    })
                 })
                 .collect::<anyhow::Result<_>>()?,
             drops: counts.drops(),
@@ -147,6 +154,18 @@ fn server_report(
         utilization: age
             .filter(|age| *age >= Duration::from_secs(1))
             .map(|age| busy.as_secs_f64() / age.as_secs_f64()),
+        timeline: None,
+    }
+}
+
+fn timeline(moment: Moment) -> TimelineReport {
+    let seconds = |ticks: Ticks| ticks.nanos().0 as f64 / 1e9;
+    TimelineReport {
+        at_s: moment.since.map(|(since, _)| seconds(since)),
+        turn: moment.since.map_or(0, |(_, turn)| turn),
+        starts_in_s: moment.starts_in.map(seconds),
+        segment: moment.since.map_or(0, |_| moment.segment + 1),
+        segments: moment.segments,
     }
 }
 

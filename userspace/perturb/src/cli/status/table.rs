@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use perturb_emulator::status::{ClassReport, Report, ServerReport};
+use perturb_emulator::status::{ClassReport, Report, ServerReport, TimelineReport};
 use perturb_present::Table;
 
 /// A report, as `perturb status` prints it.
@@ -40,6 +40,13 @@ impl fmt::Display for Sheet<'_> {
             )?;
         }
         write!(f, "{}{}", classes(&report.classes), servers(&report.servers))?;
+        for (server, timeline) in report
+            .servers
+            .iter()
+            .filter_map(|server| Some((server, server.timeline.as_ref()?)))
+        {
+            writeln!(f, "  timeline of {}: {}", server.name, moment(timeline))?;
+        }
         let drops = &report.drops;
         writeln!(
             f,
@@ -195,6 +202,24 @@ fn servers(servers: &[ServerReport]) -> Table {
     table
 }
 
+/// Where a server is in its timeline.
+fn moment(timeline: &TimelineReport) -> String {
+    match (timeline.at_s, timeline.starts_in_s) {
+        (Some(at), _) => {
+            let turn = match timeline.turn {
+                0 => String::new(),
+                turn => format!(" of turn {}", turn + 1),
+            };
+            format!(
+                "at {at:.3} s{turn}, segment {} of {}",
+                timeline.segment, timeline.segments
+            )
+        }
+        (None, Some(left)) => format!("starts in {left:.1} s"),
+        (None, None) => "starts with the first packet".into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -228,6 +253,7 @@ mod tests {
             max_backlog_us: 52.1,
             backlog_us: None,
             utilization: Some(0.125),
+            timeline: None,
         });
         let text = Sheet(&report).to_string();
         let rows: Vec<&str> = text.lines().skip(1).take(5).collect();

@@ -1,0 +1,131 @@
+//! Servers that change: steps that drop, and ten thousand of a millisecond each.
+
+use std::{fmt::Write as _, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use perturb_tests::datagrams::{self, Plan};
+
+use crate::harness::{Setting, Test, each, thrice};
+
+pub(crate) const TESTS: &[Test] = &[
+    each("changes::what_is_down_drops", down),
+    each("changes::ten_thousand_steps", steps),
+];
+
+const MS: u64 = 1_000_000;
+
+/// A profile whose server `wan` changes by these steps, from the first packet on.
+fn profile(steps: &str) -> String {
+    format!(
+        "version: 1
+servers: {{ wan: {{ latency: 10ms }} }}
+classes: [{{ name: all, match: {{ protocol: udp }}, egress: [wan] }}]
+timeline:
+  start: first-packet
+  steps:
+{steps}"
+    )
+}
+
+fn down(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let profile = profile("    - { at: 325ms, server: wan, down: 400ms }\n");
+    let applied = setting.product.apply(&bed.left, &profile, setting.pacer)?;
+    let waiting = applied.counters()?;
+    let timeline = &waiting["servers"][0]["timeline"];
+    ensure!(
+        timeline["segment"] == 0 && timeline["at_s"].is_null(),
+        "{timeline}"
+    );
+    let plan = Plan {
+        count: 20,
+        interval: Duration::from_millis(50),
+        ..Plan::default()
+    };
+    let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+    let report = applied.counters()?;
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)?;
+    // A busy machine sends them later: by when they were sent, but for what is close to a step.
+    let at = |sent: u64| (sent - trace.sent[0]) as f64 / MS as f64;
+    let lost = trace.lost();
+    for (number, &sent) in trace.sent.iter().enumerate() {
+        let at = at(sent);
+        let near = [325.0, 725.0].iter().any(|step| (at - step).abs() < 15.0);
+        let expected = (325.0..725.0).contains(&at);
+        ensure!(
+            near || lost.contains(&number) == expected,
+            "packet {number}, sent at {at} ms: {lost:?} were lost"
+        );
+    }
+    ensure!(
+        report["drops"]["down"] == lost.len() && !lost.is_empty(),
+        "{} lost, counted {}",
+        lost.len(),
+        report["drops"]
+    );
+    let timeline = &report["servers"][0]["timeline"];
+    let seconds = timeline["at_s"].as_f64().context("no time in the timeline")?;
+    ensure!(
+        timeline["segment"] == timeline["segments"] && seconds > 0.9,
+        "{timeline}"
+    );
+    Ok(())
+}
+
+/// Steps, of a millisecond each.
+const STEPS: u64 = 10_000;
+
+/// The latency of a step, ms: one of three, in no order that packets at equal distances could meet.
+fn latency(step: u64) -> u64 {
+    10 + 2 * (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % 3
+}
+
+/// Lone packets: what each waits says which step served it.
+fn steps(setting: &Setting) -> Result<()> {
+    setting.needs_fair_timing()?;
+    let mut text = String::new();
+    for step in 0..STEPS {
+        let latency = latency(step);
+        writeln!(
+            text,
+            "    - {{ at: {step}ms, server: wan, latency: {latency}ms }}"
+        )?;
+    }
+    let text = profile(&text);
+    thrice(|| wrong(setting, &text))
+}
+
+/// What a packet takes from its sender's clock to the programs at most, beside the first one's, and an error of its pacer.
+const NEAR: u64 = 300_000;
+
+/// Packets that a wrong step served, if any.
+fn wrong(setting: &Setting, profile: &str) -> Result<Option<String>> {
+    let (bed, _) = setting.bed()?;
+    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    let plan = Plan {
+        count: 1400,
+        // Longer than latencies differ by: none waits for another.
+        interval: Duration::from_micros(7137),
+        ..Plan::default()
+    };
+    let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    ensure!(trace.lost().is_empty(), "{:?} were lost", trace.lost());
+    let mut wrong = Vec::new();
+    for (number, (delay, &sent)) in trace.delays().into_iter().zip(&trace.sent).enumerate() {
+        let delay = delay.context("a packet was lost")?;
+        let at = sent - trace.sent[0];
+        let [first, last] = [at.saturating_sub(NEAR), at + NEAR].map(|at| (at / MS).min(STEPS - 1));
+        let fits = (first..=last).any(|step| {
+            let latency = latency(step) * MS;
+            (latency.saturating_sub(NEAR)..latency + MS).contains(&delay)
+        });
+        if !fits {
+            wrong.push(format!("{number}: sent at {at} ns, {delay} ns late"));
+        }
+    }
+    Ok((!wrong.is_empty()).then(|| format!("{} of {}: {wrong:?}", wrong.len(), trace.sent.len())))
+}

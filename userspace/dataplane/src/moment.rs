@@ -1,0 +1,62 @@
+//! Where servers are in their timelines.
+
+use aya::maps::MapError;
+use perturb_clock::now;
+use perturb_common::{
+    abi::{CLOCK_FIRST, CONTROL_GENERATION, SERVER_TIMELINE, in_half},
+    timeline::{By, Course, locate},
+    units::{Instant, MonoNanos, Ticks},
+};
+
+use crate::maps::Maps;
+
+/// A moment of a timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// How much has passed since its turn began, and how often it has begun anew; `None` until it starts.
+    pub since: Option<(Ticks, u64)>,
+    /// Until it starts, if that is known.
+    pub starts_in: Option<Ticks>,
+    /// The segment in force, counted from 0.
+    pub segment: u32,
+    /// How many there are.
+    pub segments: u32,
+}
+
+impl Moment {
+    /// Now, of the server that has this index in the profile; `None` if it does not change.
+    pub fn of(maps: &Maps, server: u32) -> Result<Option<Self>, MapError> {
+        let half = (maps.control.get(&CONTROL_GENERATION, 0)? & 1) as u32;
+        let config = maps.servers.get(&in_half(half, server), 0)?.0;
+        if config.flags & SERVER_TIMELINE == 0 {
+            return Ok(None);
+        }
+        let mut course = maps.timelines.get(&config.timeline, 0)?.0;
+        if course.origin == Course::WAITS {
+            match maps.clocks.get(&CLOCK_FIRST, 0)? {
+                0 => {}
+                started => course.origin = started,
+            }
+        }
+        let now = MonoNanos(now()).instant();
+        let segments = course.segments();
+        if now.0 < course.origin {
+            let left = Instant(course.origin).since(now);
+            return Ok(Some(Self {
+                since: None,
+                starts_in: (course.origin != Course::WAITS).then_some(left),
+                segment: 0,
+                segments,
+            }));
+        }
+        let (since, turn) = course.since(now);
+        let row = |index: u32| maps.segments.get(&index, 0).ok().map(|row| row.0.key(By::Time));
+        let end = course.first.saturating_add(segments);
+        Ok(Some(Self {
+            since: Some((since, turn)),
+            starts_in: None,
+            segment: locate(row, course.first, end, 0, since.0) - course.first,
+            segments,
+        }))
+    }
+}
