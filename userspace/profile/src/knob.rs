@@ -15,6 +15,8 @@ use crate::{
     model::{Overhead, Profile, Server},
     read::profile::{Network, everything, through},
     reader::At,
+    recording::Format,
+    timeline::{Change, Trace},
 };
 
 /// A parameter that a profile sets. Serialized it is the profile's key. Whoever knows LogGP's parameters only takes another
@@ -50,6 +52,33 @@ pub struct BeyondKnob {
     pub min: String,
     /// The largest allowed.
     pub max: String,
+}
+
+/// Why a knob cannot be turned in a profile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TurnError {
+    /// No profile may have the value.
+    #[error(transparent)]
+    Beyond(#[from] BeyondKnob),
+    /// A step changes the same key: it would take the place of the knob's value in silence.
+    #[error(
+        "{0}: a step of the profile's `timeline` changes it, so that the knob's value would not hold; take the key out \
+         of the steps, or turn another knob"
+    )]
+    Stepped(Knob),
+    /// A trace changes the same key, or may.
+    #[error(
+        "{knob}: the trace `{file}` of a server {may} it, so that the knob's value would not hold; take the trace out, \
+         or turn another knob"
+    )]
+    Traced {
+        /// Which knob.
+        knob: Knob,
+        /// The trace's file.
+        file: String,
+        /// `changes`, or `may change` where the file's columns decide.
+        may: &'static str,
+    },
 }
 
 impl Knob {
@@ -253,10 +282,11 @@ impl Profile {
     /// at both ends. A profile of no servers gets one each way, which everything crosses, as where the key stands at the top.
     ///
     /// # Errors
-    /// When the value is not one that the profile's key may have. Whether a path's latencies are within the horizon is not
-    /// looked at.
-    pub fn with(mut self, knob: Knob, value: f64) -> Result<Self, BeyondKnob> {
+    /// When the value is not one that the profile's key may have, or the key changes with time. Whether a path's latencies
+    /// are within the horizon is not looked at.
+    pub fn with(mut self, knob: Knob, value: f64) -> Result<Self, TurnError> {
         knob.check(value)?;
+        self.check_constant(knob)?;
         let untreated = everything(Vec::new(), Vec::new());
         let plain = self.servers.is_empty() && self.topology.is_none();
         if plain && self.classes.iter().all(|class| Some(class) == untreated.as_ref()) {
@@ -276,6 +306,37 @@ impl Profile {
             knob.turn(value, server, &mut self.overhead);
         }
         Ok(self)
+    }
+
+    /// Whether no step and no trace changes what the knob turns.
+    fn check_constant(&self, knob: Knob) -> Result<(), TurnError> {
+        if self.timeline.steps.iter().any(|step| step.change.has(knob)) {
+            return Err(TurnError::Stepped(knob));
+        }
+        let links = self.topology.iter().flat_map(|topology| topology.layout.links());
+        let servers = self.servers.iter().map(|(_, server)| server).chain(links);
+        for Trace { file, format, .. } in servers.filter_map(|server| server.trace.as_ref()) {
+            let may = match (knob, format) {
+                (Knob::Bandwidth, Format::Mahimahi) => "changes",
+                (Knob::Overhead, _) | (_, Format::Mahimahi) => continue,
+                _ => "may change",
+            };
+            let file = file.clone();
+            return Err(TurnError::Traced { knob, file, may });
+        }
+        Ok(())
+    }
+}
+
+impl Change {
+    /// Whether it sets what the knob turns.
+    fn has(&self, knob: Knob) -> bool {
+        match knob {
+            Knob::Overhead => self.overhead.is_some(),
+            Knob::Gap => self.gap.is_some(),
+            Knob::Latency => self.latency.is_some(),
+            Knob::Bandwidth => self.bandwidth.is_some(),
+        }
     }
 }
 
@@ -322,6 +383,36 @@ mod tests {
         let turned = parse(topology).unwrap().with(Knob::Latency, 7.0).unwrap();
         let layout = turned.topology.unwrap().layout;
         assert_eq!(layout.links()[0].latency, Duration::from_nanos(7_000));
+    }
+
+    #[test]
+    fn what_changes_with_time_is_not_turned() {
+        let said = |text: &str, knob: Knob| {
+            let turned = parse(text).unwrap().with(knob, knob.parse("5us").unwrap_or(0.01));
+            turned.err().map(|error| error.to_string())
+        };
+        let stepped = "{ version: 1, latency: 1ms, timeline: { steps: [{ at: 1s, latency: 5ms }] } }";
+        assert!(
+            said(stepped, Knob::Latency)
+                .unwrap()
+                .contains("a step of the profile")
+        );
+        assert_eq!(said(stepped, Knob::Bandwidth), None);
+        let host = "{ version: 1, latency: 1ms, timeline: { steps: [{ at: 1s, overhead: { send: 5us, receive: 0s } }] } }";
+        assert!(said(host, Knob::Overhead).is_some());
+        let traced = |file: &str| format!("{{ version: 1, latency: 1ms, trace: {{ file: {file} }} }}");
+        assert!(
+            said(&traced("a.mm"), Knob::Bandwidth)
+                .unwrap()
+                .contains("`a.mm` of a server changes it")
+        );
+        assert_eq!(said(&traced("a.mm"), Knob::Latency), None);
+        assert!(
+            said(&traced("a.csv"), Knob::Latency)
+                .unwrap()
+                .contains("may change")
+        );
+        assert_eq!(said(&traced("a.csv"), Knob::Overhead), None);
     }
 
     #[test]

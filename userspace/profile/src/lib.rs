@@ -47,7 +47,7 @@ pub use explain::{
     ChangeMeaning, ClassMeaning, Explanation, JitterMeaning, LinkMeaning, PathMeaning, Spaced, Spread,
     Stretch, TopologyMeaning, Warning, explain, held, horizon, stretches,
 };
-pub use knob::{BeyondKnob, Knob, UnknownKnob};
+pub use knob::{BeyondKnob, Knob, TurnError, UnknownKnob};
 pub use load::{LoadError, Loaded, files, load};
 pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
 pub use model::{

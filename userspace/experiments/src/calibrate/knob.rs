@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use perturb_profile::{BeyondKnob, Knob, Name, Profile, Segmentation};
+use perturb_profile::{Knob, Name, Profile, Segmentation, TurnError};
 use serde::{Serialize, Serializer};
 
 use super::measurement::single_processor;
@@ -82,7 +82,7 @@ impl Parameters {
     ///
     /// # Errors
     /// When no profile may add so much.
-    pub fn profile(&self, seed: u64) -> Result<Profile, BeyondKnob> {
+    pub fn profile(&self, seed: u64) -> Result<Profile, TurnError> {
         let plain = Profile {
             name: Name::new("calibrate"),
             seed,

@@ -10,7 +10,7 @@ use std::{
 
 use perturb_emulator::conduct::PacerChoice;
 use perturb_profile::{
-    BeyondKnob, Diagnostics, LoadError, Probability, Problem,
+    Diagnostics, LoadError, Probability, Problem, TurnError,
     document::{At, Bounds, Fields, Findings, KeyPath, Kind, flag, name, parse},
 };
 
@@ -83,7 +83,7 @@ pub enum ExperimentError {
     },
     /// A knob cannot be turned so far.
     #[error(transparent)]
-    Knob(#[from] BeyondKnob),
+    Knob(#[from] TurnError),
     /// A setting cannot be emulated.
     #[error("with {setting} on {hosts} hosts: {reason}")]
     Setting {

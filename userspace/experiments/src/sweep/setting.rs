@@ -7,7 +7,7 @@
 
 use perturb_emulator::lab;
 use perturb_profile::{
-    BeyondKnob, Class, Match, Name, Prefix, Profile, Scope, Segmentation, Server, ServerId, Treatment,
+    Class, Match, Name, Prefix, Profile, Scope, Segmentation, Server, ServerId, Treatment, TurnError,
 };
 
 use super::experiment::{Base, Knob};
@@ -19,7 +19,7 @@ pub(super) type Setting = [(Knob, f64)];
 ///
 /// # Errors
 /// When a knob is turned beyond what a profile may say.
-pub(super) fn profile(base: &Base, setting: &Setting, hosts: u32) -> Result<Profile, BeyondKnob> {
+pub(super) fn profile(base: &Base, setting: &Setting, hosts: u32) -> Result<Profile, TurnError> {
     let server = Server {
         scope: Scope::Shared,
         ..base.server.clone()
