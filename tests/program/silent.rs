@@ -24,6 +24,8 @@ const LIMIT: u64 = 60;
 const KEPT_PER_SECOND: u64 = 2 * 4;
 /// Messages of the others, one way.
 const MESSAGES: u64 = 40;
+/// Messages of a barrier of four ranks, by dissemination.
+const BARRIER: u64 = 4 * 2;
 
 // The traced programs.
 
@@ -88,9 +90,8 @@ fn stop(folder: &Path) -> PathBuf {
     folder.join("stop")
 }
 
-/// Follows a traced command with processes of these names until all messages are reported. The computation is stopped only
-/// then, so that keep-alives alone can have let the report go on.
-fn follow(folder: &Path, groups: &str, layer: &str, command: &[&str], role: &str) {
+/// Follows a traced command with processes of these names until it is reported that so many messages are received. The computation is stopped only then: keep-alives, and begins of receives, must have let the report go on.
+fn follow(folder: &Path, groups: &str, layer: &str, command: &[&str], role: &str, messages: u64) {
     let (socket, scenario, trace) = (
         folder.join("events"),
         folder.join("scenario.yaml"),
@@ -98,6 +99,7 @@ fn follow(folder: &Path, groups: &str, layer: &str, command: &[&str], role: &str
     );
     let tables = "network:\n  local: [{size: 0B, time: 10us}]\n  remote: [{size: 0B, time: 100us}]\n";
     fs::write(&scenario, format!("groups: {groups}\n{tables}")).unwrap();
+    let begun = Instant::now();
     let mut program = Command::new(executable());
     program.args(["trace", "--layer", layer, "--out"]).arg(&trace);
     program.arg("--collect").arg(&socket).arg("--").args(command);
@@ -116,17 +118,20 @@ fn follow(folder: &Path, groups: &str, layer: &str, command: &[&str], role: &str
     ]);
     follower.args([&socket, &scenario]).stdout(Stdio::piped());
     let mut follower = follower.spawn().unwrap();
-    let begun = Instant::now();
-    let mut reported = 0;
+    let mut received = 0;
     for line in BufReader::new(follower.stdout.take().unwrap()).lines() {
         let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
-        let messages = |key: &str| line["messages"][key].as_u64().unwrap();
-        reported = messages("remote");
-        if line["final"] == false && reported >= 2 * MESSAGES && messages("in_flight") == 0 {
+        // It says so once the program has ended.
+        if line["final"] != false {
+            break;
+        }
+        let count = |key: &str| line["messages"][key].as_u64().unwrap();
+        received = count("remote") - count("in_flight");
+        if received >= messages {
             break;
         }
     }
-    let still_runs = program.try_wait().unwrap().is_none();
+    let computes = begun.elapsed() < Duration::from_secs(LIMIT);
     fs::write(stop(folder), "").unwrap();
     let _ = follower.kill();
     follower.wait().unwrap();
@@ -134,8 +139,8 @@ fn follow(folder: &Path, groups: &str, layer: &str, command: &[&str], role: &str
     let events = fs::read_to_string(&trace).unwrap();
     let kept = events.matches("\"keep_alive\"").count() as u64;
     assert!(
-        still_runs && reported >= 2 * MESSAGES,
-        "{reported} messages were reported and the program still ran: {still_runs}; {kept} keep-alives"
+        computes && received >= messages,
+        "{received} of {messages} messages were reported while one computed: {computes}; {kept} keep-alives"
     );
     let most = KEPT_PER_SECOND * (begun.elapsed().as_secs() + 1);
     assert!((1..=most).contains(&kept), "{kept} keep-alives, at most {most}");
@@ -154,6 +159,8 @@ fn others_talk_over_sockets() {
         "sockets",
         &[program, "--exact", "traced_program"],
         &format!("serve {}", stop(folder.path()).display()),
+        // `compute` has sent one, and after the last one the first process waits for the others' ends.
+        2 * MESSAGES,
     );
 }
 
@@ -177,5 +184,12 @@ fn others_talk_by_mpi() {
     ];
     command.extend(["-np", "4", "--mca", "mpi_yield_when_idle", "1"]);
     command.extend([program.to_str().unwrap(), file.to_str().unwrap(), &limit]);
-    follow(folder.path(), "[[0], [1], [2], [3]]", "mpi", &command, "");
+    follow(
+        folder.path(),
+        "[[0], [1], [2], [3]]",
+        "mpi",
+        &command,
+        "",
+        BARRIER + 2 * MESSAGES,
+    );
 }

@@ -486,5 +486,6 @@ fn fortran() {
             .as_str()
             .is_some_and(|name| name.ends_with(":0>1:4"))
     };
-    assert_eq!(events.iter().filter(in_the_copy).count(), 2);
+    // The send, and the receive's begin and end.
+    assert_eq!(events.iter().filter(in_the_copy).count(), 3);
 }

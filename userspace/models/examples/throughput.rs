@@ -72,7 +72,7 @@ fn event(number: u64) -> Event {
             bytes: 1024.0,
             to: Some(partner),
         },
-        2 => Kind::StartRecv,
+        2 => Kind::StartRecv { message: None },
         _ => Kind::EndRecv {
             message: message(partner),
         },

@@ -13,7 +13,8 @@
 //! earliest event of all processes is reported, and only while every process that has not exited has
 //! a current event (fig. 2 and 5), so the prediction never has to be taken back. Hence memory is
 //! bounded by what is pending: events that arrived ahead of the slowest process, and messages on
-//! their way.
+//! their way. Beyond the paper, a process whose `start_recv` names its message needs no event until
+//! that message has been sent: it can do nothing before.
 //!
 //! **Scheduler** (optional, not the paper's): round robin with a quantum of some length instead, see
 //! [`round_robin`].

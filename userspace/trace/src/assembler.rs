@@ -9,8 +9,9 @@
 //! are handled in order; one that must wait (for the other end of a connection to be seen, or for a send that is
 //! not recorded yet) holds up its thread alone. Nothing waits longer than its patience.
 //!
-//! Receives and collectives of MPI are recorded as they begin. Each is told when what it takes has been told as sent, or
-//! when its thread has gone on; one that its thread was in when it ended has taken nothing.
+//! Receives and collectives of MPI are recorded as they begin. That a receive begins is told at once, for a waiting process
+//! holds up no prediction; its end, and what follows it in a collective, when what it takes has been told as sent, or when
+//! its thread has gone on. One that its thread was in when it ended has taken nothing.
 
 mod account;
 mod sockets;
@@ -120,6 +121,8 @@ struct Begun {
     step: Step,
     cpu_ns: u64,
     time_ns: u64,
+    /// Of a receive: that it begins has been told.
+    is_told: bool,
 }
 
 impl Assembler {
@@ -312,6 +315,7 @@ impl Assembler {
             step,
             cpu_ns,
             time_ns,
+            is_told: false,
         });
         self.queues.entry(id).or_default().begun.extend(begun);
         self.go_on(id, matches!(event, Event::Complete { .. }));
@@ -320,27 +324,29 @@ impl Assembler {
     /// Tells what a thread's calls have done by now, all of it if they have `ended`; whether there was any.
     fn go_on(&mut self, id: ThreadId, ended: bool) -> bool {
         let mut has_told = false;
-        while let Some(&Begun {
-            step,
-            cpu_ns,
-            time_ns,
-        }) = self.queues.get(&id).and_then(|queue| queue.begun.front())
-        {
+        while let Some(begun) = self.queues.get_mut(&id).and_then(|queue| queue.begun.front_mut()) {
+            let was_told = std::mem::replace(&mut begun.is_told, true);
+            let Begun {
+                step,
+                cpu_ns,
+                time_ns,
+                ..
+            } = *begun;
             self.time_ns = time_ns;
             match step {
-                Step::Receive { channel }
-                    if !ended && self.balance.get(&channel).is_none_or(|sent| *sent <= 0) =>
-                {
-                    break;
-                }
                 Step::Send { channel, bytes } => {
                     self.settle_balance(channel, 1);
                     self.send(id, cpu_ns, channel, bytes);
                 }
                 Step::Receive { channel } => {
-                    self.settle_balance(channel, -1);
                     let message = MessageName::Channel(channel);
-                    self.emit(id, cpu_ns, &Happening::StartReceive);
+                    if !was_told {
+                        self.emit(id, cpu_ns, &Happening::StartReceive { message });
+                    }
+                    if !ended && self.balance.get(&channel).is_none_or(|sent| *sent <= 0) {
+                        break;
+                    }
+                    self.settle_balance(channel, -1);
                     self.emit(id, cpu_ns, &Happening::EndReceive { message });
                 }
             }

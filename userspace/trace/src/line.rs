@@ -42,7 +42,9 @@ pub(super) enum Happening {
         bytes: u64,
         to: Name,
     },
-    StartReceive,
+    StartReceive {
+        message: MessageName,
+    },
     EndReceive {
         message: MessageName,
     },
@@ -61,7 +63,7 @@ impl Lines {
             Happening::Compute => "compute",
             Happening::KeepAlive => "keep_alive",
             Happening::Send { .. } => "send",
-            Happening::StartReceive => "start_recv",
+            Happening::StartReceive { .. } => "start_recv",
             Happening::EndReceive { .. } => "end_recv",
             Happening::Exit => "exit",
         };
@@ -74,7 +76,10 @@ impl Lines {
             cpu_ns / 1000,
             cpu_ns % 1000
         );
-        if let Happening::Send { message, .. } | Happening::EndReceive { message } = event {
+        if let Happening::Send { message, .. }
+        | Happening::StartReceive { message }
+        | Happening::EndReceive { message } = event
+        {
             self.text(", \"message\": ");
             self.message(*message);
         }
@@ -150,7 +155,14 @@ mod tests {
                 to: Name::Rank(3),
             },
         );
-        lines.write(&Name::Rank(3), 5, Some(2_000_017), &Happening::StartReceive);
+        lines.write(
+            &Name::Rank(3),
+            5,
+            Some(2_000_017),
+            &Happening::StartReceive {
+                message: channel((0, 0), Some(7)),
+            },
+        );
         lines.write(
             &Name::Rank(3),
             0,
@@ -173,7 +185,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(lines.take()).unwrap(),
             r#"{"process": 0, "type": "send", "cpu_us": 1234.005, "message": "0>3:7", "bytes": 8192, "to": 3}
-{"process": 3, "type": "start_recv", "cpu_us": 0.005, "time_us": 2000.017}
+{"process": 3, "type": "start_recv", "cpu_us": 0.005, "message": "0>3:7", "time_us": 2000.017}
 {"process": 3, "type": "end_recv", "cpu_us": 0.000, "message": "2.1:0>3:c"}
 {"process": "a \"server\".1", "type": "send", "cpu_us": 1.000, "message": 9, "bytes": 1, "to": "c"}
 {"process": "a \"server\".1", "type": "exit", "cpu_us": 0.000}

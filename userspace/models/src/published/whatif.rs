@@ -16,7 +16,7 @@ fn events() -> Vec<(&'static str, Event)> {
         // The figure has one message, from P3 to P1.
         let message = MessageId::of_number(1);
         let kind = match row.text("type") {
-            "startRecv" => Kind::StartRecv,
+            "startRecv" => Kind::StartRecv { message: None },
             "endRecv" => Kind::EndRecv { message },
             "send" => Kind::Send {
                 message,

@@ -46,7 +46,7 @@ pub(crate) enum State {
     Computing(f64),
     /// Its message arrives then; the process waits since `since`.
     Waiting { since: f64, arrival: f64 },
-    /// Its message has not been sent yet; it waits since then.
+    /// Its message has not been sent yet; it waits since then. Without an event: a `start_recv` said for which one.
     Pending { since: f64 },
     /// It has exited, or its events have ended.
     Ended,
@@ -62,6 +62,15 @@ pub(crate) struct Process {
     owed: f64,
     /// Its current receive's message is sent, but held up on the bus by one of unknown receiver.
     held_up: bool,
+    /// What it waits for by its last event, a `start_recv`.
+    awaits: Option<MessageId>,
+}
+
+impl Process {
+    /// It can do nothing before a message is sent to it.
+    fn is_blocked(&self) -> bool {
+        self.queue.is_empty() && matches!(self.state, State::Pending { .. })
+    }
 }
 
 /// An event at its predicted time.
@@ -164,6 +173,7 @@ impl Predictor {
             exits: false,
             owed: 0.0,
             held_up: false,
+            awaits: None,
         };
         Self {
             times: Times {
@@ -202,12 +212,14 @@ impl Predictor {
             });
         }
         process.exits = matches!(event.kind, Kind::Exit);
+        let expected = self.awaited(&event);
+        let process = &mut self.processes[event.process as usize];
         event.cpu += std::mem::replace(&mut process.owed, owes);
         process.queue.push_back(event);
         self.counters.held += 1;
         self.counters.most_held = self.counters.most_held.max(self.counters.held);
         let was_missing = process.state == State::Missing;
-        if let Kind::EndRecv { message } = event.kind {
+        if let Some(message) = expected {
             self.expect(message, event.process);
         }
         if was_missing {
@@ -250,8 +262,9 @@ impl Predictor {
     /// until it returns `None`, then [`Predictor::finish`].
     pub fn end_of_events(&mut self) {
         for process in &mut self.processes {
-            if process.state == State::Missing {
+            if process.state == State::Missing || process.is_blocked() {
                 process.state = State::Ended;
+                self.held_up -= usize::from(std::mem::take(&mut process.held_up));
             }
         }
         self.missing = 0;
@@ -275,6 +288,10 @@ impl Predictor {
     #[must_use]
     pub fn deadlock(&self) -> Option<PredictionError> {
         if self.missing > 0 || self.held_up > 0 || self.schedule.earliest().is_some() {
+            return None;
+        }
+        // What these do next is not known yet.
+        if self.processes.iter().any(Process::is_blocked) {
             return None;
         }
         let waits = |process: &&Process| matches!(process.state, State::Pending { .. });
@@ -388,6 +405,15 @@ impl Predictor {
         }
         if more {
             self.activate(process);
+        } else if let (
+            Kind::StartRecv {
+                message: Some(message),
+            },
+            false,
+        ) = (event.kind, ended)
+        {
+            self.processes[process as usize].state = State::Pending { since: time };
+            self.deliver(message, process);
         } else if !ended {
             self.missing += 1;
         }

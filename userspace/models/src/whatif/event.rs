@@ -44,7 +44,10 @@ pub enum Kind {
     /// As [`Kind::Compute`], sent only to show that the process is alive.
     KeepAlive,
     /// The process begins to wait for a message.
-    StartRecv,
+    StartRecv {
+        /// Which message, where the trace knows it: then the receive's end, or the process's, is what it does next.
+        message: Option<MessageId>,
+    },
     /// The message is there and taken.
     EndRecv {
         /// Which message.
@@ -70,7 +73,7 @@ impl Kind {
         match self {
             Self::Compute => "compute",
             Self::KeepAlive => "keep_alive",
-            Self::StartRecv => "start_recv",
+            Self::StartRecv { .. } => "start_recv",
             Self::EndRecv { .. } => "end_recv",
             Self::Send { .. } => "send",
             Self::Exit => "exit",

@@ -9,7 +9,7 @@
 //! | `process` | number or string | always |
 //! | `type` | `compute` `start_recv` `end_recv` `send` `exit` `keep_alive` | always |
 //! | `cpu_us` | number from 0 up: CPU time since the process's previous event | always |
-//! | `message` | number or string, the same on the send and its receive | `send`, `end_recv` |
+//! | `message` | number or string, the same on the send and its receive | `send`, `end_recv`; optional on `start_recv` |
 //! | `bytes` | number from 0 up | `send` |
 //! | `to` | process: the receiver, so that a bus need not wait to learn it | optional on `send` |
 //! | `from` `tag` `time_us` `note` | anything, ignored | optional |
@@ -273,7 +273,9 @@ impl Fields<'_> {
         };
         let kind = match name {
             "compute" => Kind::Compute,
-            "start_recv" => Kind::StartRecv,
+            "start_recv" => Kind::StartRecv {
+                message: message().ok(),
+            },
             "end_recv" => Kind::EndRecv { message: message()? },
             "exit" => Kind::Exit,
             "keep_alive" => Kind::KeepAlive,

@@ -50,7 +50,7 @@ pub(super) fn program(processes: u32) -> impl Strategy<Value = Program> {
                         to: None,
                     },
                 );
-                add(to, quarter(cpu_to), Kind::StartRecv);
+                add(to, quarter(cpu_to), Kind::StartRecv { message: None });
                 add(
                     to,
                     quarter(cpu_from % 3),
@@ -243,6 +243,26 @@ proptest! {
         sorted.events.sort_by_key(|event| event.process);
         let (other, ..) = run(&sorted, &scenario);
         prop_assert_eq!(found, other);
+    }
+
+    #[test]
+    fn to_say_what_is_awaited_changes_nothing(program in program(5), groups in grouping(), bus in any::<bool>()) {
+        let mut scenario = scenario(&groups, 3.0, 0.01);
+        scenario.bus = bus.then_some(BusScenario { bandwidth: Some(2e6), scope: Scope::Shared, collisions: None });
+        let mut told = program.clone();
+        for place in 0..told.events.len() {
+            let (process, later) = (told.events[place].process, &program.events[place + 1..]);
+            if let Kind::StartRecv { message } = &mut told.events[place].kind {
+                *message = later.iter().find(|event| event.process == process).and_then(|event| match event.kind {
+                    Kind::EndRecv { message } => Some(message),
+                    _ => None,
+                });
+            }
+        }
+        let order = |reports: &[Report]| reports.iter().map(|report| (report.event.line, report.time)).collect::<Vec<_>>();
+        let ((found, reports, counters), (other, others, more)) = (run(&program, &scenario), run(&told, &scenario));
+        prop_assert_eq!((found, order(&reports), counters.reported), (other, order(&others), more.reported));
+        prop_assert!(more.held == 0 && more.in_flight == 0 && more.most_held <= counters.most_held);
     }
 
     #[test]

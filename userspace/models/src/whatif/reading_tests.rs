@@ -41,6 +41,10 @@ fn lines_are_read_with_escapes_and_either_spelling() {
         .unwrap()
         .unwrap();
     assert_eq!(number, text);
+    for (key, message) in [("", None), (r#","message":"x""#, Some(MessageId::of_name(b"x")))] {
+        let line = format!(r#"{{"process":"io","type":"start_recv","cpu_us":0{key}}}"#);
+        assert_eq!(read(&line).unwrap().unwrap().kind, Kind::StartRecv { message });
+    }
     assert_eq!(read("  \r\n"), Ok(None));
 }
 
@@ -183,6 +187,108 @@ fn message_ids_may_be_used_again() {
     assert_eq!(found.group_time, [15.0, 26.0]);
 }
 
+/// Times of a run in which process 0 waits for a message of 2, and 1 computes meanwhile.
+fn waiting(groups: &[u32], awaited: Option<MessageId>, then: &[(u32, f64, Kind)]) -> Vec<(u32, f64)> {
+    let mut predictor = Predictor::new(&scenario(groups, 10.0, 0.0));
+    let mut events = vec![
+        (0, 1.0, Kind::StartRecv { message: awaited }),
+        (2, 20.0, Kind::KeepAlive),
+        (1, 5.0, Kind::Compute),
+    ];
+    events.extend(then);
+    let mut times = Vec::new();
+    for (line, (process, cpu, kind)) in (1..).zip(events) {
+        let event = Event {
+            process,
+            cpu,
+            kind,
+            line,
+        };
+        predictor.push(event).unwrap();
+        assert_eq!(predictor.deadlock(), None);
+        while let Some(report) = predictor.advance() {
+            times.push((report.event.process, report.time));
+        }
+    }
+    times
+}
+
+#[test]
+fn a_process_that_waits_holds_up_nobody_until_its_message_is_sent() {
+    let (awaited, sent) = (Some(message(1)), message(1));
+    let compute = |process| (process, 20.0, Kind::Compute);
+    let send = Kind::Send {
+        message: sent,
+        bytes: 0.0,
+        to: None,
+    };
+    let apart = [0, 1, 2];
+    assert_eq!(waiting(&apart, None, &[compute(1)]), [(0, 1.0)]);
+    assert_eq!(
+        waiting(&apart, awaited, &[compute(1)]),
+        [(0, 1.0), (1, 5.0), (2, 20.0)]
+    );
+    // What 0 does once its message has been sent must be known before the others go on.
+    let mut then = vec![compute(1), (2, 2.0, send), compute(1), compute(2)];
+    let before = [(0, 1.0), (1, 5.0), (2, 20.0), (2, 22.0)];
+    assert_eq!(waiting(&apart, awaited, &then), before);
+    then.extend([(0, 3.0, Kind::EndRecv { message: sent }), (0, 0.0, Kind::Exit)]);
+    let after = [(1, 25.0), (0, 35.0), (0, 35.0), (2, 42.0)];
+    assert_eq!(
+        waiting(&apart, awaited, &then),
+        [&before[..], &after[..]].concat()
+    );
+    // It shares its processor with 1 only while it computes.
+    let times = waiting(&[0, 0, 1], awaited, &[compute(1)]);
+    assert_eq!(times, [(0, 2.0), (1, 6.0), (2, 20.0)]);
+}
+
+#[test]
+fn a_process_may_end_in_its_receive() {
+    let (mine, other) = (message(1), message(2));
+    let exit = (0, 0.0, Kind::Exit);
+    let send = |message| {
+        let to = None;
+        (
+            2,
+            2.0,
+            Kind::Send {
+                message,
+                bytes: 0.0,
+                to,
+            },
+        )
+    };
+    let times = waiting(
+        &[0, 1, 2],
+        Some(mine),
+        &[exit, send(mine), (1, 20.0, Kind::Exit), (2, 0.0, Kind::Exit)],
+    );
+    assert_eq!(
+        times,
+        [
+            (0, 1.0),
+            (1, 5.0),
+            (0, 1.0),
+            (2, 20.0),
+            (2, 22.0),
+            (2, 22.0),
+            (1, 25.0)
+        ]
+    );
+    // Or receive something else.
+    let end = (0, 0.0, Kind::EndRecv { message: other });
+    let times = waiting(
+        &[0, 1, 2],
+        Some(mine),
+        &[end, send(other), (1, 20.0, Kind::Compute), (2, 0.0, Kind::Exit)],
+    );
+    assert_eq!(
+        times,
+        [(0, 1.0), (1, 5.0), (2, 20.0), (2, 22.0), (2, 22.0), (1, 25.0)]
+    );
+}
+
 #[test]
 fn memory_is_bounded_by_what_is_pending() {
     // A ring of 10 processes, each event consumed as soon as its neighbors' are there.
@@ -199,7 +305,11 @@ fn memory_is_bounded_by_what_is_pending() {
                 bytes: 8.0,
                 to: Some(to),
             };
-            for kind in [send, Kind::StartRecv, Kind::EndRecv { message: id(from) }] {
+            for kind in [
+                send,
+                Kind::StartRecv { message: None },
+                Kind::EndRecv { message: id(from) },
+            ] {
                 predictor
                     .push(Event {
                         process,

@@ -102,7 +102,7 @@ fn overheads_occupy_both_processors() {
         events: vec![
             event(0, 1.0, send),
             event(0, 5.0, Kind::Exit),
-            event(1, own, Kind::StartRecv),
+            event(1, own, Kind::StartRecv { message: None }),
             event(1, 0.0, Kind::EndRecv { message }),
         ],
     };

@@ -78,12 +78,12 @@ impl Assembler {
         }
         let complete = self.streams.take(end, bytes);
         let [before, after] = cpu_ns;
-        if !complete.is_empty() {
-            self.emit(id, before, &Happening::StartReceive);
-            for number in complete {
-                let message = MessageName::Stream(number);
-                self.emit(id, after, &Happening::EndReceive { message });
+        for (place, number) in complete.into_iter().enumerate() {
+            let message = MessageName::Stream(number);
+            if place == 0 {
+                self.emit(id, before, &Happening::StartReceive { message });
             }
+            self.emit(id, after, &Happening::EndReceive { message });
         }
         Handled::Done
     }

@@ -125,6 +125,48 @@ impl Predictor {
         }
     }
 
+    /// The message that a process receives, or begins to wait for, by its next event; none if that was known before.
+    pub(super) fn awaited(&mut self, event: &Event) -> Option<MessageId> {
+        let process = &mut self.processes[event.process as usize];
+        let awaits = match event.kind {
+            Kind::StartRecv { message } => message,
+            _ => None,
+        };
+        let before = std::mem::replace(&mut process.awaits, awaits);
+        let received = match event.kind {
+            Kind::EndRecv { message } => Some(message),
+            _ => None,
+        };
+        if before.is_some() && before == received {
+            return None;
+        }
+        if let Some(message) = before {
+            self.give_up(message, event.process);
+        }
+        received.or(awaits)
+    }
+
+    /// A process that waited for a message goes on, or ends, without it.
+    fn give_up(&mut self, message: MessageId, receiver: u32) {
+        let process = &mut self.processes[receiver as usize];
+        if process.is_blocked() {
+            process.state = State::Missing;
+            self.missing += 1;
+            self.held_up -= usize::from(std::mem::take(&mut process.held_up));
+        }
+        let Entry::Occupied(mut entry) = self.messages.entry(message) else {
+            return;
+        };
+        let receivers = &mut entry.get_mut().receivers;
+        let last = (0..receivers.len()).rfind(|place| receivers.get(*place) == Some(receiver));
+        if let Some(place) = last {
+            receivers.remove(place);
+        }
+        if receivers.is_empty() && entry.get().sent.is_empty() {
+            entry.remove();
+        }
+    }
+
     /// A receive of `message` is in the input: its send, if reported, learns where it goes.
     pub(super) fn expect(&mut self, message: MessageId, process: u32) {
         let entry = self.messages.entry(message).or_default();
@@ -181,16 +223,16 @@ impl Predictor {
         }
     }
 
-    /// If the process's current event is the receive of this message, it learns what is known of it.
+    /// If the process's current event is the receive of this message, or if it waits for it, it learns what is known of it.
     pub(super) fn deliver(&mut self, id: MessageId, receiver: u32) {
         let process = &mut self.processes[receiver as usize];
         let State::Pending { since } = process.state else {
             return;
         };
-        let Some(event) = process.queue.front_mut() else {
-            return;
-        };
-        if event.kind != (Kind::EndRecv { message: id }) {
+        let is_this = process.queue.front().map_or(process.awaits == Some(id), |event| {
+            event.kind == (Kind::EndRecv { message: id })
+        });
+        if !is_this {
             return;
         }
         let Entry::Occupied(mut entry) = self.messages.entry(id) else {
@@ -208,6 +250,12 @@ impl Predictor {
             Some(Sent::Arrives { at, overhead }) => {
                 self.held_up -= usize::from(process.held_up);
                 process.held_up = false;
+                let Some(event) = process.queue.front_mut() else {
+                    // It may go on: what it does must be known first.
+                    process.state = State::Missing;
+                    self.missing += 1;
+                    return;
+                };
                 self.counters.in_flight -= 1;
                 let message = entry.get_mut();
                 message.sent.remove(place);
