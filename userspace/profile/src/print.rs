@@ -50,8 +50,9 @@ fn profile(profile: &Profile) -> Map {
             .map(|(name, spec)| (name.to_string(), Value::Map(server(spec))));
         map.set("servers", Value::Map(Map(servers.collect())));
     }
-    // An overhead by itself would be read as a shorthand.
-    if !profile.classes.is_empty() || profile.overhead != Overhead::default() {
+    // An overhead by itself, or a lone server, would be read as a shorthand.
+    let is_shorthand = profile.overhead != Overhead::default() || profile.servers.len() == 1;
+    if !profile.classes.is_empty() || is_shorthand {
         map.set(
             "classes",
             Value::List(profile.classes.iter().map(|one| class(profile, one)).collect()),

@@ -209,7 +209,7 @@ fn warnings_name_what_is_probably_not_meant() {
     has("{ version: 1, gap: 5us, overhead: { send: 5us } }", |warning| {
         matches!(warning, Warning::OverheadHidesGap { .. })
     });
-    has("{ version: 1, servers: { a: {} } }", |warning| {
+    has("{ version: 1, servers: { a: {}, b: {} } }", |warning| {
         matches!(warning, Warning::UnusedServer { .. })
     });
     has("version: 1", |warning| {
@@ -230,6 +230,16 @@ fn warnings_name_what_is_probably_not_meant() {
         warnings("{ version: 1, latency: 20ms, bandwidth: 1Mbit/s, buffer: 64KiB }"),
         []
     );
+}
+
+#[test]
+fn everything_crosses_a_lone_server() {
+    let server = "version: 1\nservers: { wan: { latency: 20ms } }\n";
+    let long = parse(&format!(
+        "{server}classes: [{{ name: all, match: {{}}, egress: [wan], ingress: [wan] }}]"
+    ));
+    assert_eq!(parse(server), long);
+    assert!(parse(&format!("{server}classes: []")).unwrap().classes.is_empty());
 }
 
 #[test]

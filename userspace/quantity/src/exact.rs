@@ -215,10 +215,16 @@ impl fmt::Display for Rate {
         } else {
             ["Tbit/s", "Gbit/s", "Mbit/s", "kbit/s", "bit/s"]
         };
+        // Nothing is nothing in the smallest unit.
+        let units = if self.bits_per_second == 0 {
+            &units[4..]
+        } else {
+            &units
+        };
         RATE.print(
             f,
             self.bits_per_second,
-            reached(&RATE, self.bits_per_second, &units),
+            reached(&RATE, self.bits_per_second, units),
         )
     }
 }

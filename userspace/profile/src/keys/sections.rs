@@ -354,7 +354,7 @@ pub(crate) static PROFILE: Section = Section {
         key(
             "classes",
             Shape::List(&Shape::Section(&CLASS), 0, abi::MAX_CLASSES as usize),
-            "none",
+            "none; without this key and a topology, everything crosses a lone server of `servers`, both ways",
             "Which packets cross which servers. The first class that matches counts; what matches none passes untouched.",
         ),
         key(

@@ -73,9 +73,12 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
         mtu: fields.read("mtu", findings, |at, f| at.quantity(keys::MTU, f)),
         timeline: Timeline::default(),
     };
-    if untouched && profile.servers.is_empty() && overhead != Overhead::default() {
-        // Overhead alone is a shorthand too: every packet, no server.
-        profile.classes = vec![everything(Vec::new(), Vec::new())?];
+    // Overhead alone and a lone server are shorthands too: every packet, both ways. Of several servers nobody knows which way.
+    if untouched
+        && (profile.servers.len() == 1 || profile.servers.is_empty() && overhead != Overhead::default())
+    {
+        let path: Vec<ServerId> = (0..profile.servers.len()).filter_map(ServerId::new).collect();
+        profile.classes = vec![everything(path.clone(), path)?];
     }
     let timeline = fields.read("timeline", findings, |at, f| timeline(at, &mut profile, f));
     profile.timeline = timeline.unwrap_or_default();
