@@ -89,6 +89,39 @@ fn a_command_is_pinned() {
 }
 
 #[test]
+fn scenarios_are_compared_with_a_base_that_changes() {
+    let _alone = alone();
+    or_end!(possible());
+    // 20 reads take 0.4 s on the base, whose own key says 0.04 s.
+    let place = Place::new(
+        "repetitions: 2\nknobs: { scenario: [flat.yaml, stepped.yaml] }\nworkloads:\n\
+         \x20 - { name: reads, command: '\"$PERTURB\" pattern reads --reads 20', metric: { json: run_time_s } }\n",
+    );
+    let put = |name: &str, text: &str| fs::write(place.path(name), text).unwrap();
+    let text = fs::read_to_string(place.path("e.yaml")).unwrap();
+    put(
+        "e.yaml",
+        &text.replace("base: { latency: 50us }", "profile: base.yaml"),
+    );
+    put("flat.yaml", "version: 1\nlatency: 30ms\n");
+    let steps = |latency: &str| {
+        format!("version: 1\nlatency: 1ms\ntimeline: {{ steps: [{{ at: 0s, latency: {latency} }}] }}\n")
+    };
+    put("base.yaml", &steps("10ms"));
+    put("stepped.yaml", &steps("20ms"));
+    place.sweep();
+    let report = report(&["report", &place.path("out"), "--json"]);
+    let workload = &report["workloads"][0];
+    assert_eq!(workload["baseline"]["changing"], true);
+    for (index, (name, expected)) in [("flat", 3.0), ("stepped", 2.0)].into_iter().enumerate() {
+        let scenario = &workload["scenarios"][index];
+        assert_eq!((&scenario["name"], &scenario["runs"]), (&json!(name), &json!(2)));
+        let slowdown = scenario["slowdown"].as_f64().unwrap();
+        assert!((slowdown / expected - 1.0).abs() < 0.25, "{workload}");
+    }
+}
+
+#[test]
 fn tasks_write_directories_of_their_own_and_a_report_joins_them() {
     let _alone = alone();
     or_end!(possible());

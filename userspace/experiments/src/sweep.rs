@@ -38,6 +38,7 @@ pub use self::{
     needs::{MissingError, check, check_programs},
     plan::{Run, Task},
     read::{ExperimentError, load},
+    setting::{Level, Setting},
     store::{StoreError, make_directory},
 };
 

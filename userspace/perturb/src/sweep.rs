@@ -2,7 +2,7 @@
 
 mod split;
 
-use std::{collections::BTreeMap, env, path::PathBuf};
+use std::{env, path::PathBuf};
 
 use clap::{ArgGroup, Args};
 use perturb_experiments::sweep::{
@@ -162,11 +162,10 @@ fn dry_run(sweep: &Sweep, args: &SweepArgs) -> anyhow::Result<()> {
         let listed: Vec<_> = runs
             .iter()
             .map(|run| {
-                let setting = run.cell.setting.iter().map(|(knob, value)| (knob.key(), value));
                 json!({
                     "id": run.id,
                     "workload": sweep.workload(run).name,
-                    "setting": setting.collect::<BTreeMap<_, _>>(),
+                    "setting": run.cell.setting.levels(),
                     "block": run.block,
                     "traced": run.traced,
                 })

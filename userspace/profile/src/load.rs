@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::compile::{Files, MAX_TABLE_ENTRIES};
 use crate::diagnostic::Diagnostics;
-use crate::model::{Distribution, Name, Profile};
+use crate::model::{Distribution, Name, Profile, Server};
 use crate::recording::{self, RecordingError};
 use crate::timeline::Trace;
 
@@ -78,6 +78,26 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     let directory = path.parent().unwrap_or(Path::new(""));
     let files = files(&profile, directory)?;
     Ok(Loaded { profile, files })
+}
+
+impl Server {
+    /// Names its files, which are relative to `directory`, so that they are found from anywhere.
+    ///
+    /// # Errors
+    /// When the current directory is not known.
+    pub fn anchor(&mut self, directory: &Path) -> io::Result<()> {
+        let directory = std::path::absolute(directory)?;
+        let table = self.jitter.as_mut().map(|jitter| &mut jitter.distribution);
+        let table = table.and_then(|distribution| match distribution {
+            Distribution::Table(file) => Some(file),
+            _ => None,
+        });
+        let trace = self.trace.as_mut().map(|trace| &mut trace.file);
+        for file in table.into_iter().chain(trace) {
+            *file = directory.join(&file).to_string_lossy().into_owned();
+        }
+        Ok(())
+    }
 }
 
 /// Reads the jitter tables and traces that `profile` names, relative to `directory`.

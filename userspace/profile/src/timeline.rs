@@ -174,6 +174,29 @@ pub struct Trace {
     pub scale: Probability,
 }
 
+impl Timeline {
+    /// Whether every step is of all of the profile's `servers` servers, or of the overhead.
+    #[must_use]
+    pub fn is_of_all(&self, servers: usize) -> bool {
+        let ids: Vec<ServerId> = (0..servers).filter_map(ServerId::new).collect();
+        self.steps.iter().all(|step| match &step.subject {
+            Subject::Overhead => true,
+            subject => ids.iter().all(|id| subject.has(*id)),
+        })
+    }
+
+    /// The same for another number of servers that are alike: a step of servers is of all of them.
+    #[must_use]
+    pub fn of_all(mut self, servers: usize) -> Self {
+        for step in &mut self.steps {
+            if let Subject::Servers(ids) = &mut step.subject {
+                *ids = (0..servers).filter_map(ServerId::new).collect();
+            }
+        }
+        self
+    }
+}
+
 impl Subject {
     /// Whether it is that server.
     pub(crate) fn has(&self, id: ServerId) -> bool {

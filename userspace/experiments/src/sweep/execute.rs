@@ -19,7 +19,7 @@ use perturb_emulator::{
         self,
         measured::{End, Measured, Request, measure},
     },
-    prepared::{Prepared, ProfileError},
+    prepared::Prepared,
     signals::Signals,
     status::Report,
 };
@@ -118,7 +118,7 @@ impl Execution<'_> {
         }
         let wide = |cell: &&Cell| {
             let name = self.sweep.experiment.workloads[cell.workload].name.as_str();
-            let values = values.get(&(name, key(&setting_map(cell))));
+            let values = values.get(&(name, key(&cell.setting.levels())));
             values.is_some_and(|values| is_wide(values, stop))
         };
         cells.iter().filter(wide).cloned().collect()
@@ -131,14 +131,12 @@ impl Execution<'_> {
         let profile = format!(
             "profiles/{}-hosts.{}.yaml",
             workload.hosts,
-            setting::file_part(&run.cell.setting)
+            run.cell.setting.file_part()
         );
         let path = self.sweep.directory.join(&profile);
-        let network = setting::profile(&experiment.base, &run.cell.setting, workload.hosts)?;
+        let network = setting::network(&experiment.base, &run.cell.setting, workload.hosts)?;
         super::store::write_network(&path, &network.to_string())?;
-        let files = perturb_profile::files(&network, path.parent().unwrap_or(Path::new("")))
-            .map_err(ProfileError::from)?;
-        let prepared = Prepared::with_files(network, files)?;
+        let prepared = Prepared::load_for(&path, &lab::all_addresses(workload.hosts))?;
         let output = match attempt {
             0 => format!("output/{}", run.id),
             again => format!("output/{}.{again}", run.id),
@@ -205,7 +203,7 @@ impl Execution<'_> {
         Ok(Some(Record {
             id: run.id.clone(),
             workload: workload.name.to_string(),
-            setting: setting_map(&run.cell),
+            setting: run.cell.setting.levels(),
             block: run.block,
             attempt,
             traced: run.traced,
@@ -336,14 +334,7 @@ fn traffic(report: &Report, hosts: u32) -> Vec<Traffic> {
         .collect()
 }
 
-fn setting_map(cell: &Cell) -> BTreeMap<String, f64> {
-    cell.setting
-        .iter()
-        .map(|(knob, value)| (knob.key().to_owned(), *value))
-        .collect()
-}
-
-fn key(setting: &BTreeMap<String, f64>) -> String {
+fn key(setting: &BTreeMap<String, setting::Level>) -> String {
     format!("{setting:?}")
 }
 

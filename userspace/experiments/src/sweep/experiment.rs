@@ -3,6 +3,7 @@
 //! Model: a network of n hosts in which host i sends through one server, with LogGP's gap g, gap per byte G and
 //! latency L, and burns the overhead o for each wire packet that it sends or receives. A knob is one of the four; its
 //! value is a time in µs (for G in µs per byte, so that 1/value is MB/s). The baseline is the base's own values.
+//! The base may change with time. A scenario is a level without a scale: a profile in the place of the whole network.
 //! What it lacks: different values for different hosts, and knobs of loss or buffers (put those into the base).
 
 use std::{path::PathBuf, time::Duration};
@@ -10,7 +11,7 @@ use std::{path::PathBuf, time::Duration};
 use perturb_emulator::conduct::PacerChoice;
 use perturb_models::plogpt::CollectiveKind;
 pub(super) use perturb_profile::Knob;
-use perturb_profile::{Name, Overhead, Server, Size, Tcp};
+use perturb_profile::{Name, Overhead, Server, Size, Tcp, Timeline};
 use serde::{Deserialize, Serialize};
 
 use super::metric::{Better, Metric};
@@ -69,6 +70,19 @@ pub struct Base {
     pub tcp: Tcp,
     /// Their largest IP packet, if given.
     pub mtu: Option<Size>,
+    /// Of losses, jitter and random steps.
+    pub seed: u64,
+    /// How it changes; its steps are of the server or of the overhead.
+    pub timeline: Timeline,
+}
+
+/// A network that takes the place of the base's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Its file's, without the extension.
+    pub name: Name,
+    /// The profile.
+    pub path: PathBuf,
 }
 
 impl Base {
@@ -76,6 +90,12 @@ impl Base {
     #[must_use]
     pub fn value(&self, knob: Knob) -> f64 {
         knob.of(&self.server, &self.overhead)
+    }
+
+    /// Whether it changes with time.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        !self.timeline.steps.is_empty() || self.server.trace.is_some()
     }
 }
 
@@ -123,6 +143,8 @@ pub struct Workload {
     pub pin: Vec<usize>,
     /// Knobs with their values in µs (µs per byte), ascending.
     pub knobs: Vec<(Knob, Vec<f64>)>,
+    /// Networks that are tried besides.
+    pub scenarios: Vec<Scenario>,
     /// What it says of its communication.
     pub communication: Declared,
     /// Input of the queueing model, for a file server, as text.
@@ -194,6 +216,9 @@ pub struct Summary {
     pub statistic: Statistic,
     /// Baseline of each knob, in µs (µs per byte).
     pub baseline: Vec<(Knob, f64)>,
+    /// Whether the base changes with time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changing: bool,
     /// The programs.
     pub workloads: Vec<WorkloadSummary>,
 }
@@ -215,6 +240,9 @@ pub struct WorkloadSummary {
     pub per_operation: bool,
     /// Knobs with their values in µs (µs per byte), ascending.
     pub knobs: Vec<(Knob, Vec<f64>)>,
+    /// Names of the networks that are tried besides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scenarios: Vec<String>,
     /// What it says of its communication.
     pub communication: Declared,
     /// Input of the queueing model, as text.
@@ -250,6 +278,11 @@ impl Experiment {
             better: workload.metric.better,
             per_operation: workload.metric.per_operation,
             knobs: workload.knobs.clone(),
+            scenarios: workload
+                .scenarios
+                .iter()
+                .map(|scenario| scenario.name.to_string())
+                .collect(),
             communication: workload.communication,
             queueing: workload.queueing.clone(),
             collective: workload.collective,
@@ -262,6 +295,7 @@ impl Experiment {
             design: self.design,
             statistic: self.statistic,
             baseline: Knob::ALL.map(|knob| (knob, self.base.value(knob))).to_vec(),
+            changing: self.base.is_changing(),
             workloads: workloads.collect(),
         }
     }

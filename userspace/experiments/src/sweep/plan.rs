@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::{
     experiment::{Design, Experiment, Knob, Workload},
-    setting,
+    setting::Setting,
 };
 
 /// A workload in a setting.
@@ -22,8 +22,8 @@ use super::{
 pub struct Cell {
     /// Index of the workload.
     pub workload: usize,
-    /// What differs from the baseline; nothing: the baseline itself.
-    pub setting: Vec<(Knob, f64)>,
+    /// What differs from the baseline.
+    pub setting: Setting,
 }
 
 /// A run to be made.
@@ -43,7 +43,7 @@ impl Run {
     /// What is run, as people write it.
     #[must_use]
     pub fn written(&self) -> String {
-        let setting = setting::written(&self.cell.setting);
+        let setting = self.cell.setting.written();
         if self.traced {
             setting + ", traced"
         } else {
@@ -66,9 +66,12 @@ pub(super) fn cells(experiment: &Experiment) -> Vec<Cell> {
     let workloads = experiment.workloads.iter().enumerate();
     workloads
         .flat_map(|(index, workload)| {
+            let scenarios = workload.scenarios.iter().cloned().map(Setting::Scenario);
             settings(experiment, workload)
                 .into_iter()
-                .filter(|setting| !setting.is_empty())
+                .map(Setting::Knobs)
+                .chain(scenarios)
+                .filter(|setting| *setting != Setting::BASELINE)
                 .map(move |setting| Cell {
                     workload: index,
                     setting,
@@ -156,7 +159,7 @@ pub(super) fn block(experiment: &Experiment, cells: &[Cell], block: u32) -> Vec<
             *count += 1;
             let baseline = Cell {
                 workload: cell.workload,
-                setting: Vec::new(),
+                setting: Setting::BASELINE,
             };
             runs.push(run(experiment, baseline, block, Some(*count)));
         }
@@ -181,7 +184,7 @@ fn traced<'a>(experiment: &'a Experiment, own: &'a [Cell]) -> impl Iterator<Item
             id: format!("000.{}.traced", workload.name),
             cell: Cell {
                 workload: index,
-                setting: Vec::new(),
+                setting: Setting::BASELINE,
             },
             block: 0,
             traced: true,
@@ -191,7 +194,7 @@ fn traced<'a>(experiment: &'a Experiment, own: &'a [Cell]) -> impl Iterator<Item
 
 fn run(experiment: &Experiment, cell: Cell, block: u32, baseline: Option<u32>) -> Run {
     let name = &experiment.workloads[cell.workload].name;
-    let setting = setting::file_part(&cell.setting);
+    let setting = cell.setting.file_part();
     let number = baseline.map(|number| format!("-{number}")).unwrap_or_default();
     Run {
         id: format!("{block:03}.{name}.{setting}{number}"),
@@ -286,7 +289,7 @@ pub(super) mod tests {
             let own: Vec<bool> = runs
                 .iter()
                 .filter(|run| run.cell.workload == workload)
-                .map(|run| run.cell.setting.is_empty())
+                .map(|run| run.cell.setting == Setting::BASELINE)
                 .collect();
             assert_eq!(own, [true, false, false, false, true, false, false]);
         }

@@ -8,14 +8,21 @@ use std::{
     time::Duration,
 };
 
-use perturb_emulator::conduct::PacerChoice;
+use perturb_emulator::{
+    conduct::PacerChoice,
+    lab,
+    prepared::{Prepared, ProfileError},
+};
 use perturb_profile::{
     Diagnostics, LoadError, Probability, Problem, TurnError,
     document::{At, Bounds, Fields, Findings, KeyPath, Kind, flag, name, parse},
 };
 
 use self::workload::Common;
-use super::experiment::{Design, Experiment, Need, Statistic, Stop, Workload};
+use super::{
+    experiment::{Design, Experiment, Need, Scenario, Statistic, Stop, Workload},
+    setting::{self, Setting},
+};
 
 const KEYS: &[&str] = &[
     "version",
@@ -69,21 +76,24 @@ pub enum ExperimentError {
     /// The profile that it names has no single server.
     #[error(
         "{}: its servers differ, so that no knob is the network's; name a profile with one server (a server's keys \
-         at the top), the same overhead for sending and receiving, and no topology", .path.display()
+         at the top), the same overhead for sending and receiving, steps of that server or of the overhead, and no topology", .path.display()
     )]
     SeveralServers {
-        /// The profile.
-        path: PathBuf,
-    },
-    /// The profile that it names changes with time.
-    #[error("{}: it changes with time (`timeline` or `trace`), and a sweep's knobs do not; take these keys out", .path.display())]
-    Changing {
         /// The profile.
         path: PathBuf,
     },
     /// A knob cannot be turned so far.
     #[error(transparent)]
     Knob(#[from] TurnError),
+    /// A scenario cannot be emulated.
+    #[error("{}, on {hosts} hosts: {reason}", .path.display())]
+    Scenario {
+        /// The profile.
+        path: PathBuf,
+        /// How many hosts.
+        hosts: u32,
+        reason: ProfileError,
+    },
     /// A setting cannot be emulated.
     #[error("with {setting} on {hosts} hosts: {reason}")]
     Setting {
@@ -156,7 +166,7 @@ fn document(
     let base = knobs::base(&fields, directory, profile, findings);
     // Without a base nothing can be said of factors; the others are still read.
     let known = base.clone().unwrap_or_default();
-    let knobs = fields.read("knobs", findings, |at, f| knobs::knobs(at, &known, f));
+    let knobs = fields.read("knobs", findings, |at, f| knobs::knobs(at, &known, directory, f));
     let pin = fields
         .read("pin", findings, workload::processors)
         .unwrap_or_default();
@@ -166,7 +176,7 @@ fn document(
         time_limit,
         pin: &pin,
         trace: fields.read("trace", findings, flag).unwrap_or(false),
-        knobs: knobs.as_deref(),
+        knobs: knobs.as_ref(),
         has_knobs: fields.has("knobs"),
     };
     let workloads = fields.require(
@@ -270,6 +280,10 @@ const MAX_CELLS: usize = 4096;
 fn check_design(design: Design, workloads: &[Workload], fields: &Fields<'_>, findings: &mut Findings<'_>) {
     for workload in workloads {
         let problem = match design {
+            Design::Full | Design::Fractional if !workload.scenarios.is_empty() => Problem::Unfit {
+                why: "a scenario is a network of its own, with which no knob is combined",
+                remedy: "use `simple`, or give the scenarios an experiment of their own",
+            },
             Design::Fractional if workload.knobs.len() < 3 => Problem::Unfit {
                 why: "half of the combinations need at least three knobs",
                 remedy: "add knobs, or use `full`",
@@ -299,14 +313,23 @@ fn check_settings(experiment: &Experiment) -> Result<(), ExperimentError> {
     for workload in &experiment.workloads {
         for (knob, values) in &workload.knobs {
             for value in values {
-                let setting = [(*knob, *value)];
-                let text = super::setting::profile(&experiment.base, &setting, workload.hosts)?.to_string();
+                let setting = Setting::Knobs(vec![(*knob, *value)]);
+                let text = setting::network(&experiment.base, &setting, workload.hosts)?.to_string();
                 perturb_profile::parse(&text).map_err(|reason| ExperimentError::Setting {
-                    setting: super::setting::written(&setting),
+                    setting: setting.written(),
                     hosts: workload.hosts,
                     reason,
                 })?;
             }
+        }
+        let hosts = workload.hosts;
+        for Scenario { path, .. } in &workload.scenarios {
+            let prepared = Prepared::load_for(path, &lab::all_addresses(hosts));
+            prepared.map_err(|reason| ExperimentError::Scenario {
+                path: path.clone(),
+                hosts,
+                reason,
+            })?;
         }
     }
     Ok(())
@@ -373,6 +396,58 @@ workloads:
             "lacks the key `command`",
         ] {
             assert!(message.contains(expected), "{expected} is not in\n{message}");
+        }
+    }
+
+    #[test]
+    fn a_base_changes_and_scenarios_are_networks() {
+        let directory = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+        put(
+            "base.yaml",
+            "version: 1\nseed: 9\nlatency: 1ms\ntimeline: { steps: [{ at: 1s, latency: 5ms }] }\n",
+        );
+        put(
+            "part.yaml",
+            "version: 1\nservers: { a: {}, b: {} }\nclasses: [{ name: all, egress: [a, b] }]\n\
+                          timeline: { steps: [{ at: 1s, server: a, latency: 5ms }] }\n",
+        );
+        put(
+            "slow.yaml",
+            "version: 1\nlatency: 1ms\njitter: { distribution: table, scale: 1ms, table: t.dist }\n",
+        );
+        put("t.dist", "0 8192\n");
+        let read = |base: &str, keys: &str| {
+            let text = format!(
+                "version: 1\nname: t\nprofile: {base}\n{keys}\nworkloads: [{{ name: a, command: a, hosts: 3 }}]\n"
+            );
+            read(&text, directory.path(), "e.yaml")
+        };
+        let said = |base: &str, keys: &str| read(base, keys).unwrap_err().to_string();
+        let experiment = read("base.yaml", "knobs: { bandwidth: [1MB/s] }").unwrap();
+        let turned = Setting::Knobs(vec![(Knob::Bandwidth, 1.0)]);
+        let network = setting::network(&experiment.base, &turned, 3).unwrap();
+        assert_eq!(network.seed, 9);
+        assert!(network.timeline.is_of_all(3) && network.is_changing());
+        assert!(said("base.yaml", "knobs: { latency: [9ms] }").contains("latency: a step of the profile"));
+        assert!(said("part.yaml", "knobs: { gap: [1us] }").contains("steps of that server"));
+
+        let experiment = read("base.yaml", "knobs: { scenario: [slow.yaml] }").unwrap();
+        let [cell] = crate::sweep::plan::cells(&experiment).try_into().unwrap();
+        assert_eq!(cell.setting.file_part(), "scenario-slow");
+        let network = setting::network(&experiment.base, &cell.setting, 3).unwrap();
+        // Its table is found from elsewhere.
+        perturb_profile::files(&network, Path::new("/nowhere")).unwrap();
+        for (keys, expected) in [
+            ("knobs: { scenario: [none.yaml] }", "none.yaml: cannot be read"),
+            ("knobs: { scenario: [slow.yaml, ./slow.yaml] }", "the same name"),
+            (
+                "design: full\nknobs: { scenario: [slow.yaml], gap: [1us] }",
+                "no knob is combined",
+            ),
+        ] {
+            let said = said("base.yaml", keys);
+            assert!(said.contains(expected), "{said}");
         }
     }
 

@@ -21,6 +21,7 @@ mod load;
 mod models;
 mod output;
 mod published;
+mod scenarios;
 mod shape;
 mod summary;
 mod terminal;

@@ -5,21 +5,117 @@
 //! the row and column of the balance matrix. Super-packets are always split, so that only the knob differs between
 //! settings.
 
+use std::{collections::BTreeMap, fmt, path::Path};
+
 use perturb_emulator::lab;
 use perturb_profile::{
     Class, Match, Name, Prefix, Profile, Scope, Segmentation, Server, ServerId, Treatment, TurnError,
 };
 
-use super::experiment::{Base, Knob};
+use serde::{Deserialize, Serialize};
 
-/// Knobs with values that differ from the baseline.
-pub(super) type Setting = [(Knob, f64)];
+use super::{
+    experiment::{Base, Knob, Scenario},
+    read::ExperimentError,
+};
 
-/// The network of `hosts` private hosts in a setting.
+/// A level of a knob.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Level {
+    /// In µs (µs per byte for the bandwidth).
+    Value(f64),
+    /// A scenario's.
+    Name(String),
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => value.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// What differs from the baseline.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Setting {
+    /// These knobs; without one it is the baseline itself.
+    Knobs(Vec<(Knob, f64)>),
+    /// The whole network.
+    Scenario(Scenario),
+}
+
+impl Setting {
+    /// Nothing differs.
+    pub(super) const BASELINE: Self = Self::Knobs(Vec::new());
+
+    /// Levels by knob, as records have them.
+    #[must_use]
+    pub fn levels(&self) -> BTreeMap<String, Level> {
+        match self {
+            Self::Knobs(knobs) => {
+                let levels = knobs.iter();
+                levels
+                    .map(|(knob, value)| (knob.key().to_owned(), Level::Value(*value)))
+                    .collect()
+            }
+            Self::Scenario(scenario) => {
+                let name = Level::Name(scenario.name.to_string());
+                BTreeMap::from([(SCENARIO.to_owned(), name)])
+            }
+        }
+    }
+
+    /// As people write it.
+    #[must_use]
+    pub(super) fn written(&self) -> String {
+        match self {
+            Self::Knobs(knobs) => written(knobs),
+            Self::Scenario(scenario) => format!("{SCENARIO} {}", scenario.name),
+        }
+    }
+
+    /// As part of a file's name.
+    #[must_use]
+    pub(super) fn file_part(&self) -> String {
+        self.written()
+            .replace(", ", "+")
+            .replace(' ', "-")
+            .replace('/', "_")
+    }
+}
+
+/// The knob whose levels are networks.
+pub(super) const SCENARIO: &str = "scenario";
+
+/// The network of `hosts` private hosts in a setting. Its files have names that hold anywhere.
 ///
 /// # Errors
-/// When a knob is turned beyond what a profile may say.
-pub(super) fn profile(base: &Base, setting: &Setting, hosts: u32) -> Result<Profile, TurnError> {
+/// When a knob cannot be turned so, or the scenario's profile has errors.
+pub(super) fn network(base: &Base, setting: &Setting, hosts: u32) -> Result<Profile, ExperimentError> {
+    let Scenario { path, .. } = match setting {
+        Setting::Knobs(knobs) => return Ok(profile(base, knobs, hosts)?),
+        Setting::Scenario(scenario) => scenario,
+    };
+    let mut profile = perturb_profile::load(path)?.profile;
+    let directory = path.parent().unwrap_or(Path::new(""));
+    for (_, server) in &mut profile.servers {
+        server
+            .anchor(directory)
+            .map_err(|reason| ExperimentError::Unreadable {
+                path: path.clone(),
+                reason,
+            })?;
+    }
+    Ok(Profile {
+        segmentation: Segmentation::Exact,
+        ..profile
+    })
+}
+
+fn profile(base: &Base, setting: &[(Knob, f64)], hosts: u32) -> Result<Profile, TurnError> {
     let server = Server {
         scope: Scope::Shared,
         ..base.server.clone()
@@ -38,13 +134,14 @@ pub(super) fn profile(base: &Base, setting: &Setting, hosts: u32) -> Result<Prof
             "One server for each of {hosts} hosts; {}.",
             written(setting)
         )),
-        seed: 1,
+        seed: base.seed,
         overhead: base.overhead,
         segmentation: Segmentation::Exact,
         servers,
         classes,
         tcp: base.tcp.clone(),
         mtu: base.mtu,
+        timeline: base.timeline.clone().of_all(hosts as usize),
         ..Profile::default()
     };
     setting
@@ -82,9 +179,9 @@ pub(super) fn class_name(from: u32, to: u32) -> String {
     format!("{}-{}", lab::name(from), lab::name(to))
 }
 
-/// A setting as people write it.
+/// Knobs that are turned, as people write it.
 #[must_use]
-pub(super) fn written(setting: &Setting) -> String {
+pub(super) fn written(setting: &[(Knob, f64)]) -> String {
     if setting.is_empty() {
         return "baseline".into();
     }
@@ -93,15 +190,6 @@ pub(super) fn written(setting: &Setting) -> String {
         .map(|(knob, value)| format!("{knob} {}", knob.written(*value)))
         .collect();
     parts.join(", ")
-}
-
-/// A setting as part of a file's name.
-#[must_use]
-pub(super) fn file_part(setting: &Setting) -> String {
-    written(setting)
-        .replace(", ", "+")
-        .replace(' ', "-")
-        .replace('/', "_")
 }
 
 #[cfg(test)]
@@ -115,8 +203,8 @@ mod tests {
         let base = Base {
             server: Server::default(),
             overhead: Overhead::default(),
-            tcp: perturb_profile::Tcp::default(),
             mtu: Some("9000B".parse().unwrap()),
+            ..Base::default()
         };
         let setting = [(Knob::Overhead, 102.9), (Knob::Bandwidth, 1.0 / 38.0)];
         let text = profile(&base, &setting, 3).unwrap().to_string();
@@ -126,6 +214,9 @@ mod tests {
         assert_eq!(parsed.overhead.receive, Duration::from_nanos(102_900));
         let rate = parsed.servers[2].1.bandwidth.unwrap();
         assert_eq!(rate.bits_per_second(), 304_000_000);
-        assert_eq!(file_part(&setting), "overhead-102.9us+bandwidth-38MB_s");
+        assert_eq!(
+            Setting::Knobs(setting.to_vec()).file_part(),
+            "overhead-102.9us+bandwidth-38MB_s"
+        );
     }
 }

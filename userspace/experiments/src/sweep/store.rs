@@ -24,7 +24,7 @@ use perturb_present::cell;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::StoreError;
-use super::{experiment::Summary, plan::Task};
+use super::{experiment::Summary, plan::Task, setting::Level};
 
 /// Names of the files.
 pub(super) const EXPERIMENT: &str = "experiment.yaml";
@@ -90,8 +90,8 @@ pub(super) struct Record {
     pub id: String,
     /// Of which workload.
     pub workload: String,
-    /// Knobs that differ from the baseline, in µs (µs per byte for the bandwidth).
-    pub setting: BTreeMap<String, f64>,
+    /// What differs from the baseline.
+    pub setting: BTreeMap<String, Level>,
     /// Its block.
     pub block: u32,
     /// From 0; above after invalid runs.
@@ -403,7 +403,7 @@ mod tests {
         Record {
             id: id.into(),
             workload: "a".into(),
-            setting: BTreeMap::from([("gap".into(), 5.0)]),
+            setting: BTreeMap::from([("gap".into(), Level::Value(5.0))]),
             block: 0,
             attempt,
             traced: false,

@@ -1,15 +1,21 @@
 //! The network of an experiment, and the levels of its knobs.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use perturb_profile::{
-    BeyondKnob, Overhead, Problem, Server, Tcp,
+    BeyondKnob, Name, Overhead, Problem, Server,
     document::{At, Fields, Findings},
 };
 use perturb_quantity::{Micros, MicrosPerByte};
 
 use super::ExperimentError;
-use crate::sweep::experiment::{Base, Knob};
+use crate::sweep::{
+    experiment::{Base, Knob, Scenario},
+    setting::SCENARIO,
+};
 
 /// The bandwidth as a time per byte.
 const PER_BYTE: &str = Knob::Bandwidth.parameter();
@@ -64,8 +70,8 @@ pub(super) fn base(
         Some(Base {
             server,
             overhead,
-            tcp: Tcp::default(),
-            mtu: None,
+            seed: 1,
+            ..Base::default()
         })
     })
 }
@@ -73,21 +79,28 @@ pub(super) fn base(
 /// The one server of a profile.
 fn from_profile(path: &Path) -> Result<Base, ExperimentError> {
     let profile = perturb_profile::load(path)?.profile;
-    if profile.is_changing() {
-        return Err(ExperimentError::Changing { path: path.into() });
-    }
     let [(_, server), rest @ ..] = profile.servers.as_slice() else {
         return Err(ExperimentError::SeveralServers { path: path.into() });
     };
     let alike = rest.iter().all(|(_, other)| other == server);
-    if !alike || profile.topology.is_some() || profile.overhead.send != profile.overhead.receive {
+    let apart = !profile.timeline.is_of_all(profile.servers.len());
+    if !alike || apart || profile.topology.is_some() || profile.overhead.send != profile.overhead.receive {
         return Err(ExperimentError::SeveralServers { path: path.into() });
     }
+    let mut server = server.clone();
+    let unreadable = |reason| ExperimentError::Unreadable {
+        path: path.into(),
+        reason,
+    };
+    let directory = path.parent().unwrap_or(Path::new(""));
+    server.anchor(directory).map_err(unreadable)?;
     Ok(Base {
-        server: server.clone(),
+        server,
         overhead: profile.overhead,
         tcp: profile.tcp,
         mtu: profile.mtu,
+        seed: profile.seed,
+        timeline: profile.timeline,
     })
 }
 
@@ -108,9 +121,22 @@ fn gap_per_byte(at: At<'_>, findings: &mut Findings<'_>) -> Option<f64> {
     }
 }
 
-/// Knobs with their values, ascending.
-pub(super) fn knobs(at: At<'_>, base: &Base, findings: &mut Findings<'_>) -> Option<Vec<(Knob, Vec<f64>)>> {
-    let fields = Fields::open(at, "knobs", keys(), findings)?;
+/// What is turned.
+#[derive(Clone, Default)]
+pub(super) struct Turned {
+    /// Knobs with their values, ascending.
+    pub(super) knobs: Vec<(Knob, Vec<f64>)>,
+    pub(super) scenarios: Vec<Scenario>,
+}
+
+pub(super) fn knobs(
+    at: At<'_>,
+    base: &Base,
+    directory: &Path,
+    findings: &mut Findings<'_>,
+) -> Option<Turned> {
+    let all = keys().into_iter().chain([SCENARIO]).collect();
+    let fields = Fields::open(at, "knobs", all, findings)?;
     let mut knobs = Vec::new();
     for key in keys() {
         let knob = key.parse().unwrap_or(Knob::Bandwidth);
@@ -131,7 +157,29 @@ pub(super) fn knobs(at: At<'_>, base: &Base, findings: &mut Findings<'_>) -> Opt
         }
         knobs.push((knob, values));
     }
-    Some(knobs)
+    let named = fields.read(SCENARIO, findings, |at, f| {
+        at.list((1, 100), f, |at, f| scenario(at, directory, f))
+    });
+    let scenarios = named.unwrap_or_default();
+    for (index, one) in scenarios.iter().enumerate() {
+        if scenarios[..index].iter().any(|other| other.name == one.name) {
+            let why = "two scenarios have the same name, that of their files without the extension";
+            let remedy = "name one file once, or rename one";
+            fields.report(SCENARIO, Problem::Unfit { why, remedy }, findings);
+        }
+    }
+    Some(Turned { knobs, scenarios })
+}
+
+/// A profile beside the experiment.
+fn scenario(at: At<'_>, directory: &Path, findings: &mut Findings<'_>) -> Option<Scenario> {
+    let path = directory.join(at.text("a profile", findings)?);
+    let name = path.file_stem().and_then(OsStr::to_str).and_then(Name::new);
+    if name.is_none() {
+        let why = "the file's name, without its extension, names the scenario, and is no name";
+        at.unfit(why, "use letters, digits, `_`, `-` and `.`, at most 63", findings);
+    }
+    Some(Scenario { name: name?, path })
 }
 
 /// A value, or `x2` for a factor of the baseline.

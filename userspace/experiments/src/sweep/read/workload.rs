@@ -9,9 +9,13 @@ use perturb_profile::{
     document::{At, Bounds, Fields, Findings, Kind, flag, name},
 };
 
-use super::{between, knobs::knobs, time};
+use super::{
+    between,
+    knobs::{Turned, knobs},
+    time,
+};
 use crate::sweep::{
-    experiment::{Base, Collective, Declared, Knob, Workload},
+    experiment::{Base, Collective, Declared, Workload},
     metric,
 };
 
@@ -75,7 +79,7 @@ pub(super) struct Common<'a> {
     pub(super) time_limit: Duration,
     pub(super) pin: &'a [usize],
     pub(super) trace: bool,
-    pub(super) knobs: Option<&'a [(Knob, Vec<f64>)]>,
+    pub(super) knobs: Option<&'a Turned>,
     pub(super) has_knobs: bool,
 }
 
@@ -94,7 +98,9 @@ pub(super) fn workload(at: At<'_>, common: &Common<'_>, findings: &mut Findings<
     } else {
         Some(metric::Metric::wall_time())
     };
-    let own = fields.read("knobs", findings, |at, f| knobs(at, common.base, f));
+    let own = fields.read("knobs", findings, |at, f| {
+        knobs(at, common.base, common.directory, f)
+    });
     if own.is_none() && !common.has_knobs && !fields.has("knobs") {
         fields.require("knobs", "knobs: { latency: [100us, 1ms] }", findings, |_, _| {
             Some(())
@@ -117,6 +123,7 @@ pub(super) fn workload(at: At<'_>, common: &Common<'_>, findings: &mut Findings<
         );
         None
     });
+    let Turned { knobs, scenarios } = own.or_else(|| common.knobs.cloned()).unwrap_or_default();
     Some(Workload {
         name: title?,
         command: command?,
@@ -130,9 +137,8 @@ pub(super) fn workload(at: At<'_>, common: &Common<'_>, findings: &mut Findings<
         pin: fields
             .read("pin", findings, processors)
             .unwrap_or_else(|| common.pin.to_vec()),
-        knobs: own
-            .or_else(|| common.knobs.map(<[_]>::to_vec))
-            .unwrap_or_default(),
+        knobs,
+        scenarios,
         communication,
         queueing,
         collective: fields.read("collective", findings, collective),

@@ -112,7 +112,7 @@ pub(super) fn report(
         if level == baseline {
             Key::new()
         } else {
-            vec![(knob.key().to_owned(), level.to_bits())]
+            vec![(knob.key().to_owned(), level.to_string())]
         }
     };
     let measured: Vec<_> = levels.iter().map(|level| runs.slowdown(&key(*level))).collect();

@@ -56,7 +56,7 @@ pub(super) fn effects(
         .map(|row| {
             let high = factors.iter().zip(row).filter(|(_, high)| **high);
             let mut key: Key = high
-                .map(|((knob, level), _)| (knob.key().to_owned(), level.to_bits()))
+                .map(|((knob, level), _)| (knob.key().to_owned(), level.to_string()))
                 .collect();
             key.sort();
             runs.slowdown(&key).map(|measured| measured.point)

@@ -6,6 +6,7 @@ use super::load::{Part, Sweep};
 use crate::sweep::{
     experiment::Knob,
     plan,
+    setting::Level,
     store::{Provenance, Record, Status, Traffic},
 };
 
@@ -44,9 +45,10 @@ pub(super) fn sweep(programs: &[Program], noise: f64) -> Sweep {
     let mut records: Vec<Record> = Vec::new();
     for run in (0..3).flat_map(|block| plan::block(&experiment, &cells, block)) {
         let program = &programs[run.cell.workload];
-        let knob = |knob: Knob| {
-            let turned = run.cell.setting.iter().find(|(other, _)| *other == knob);
-            turned.map_or(experiment.base.value(knob), |(_, value)| *value)
+        let levels = run.cell.setting.levels();
+        let knob = |knob: Knob| match levels.get(knob.key()) {
+            Some(Level::Value(value)) => *value,
+            _ => experiment.base.value(knob),
         };
         let disturbed = (program.micros)(&knob) * (1.0 + noise * (f64::from(records.len() as u32 % 3) - 1.0));
         let traffic = |from, to, packets| Traffic {
@@ -56,11 +58,10 @@ pub(super) fn sweep(programs: &[Program], noise: f64) -> Sweep {
             bytes: program.bytes * packets,
             dropped: 0,
         };
-        let setting = run.cell.setting.iter();
         records.push(Record {
             id: run.id.clone(),
             workload: program.name.into(),
-            setting: setting.map(|(knob, value)| (knob.key().into(), *value)).collect(),
+            setting: levels.clone(),
             block: run.block,
             attempt: 0,
             traced: false,

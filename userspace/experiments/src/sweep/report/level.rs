@@ -12,6 +12,7 @@ use super::load::Sweep;
 use crate::sweep::{
     experiment::{Statistic, WorkloadSummary},
     metric::Better,
+    setting,
     store::{Record, Status},
 };
 
@@ -69,14 +70,14 @@ pub(super) fn measured(values: &[f64], statistic: Statistic) -> Option<Measured>
     })
 }
 
-/// A setting, as a key: knob and value in their order.
-pub(super) type Key = Vec<(String, u64)>;
+/// A setting, as a key: knobs and their levels in their order.
+pub(super) type Key = Vec<(String, String)>;
 
 /// The key of a setting.
-pub(super) fn key(setting: &BTreeMap<String, f64>) -> Key {
+pub(super) fn key(setting: &BTreeMap<String, setting::Level>) -> Key {
     setting
         .iter()
-        .map(|(knob, value)| (knob.clone(), value.to_bits()))
+        .map(|(knob, level)| (knob.clone(), level.to_string()))
         .collect()
 }
 

@@ -14,6 +14,7 @@ use super::{
     compare::Comparison,
     curve::{KnobReport, turned},
     findings::Verdict,
+    scenarios,
     summary::{Report, WorkloadReport},
     terminal::sensitivity,
 };
@@ -85,6 +86,9 @@ fn write(report: &Report, directory: &Path) -> anyhow::Result<()> {
     }
     put("index.html", &page.to_html())?;
     put("report.json", &(serde_json::to_string_pretty(report)? + "\n"))?;
+    if let Some(text) = scenarios::csv(report) {
+        put("scenarios.csv", &text)?;
+    }
     put("curves.csv", &csv(report))
 }
 
@@ -161,6 +165,13 @@ fn program(
     for (knob, curve) in turned(&workload.knobs) {
         let caption = format!("{}: {}", knob.named(), sensitivity(knob, curve));
         page = page.table(&caption, &table(knob, curve));
+    }
+    if let Some(chart) = scenarios::chart(workload) {
+        put(&format!("{}.scenario.svg", workload.name), &chart.to_svg()?)?;
+        let caption = "scenarios: networks in the place of the baseline's";
+        page = page
+            .figures(&[&chart])?
+            .table(caption, &scenarios::table(workload));
     }
     if let Some(effects) = &workload.effects {
         let mut table = Table::new(1, &["effect", "slowdown", "confounded with"]);
@@ -290,10 +301,15 @@ fn baseline_facts(workload: &WorkloadReport) -> Vec<(&'static str, String)> {
     let bandwidth = base
         .bandwidth_mb_s
         .map_or("unlimited".to_owned(), |rate| format!("{} MB/s", measured(rate)));
+    let changing = if base.changing {
+        ", by turns what its steps or trace say"
+    } else {
+        ""
+    };
     facts.push((
         "network",
         format!(
-            "o {} us, g {} us, L {} us, 1/G {bandwidth}; {} hosts",
+            "o {} us, g {} us, L {} us, 1/G {bandwidth}{changing}; {} hosts",
             measured(base.overhead_us),
             measured(base.gap_us),
             measured(base.latency_us),

@@ -18,6 +18,7 @@ use super::{
     load::{InputError, Sweep, load},
     models::Basis,
     published::published,
+    scenarios::{self, ScenarioReport},
 };
 use crate::sweep::{
     experiment::{Design, Knob, WorkloadSummary},
@@ -76,6 +77,8 @@ pub(super) struct WorkloadReport {
     pub(super) is_server: bool,
     pub(super) baseline: Baseline,
     pub(super) knobs: BTreeMap<&'static str, KnobReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) scenarios: Vec<ScenarioReport>,
     pub(super) ranking: answers::Ranking,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) effects: Option<Effects>,
@@ -97,6 +100,9 @@ pub(super) struct Baseline {
     pub(super) latency_us: f64,
     #[serde(rename = "bandwidth_MB_s")]
     pub(super) bandwidth_mb_s: Option<f64>,
+    /// Whether steps or a trace change the network.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) changing: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) communication: Option<Communication>,
     /// Why there is no trace, where one was asked for.
@@ -255,6 +261,7 @@ impl WorkloadReport {
             is_server: workload.queueing.is_some(),
             baseline,
             knobs,
+            scenarios: scenarios::reports(&workload.scenarios, &runs),
             ranking,
             effects,
             answers,
@@ -292,6 +299,7 @@ impl Baseline {
             gap_us: base(Knob::Gap),
             latency_us: base(Knob::Latency),
             bandwidth_mb_s: (base(Knob::Bandwidth) > 0.0).then(|| 1.0 / base(Knob::Bandwidth)),
+            changing: sweep.experiment.changing,
             communication: run_time_s
                 .and_then(|seconds| Communication::of(&runs.baselines, workload, seconds, traced)),
             trace_failure: match (valid, attempts().next_back()) {
@@ -351,6 +359,7 @@ impl Report {
                 }
             }
         }
+        said.extend(sweep.scenarios.iter().filter_map(ScenarioReport::failures));
         said
     }
 }

@@ -77,6 +77,9 @@ impl fmt::Display for WorkloadReport {
         for (knob, report) in turned(&self.knobs) {
             curve(f, knob, report)?;
         }
+        for scenario in &self.scenarios {
+            writeln!(f, "  {scenario}")?;
+        }
         if let Some(effects) = &self.effects {
             writeln!(
                 f,
