@@ -6,8 +6,9 @@
 //!
 //! **Blocking round trips.** Thread T sends the message m; a thread U of another process takes m and afterwards sends m';
 //! a thread of T's process takes m', and T has sent nothing since m. Then T has waited for an answer: one round trip, of
-//! two messages, Martin's read (request and reply; Martin 1999, section 3.2). Where T itself takes m', m' must be the last
-//! that it takes before it sends again: else it was another message for which it waited. A message answers one request, a
+//! two messages, Martin's read (request and reply; Martin 1999, section 3.2). Where T itself takes m', all that it takes
+//! behind m' before it sends again must be U's: else it was another's message for which it waited. (What U sends behind m',
+//! a request of its own, say, it sends after m, too.) A message answers one request, a
 //! request is answered once: the last one that U took, and an answer only where U took no other request, for U may take a
 //! request and what answers its own process's in one receive. The round trips of one thread come one after another, those of different threads overlap, so that t is
 //! the largest number that any thread made: a latency of ΔL more adds 2 t ΔL.
@@ -55,8 +56,8 @@ struct Thread {
     unanswered: Option<u64>,
     sends: u64,
     round_trips: u64,
-    /// What it has taken last is the answer to what it has sent last.
-    has_answer: bool,
+    /// Whose answer it has taken to what it has sent last, and since then nothing of others.
+    answered_by: Option<usize>,
     /// By the thread that sent it: the last message that was taken.
     taken: BTreeMap<usize, Taken>,
 }
@@ -115,7 +116,7 @@ impl CommunicationSummary {
         let thread = &mut self.threads[number];
         thread.clock += 1;
         thread.sends += 1;
-        thread.round_trips += u64::from(std::mem::take(&mut thread.has_answer));
+        thread.round_trips += u64::from(thread.answered_by.take().is_some());
         thread.unanswered = Some(thread.sends);
         let flying = Flying {
             thread: number,
@@ -135,10 +136,14 @@ impl CommunicationSummary {
     pub fn taken(&mut self, name: &str, message: MessageId) {
         self.has_receives = true;
         let taker = self.thread(name);
-        self.threads[taker].clock += 1;
-        self.threads[taker].has_answer = false;
-        let clock = self.threads[taker].clock;
-        match pop(&mut self.flying, message) {
+        let flying = pop(&mut self.flying, message);
+        let thread = &mut self.threads[taker];
+        thread.clock += 1;
+        if thread.answered_by != flying.map(|flying| flying.thread) {
+            thread.answered_by = None;
+        }
+        let clock = thread.clock;
+        match flying {
             Some(flying) => self.meet(flying, taker, clock),
             None => self.early.entry(message).or_default().push_back((taker, clock)),
         }
@@ -178,7 +183,7 @@ impl CommunicationSummary {
         let asked = &mut self.threads[thread];
         asked.unanswered = None;
         if thread == taker {
-            asked.has_answer = true;
+            asked.answered_by = Some(answer.thread);
         } else {
             asked.round_trips += 1;
         }
@@ -218,7 +223,7 @@ impl CommunicationSummary {
         let of_threads = self
             .threads
             .iter()
-            .map(|thread| thread.round_trips + u64::from(thread.has_answer));
+            .map(|thread| thread.round_trips + u64::from(thread.answered_by.is_some()));
         of_threads.max().unwrap_or(0)
     }
 
@@ -306,6 +311,11 @@ mod tests {
             round_trips(
                 "a>1 b>2 a/2<2 b/2<1 a/2>3 b/2>4 a/2<4 b/2<3 a>5 b>6 a/2<6 b/2<5 a/2>7 b/2>8 a/2<8 b/2<7"
             ),
+            2
+        );
+        // Both by a single thread each: what answers the one's request is followed by the other's own, and taken with it.
+        assert_eq!(
+            round_trips("a>1 b<1 b>2 b>3 a<2 a<3 a>4 a>5 b<4 b<5 b>6 b>7 a<6 a<7 a>8 b<8"),
             2
         );
         // One receive takes the request and the reply that followed it: what is sent next answers the request.
