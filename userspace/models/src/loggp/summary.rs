@@ -13,7 +13,8 @@
 //! request and what answers its own process's in one receive. The round trips of one thread come one after another, those of different threads overlap, so that t is
 //! the largest number that any thread made: a latency of ΔL more adds 2 t ΔL.
 //!
-//! What it lacks: waits for one latency only (an exchange, a pipeline, a barrier whose answer another thread gives) are no
+//! What it lacks: of two threads that ask each other at once, each may answer while it waits, which looks like an exchange,
+//! so that some of their round trips are not seen; waits for one latency only (an exchange, a pipeline, a barrier whose answer another thread gives) are no
 //! round trips; of several requests at once only the last one's answer is looked for; a process that computes, or is held
 //! up by a full connection, while an answer comes that it does not wait for looks like one that waits; the message of a
 //! partner who is late, and so has taken one before it sends its own, looks like an answer.
