@@ -3,7 +3,7 @@
 use std::fmt;
 
 use perturb_common::timeline::{End, Gate, Rate, Segment, Start, Timeline};
-use perturb_common::units::Ticks;
+use perturb_common::units::{Nanos, Ticks};
 use perturb_quantity::{Duration, Probability};
 use serde::Serialize;
 
@@ -102,7 +102,7 @@ fn meaning(name: &Name, timeline: &Timeline) -> ChangeMeaning {
     let time = |nanos: u64| Duration::from_nanos(rounded(nanos));
     let latencies = || timeline.segments.iter().map(|segment| nanos(segment.latency));
     let down = spans(timeline, length).filter(|(segment, span)| {
-        segment.gate == Gate::Drop || (segment.rate == Rate::Stopped && *span >= SECOND / 100)
+        segment.gate == Gate::Drop || (segment.rate == Rate::Stopped && nanos(*span) >= SECOND / 100)
     });
     ChangeMeaning {
         server: name.clone(),
@@ -135,7 +135,7 @@ fn meaning(name: &Name, timeline: &Timeline) -> ChangeMeaning {
             let above = if largest == 0 { 0 } else { u64::from(largest) + 1 };
             Probability::from_billionths((above * Probability::ONE.billionths() + (1 << 31)) >> 32)
         },
-        down: time(down.map(|(_, span)| span).sum()),
+        down: time(down.map(|(_, span)| nanos(span)).sum()),
     }
 }
 
@@ -166,15 +166,15 @@ fn shown(timeline: &Timeline) -> u64 {
     }
 }
 
-/// Segments and how long each is, ns, up to `length`.
-fn spans(timeline: &Timeline, length: u64) -> impl Iterator<Item = (&Segment, u64)> {
-    let ends = timeline.segments.iter().skip(1).map(|segment| nanos(segment.at));
-    let ends = ends.chain([length]);
+/// Segments and how long each is, up to `length`, ns. An opportunity lasts less than a whole number of them.
+fn spans(timeline: &Timeline, length: u64) -> impl Iterator<Item = (&Segment, Ticks)> {
+    let length = Nanos(length).ticks();
+    let ends = timeline.segments.iter().skip(1).map(|segment| segment.at);
     timeline
         .segments
         .iter()
-        .zip(ends)
-        .map(move |(segment, end)| (segment, end.min(length).saturating_sub(nanos(segment.at))))
+        .zip(ends.chain([length]))
+        .map(move |(segment, end)| (segment, Ticks(end.min(length).0.saturating_sub(segment.at.0))))
 }
 
 /// Stretches of `bin` ns.
@@ -193,7 +193,7 @@ fn cut(timeline: &Timeline, length: u64, bin: u64) -> Vec<Stretch> {
     let mut stretches = vec![empty; count as usize];
     for (segment, span) in spans(timeline, length) {
         let mut begin = segment.at.0;
-        let end = begin.saturating_add(span.saturating_mul(64).max(1));
+        let end = begin.saturating_add(span.0.max(1));
         let tick_bin = bin.saturating_mul(64);
         while begin < end {
             let index = begin / tick_bin;
@@ -286,5 +286,48 @@ impl fmt::Display for ChangeMeaning {
             write!(f, " Down or stopped for {}.", self.down)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perturb_common::{
+        fate::Chance,
+        timeline::Room,
+        units::{GapPerByte, TICK_SHIFT},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_burst_of_less_than_whole_nanoseconds_counts_in_full() {
+        let segment = |at, rate| Segment {
+            at: Ticks(at),
+            gap: Ticks(0),
+            rate,
+            latency: Ticks(0),
+            room: Room::Unlimited,
+            loss: Chance::NEVER,
+            jitter_scale: 0,
+            gate: Gate::Open,
+        };
+        // 1514 bytes, one in a tick, before each ms: 12.112 Mbit/s.
+        let second = Nanos(SECOND).ticks();
+        let of_ms = |number: u64| {
+            let end = number * second.0 / 1000;
+            let burst = Rate::PerByte(GapPerByte(1 << (20 - TICK_SHIFT)));
+            [segment(end - 1514, burst), segment(end, Rate::Stopped)]
+        };
+        let mut segments = vec![segment(0, Rate::Stopped)];
+        segments.extend((1..=1000).flat_map(of_ms));
+        segments.pop();
+        let timeline = Timeline {
+            start: Start::Apply,
+            segments,
+            end: End::Loop(second),
+        };
+        let name = Name::new("radio").unwrap();
+        let bandwidth = meaning(&name, &timeline).bandwidth.unwrap();
+        assert_eq!(bandwidth.map(|rate| rate.to_string()), ["12.11Mbit/s"; 3]);
     }
 }
