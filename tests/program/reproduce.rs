@@ -75,7 +75,7 @@ fn a_signal_ends_the_measurement_first() {
     or_end!(root());
     let out = tempfile::tempdir().unwrap();
     let mut reproduce = Command::new(executable())
-        .args(["reproduce", "martin-table-2.2-measured", "--quick", "--out"])
+        .args(["reproduce", "martin-fig-5.5-measured", "--quick", "--out"])
         .arg(out.path())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
