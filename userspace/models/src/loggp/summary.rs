@@ -5,19 +5,18 @@
 //! which they happened, as far as it is known.
 //!
 //! **Blocking round trips.** Thread T sends the message m; a thread U of another process takes m and afterwards sends m';
-//! a thread of T's process takes m', and T has sent nothing since m. Then T has waited for an answer: one round trip, of
-//! two messages, Martin's read (request and reply; Martin 1999, section 3.2). Where T itself takes m', all that it takes
-//! behind m' before it sends again must be U's: else it was another's message for which it waited. (What U sends behind m',
-//! a request of its own, say, it sends after m, too.) A message answers one request, a
-//! request is answered once: the last one that U took, and an answer only where U took no other request, for U may take a
-//! request and what answers its own process's in one receive. The round trips of one thread come one after another, those of different threads overlap, so that t is
-//! the largest number that any thread made: a latency of ΔL more adds 2 t ΔL.
+//! a thread of T's process takes m'. Meanwhile T sends at most one message for each that it takes: it answers others
+//! while it waits, and goes on with nothing of its own. Then T has waited for an answer: one round trip, of two messages,
+//! Martin's read (request and reply; Martin 1999, section 3.2). Where T itself takes m', all that it takes behind m'
+//! before it sends again must be U's: else it was another's message for which it waited. (What U sends behind m', a request
+//! of its own, say, it sends after m, too.) A message answers requests of one thread. The round trips of one thread come
+//! one after another: what was sent before one has ended begins no other. Those of different threads overlap, so that t is the
+//! largest number that any thread made: a latency of ΔL more adds 2 t ΔL. An exchange waits for one latency, so two of
+//! them are a round trip.
 //!
-//! What it lacks: of two threads that ask each other at once, each may answer while it waits, which looks like an exchange,
-//! so that some of their round trips are not seen; waits for one latency only (an exchange, a pipeline, a barrier whose answer another thread gives) are no
-//! round trips; of several requests at once only the last one's answer is looked for; a process that computes, or is held
-//! up by a full connection, while an answer comes that it does not wait for looks like one that waits; the message of a
-//! partner who is late, and so has taken one before it sends its own, looks like an answer.
+//! What it lacks: other waits for one latency (a pipeline, a barrier whose answer another thread gives) are no round trips;
+//! a process that computes, or is held up by a full connection, while an answer comes that it does not wait for looks like
+//! one that waits; the message of a partner who is late, and so has taken one before it sends its own, looks like an answer.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -53,14 +52,22 @@ struct Thread {
     process: usize,
     /// Events so far.
     clock: u64,
-    /// Number of the message that it sent last, if no answer has come.
-    unanswered: Option<u64>,
+    /// The message that it sent first since its last round trip ended, as far as it may begin one.
+    open: Option<Open>,
     sends: u64,
     round_trips: u64,
     /// Whose answer it has taken to what it has sent last, and since then nothing of others.
     answered_by: Option<usize>,
-    /// By the thread that sent it: the last message that was taken.
+    /// By the thread that sent it: the last message that it has taken and that was open.
     taken: BTreeMap<usize, Taken>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    /// Of the thread's sends.
+    number: u64,
+    /// Messages that the thread has taken since, and that no send has answered.
+    taken: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +92,12 @@ struct Flying {
 
 /// Receiver of messages that nobody is seen to take.
 const NOBODY: usize = usize::MAX;
+
+impl Thread {
+    fn is_open(&self, number: u64) -> bool {
+        self.open.is_some_and(|open| open.number == number)
+    }
+}
 
 impl CommunicationSummary {
     /// Notes a thread, so that a process that sends nothing counts in the average.
@@ -118,7 +131,17 @@ impl CommunicationSummary {
         thread.clock += 1;
         thread.sends += 1;
         thread.round_trips += u64::from(thread.answered_by.take().is_some());
-        thread.unanswered = Some(thread.sends);
+        // What is sent in between answers what was taken; else it is the thread's own, and does not wait.
+        thread.open = match thread.open {
+            Some(open) if open.taken > 0 => Some(Open {
+                taken: open.taken - 1,
+                ..open
+            }),
+            _ => Some(Open {
+                number: thread.sends,
+                taken: 0,
+            }),
+        };
         let flying = Flying {
             thread: number,
             number: thread.sends,
@@ -143,6 +166,9 @@ impl CommunicationSummary {
         if thread.answered_by != flying.map(|flying| flying.thread) {
             thread.answered_by = None;
         }
+        if let Some(open) = &mut thread.open {
+            open.taken += 1;
+        }
         let clock = thread.clock;
         match flying {
             Some(flying) => self.meet(flying, taker, clock),
@@ -161,28 +187,30 @@ impl CommunicationSummary {
         }
         count(sent, process, flying.bytes);
         let is_answer = process != sender && self.answers(taker, flying);
-        let taken = Taken {
-            number: flying.number,
-            at: clock,
-            is_answer,
-        };
-        self.threads[taker].taken.insert(flying.thread, taken);
+        if self.threads[flying.thread].is_open(flying.number) {
+            let taken = Taken {
+                number: flying.number,
+                at: clock,
+                is_answer,
+            };
+            self.threads[taker].taken.insert(flying.thread, taken);
+        }
     }
 
-    /// Whether a message answers a request of the taker's process, which is then answered: the last one that its sender
+    /// Whether a message answers a request of the taker's process, whose round trip then ends: the last one that its sender
     /// has taken, and one that is itself an answer only if there is no other.
     fn answers(&mut self, taker: usize, answer: Flying) -> bool {
         let process = self.threads[taker].process;
         let taken = self.threads[answer.thread].taken.iter();
         let requests = taken.filter(|&(&thread, taken)| {
             let asked = &self.threads[thread];
-            asked.process == process && asked.unanswered == Some(taken.number) && taken.at < answer.at
+            asked.process == process && asked.is_open(taken.number) && taken.at < answer.at
         });
         let Some((&thread, _)) = requests.max_by_key(|(_, taken)| (!taken.is_answer, taken.at)) else {
             return false;
         };
         let asked = &mut self.threads[thread];
-        asked.unanswered = None;
+        asked.open = None;
         if thread == taker {
             asked.answered_by = Some(answer.thread);
         } else {
@@ -314,6 +342,16 @@ mod tests {
             ),
             2
         );
+        // Both by a single thread each: who waits answers the other's request meanwhile.
+        assert_eq!(
+            round_trips("a>1 b>2 a<2 a>3 b<1 b>4 a<4 b<3 a>5 b>6 a<6 a>7 b<5 b>8 a<8 b<7"),
+            2
+        );
+        // It sends more than it has taken: that is not all answers.
+        assert_eq!(round_trips("a>1 b>2 a<2 a>3 a>4 b<1 b>5 a<5"), 0);
+        // An exchange waits for one latency: two of them are a round trip, one is none.
+        assert_eq!(round_trips("a>1 b>2 a<2 b<1 a>3 b>4 a<4 b<3"), 1);
+        assert_eq!(round_trips("a>1 b>2 a<2 b<1"), 0);
         // Both by a single thread each: what answers the one's request is followed by the other's own, and taken with it.
         assert_eq!(
             round_trips("a>1 b<1 b>2 b>3 a<2 a<3 a>4 a>5 b<4 b<5 b>6 b>7 a<6 a<7 a>8 b<8"),
@@ -334,8 +372,6 @@ mod tests {
         assert_eq!(round_trips("a>1 a>2 a>3 b<1 b>x b<2 b>y a<x a<y"), 0);
         // Only the last one's answer is waited for.
         assert_eq!(round_trips("a>1 a>2 b<1 b>x b<2 b>y a<x a<y"), 1);
-        // An exchange: neither message is the other's answer.
-        assert_eq!(round_trips("a>1 b>2 a<2 b<1 a>3 b>4 a<4 b<3"), 0);
         // It is c's message that a waits for; b is only early with its next one.
         assert_eq!(round_trips("a>1 b<1 b>2 a<2 c>3 a<3 a>4"), 0);
         assert_eq!(round_trips("c>3 a>1 b<1 a<3 b>2 a<2 a>4"), 1);
