@@ -70,6 +70,7 @@ impl Panel {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Point {
     pub x: f64,
+    /// Not a number (null in JSON) where it was asked for and is missing.
     pub y: f64,
     /// Of 95 %, where it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,13 +148,14 @@ impl Curve {
         self
     }
 
-    /// The paper's values beside ours at the same place, or between two of ours; the base is left out.
+    /// The paper's values beside ours at the same place, or between two of ours; the base is left out. None of ours where it
+    /// is missing, or one of the two beside it.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (f64, f64, Option<f64>)> {
         let compared = !self.ours.is_empty() && !self.again;
         self.paper
             .iter()
             .filter(move |point| compared && self.base.is_none_or(|base| !is_same(base, point.x)))
-            .map(|point| (point.x, point.y, at(&self.ours, point.x)))
+            .map(|point| (point.x, point.y, at(&self.ours, point.x).filter(|y| !y.is_nan())))
     }
 }
 
@@ -286,5 +288,7 @@ mod tests {
         let pairs: Vec<_> = curve.pairs().collect();
         assert_eq!(pairs, [(1.5, 1.0, Some(15.0)), (3.0, 1.0, None)]);
         assert_eq!(Curve::new("drawn", [(1.0, 1.0)], []).pairs().count(), 0);
+        let holed = Curve::new("x", [(2.0, 1.0)], [(1.0, 10.0), (2.0, f64::NAN), (3.0, 30.0)]);
+        assert_eq!(holed.pairs().collect::<Vec<_>>(), [(2.0, 1.0, None)]);
     }
 }

@@ -188,6 +188,24 @@ fn panel(
     table: tables::Embedded,
     x: Scale,
 ) -> Panel {
+    let responses: Vec<Response<'_>> = report.responses(knob).collect();
+    let curve = |printed| curve(setting.quick, &responses, (knob, nodes), &printed, x);
+    Panel {
+        title: title.to_owned(),
+        x,
+        y: Scale::linear("slowdown", ""),
+        curves: run_times(table).into_iter().filter_map(curve).collect(),
+    }
+}
+
+/// Of one program. The short form leaves programs out, and levels at the end; what it has asked for and is missing counts.
+fn curve(
+    quick: bool,
+    responses: &[Response<'_>],
+    (knob, nodes): (Knob, u32),
+    printed: &MeasuredCurve,
+    x: Scale,
+) -> Option<Curve> {
     let place = |value: f64| {
         if x.label == BULK_GAP.label {
             1.0 / value
@@ -195,44 +213,34 @@ fn panel(
             value
         }
     };
-    let curve = |printed: MeasuredCurve| {
-        let base = printed.base?;
-        let own = report.responses(knob).filter(|own| is_program(own, &printed));
-        // The programs on 8 hosts stand for 32 nodes.
-        let own = own
-            .filter(|own| nodes == 32 || own.hosts == 4)
-            .max_by_key(|own| own.hosts);
-        let points = own.iter().flat_map(|own| &own.slowdowns);
-        let ours: Vec<(f64, f64)> = points
-            .map(|(relative, slowdown)| (place(there(knob, base, *relative)), *slowdown))
-            .collect();
-        if setting.quick && ours.is_empty() {
-            return None;
-        }
-        let ends = |pick: fn(f64, f64) -> f64| ours.iter().map(|(x, _)| *x).reduce(pick);
-        let (low, high) = (ends(f64::min), ends(f64::max));
-        let paper = printed
-            .points
-            .iter()
-            .map(|point| (place(point.at), point.measured));
-        // The short form leaves levels out at the end.
-        let paper = paper.filter(|(x, _)| {
-            let within =
-                low.is_none_or(|low| *x >= low * 0.999) && high.is_none_or(|high| *x <= high * 1.001);
-            within || !setting.quick
-        });
-        let hosts = own
-            .map(|own| format!(", {} hosts", own.hosts))
-            .unwrap_or_default();
-        let name = format!("{}{hosts}", printed.name);
-        Some(Curve::new(name, paper, ours).over(place(base)))
-    };
-    Panel {
-        title: title.to_owned(),
-        x,
-        y: Scale::linear("slowdown", ""),
-        curves: run_times(table).into_iter().filter_map(curve).collect(),
+    let base = printed.base?;
+    let own = responses.iter().filter(|own| is_program(own, printed));
+    // The programs on 8 hosts stand for 32 nodes.
+    let own = own
+        .filter(|own| nodes == 32 || own.hosts == 4)
+        .max_by_key(|own| own.hosts);
+    if quick && own.is_none() {
+        return None;
     }
+    let asked = own.iter().flat_map(|own| &own.slowdowns);
+    let ours: Vec<(f64, f64)> = asked
+        .map(|(relative, slowdown)| (place(there(knob, base, *relative)), slowdown.unwrap_or(f64::NAN)))
+        .collect();
+    let ends = |pick: fn(f64, f64) -> f64| ours.iter().map(|(x, _)| *x).reduce(pick);
+    let (low, high) = (ends(f64::min), ends(f64::max));
+    let paper = printed
+        .points
+        .iter()
+        .map(|point| (place(point.at), point.measured));
+    let paper = paper.filter(|(x, _)| {
+        let within = low.is_none_or(|low| *x >= low * 0.999) && high.is_none_or(|high| *x <= high * 1.001);
+        within || !quick
+    });
+    let hosts = own
+        .map(|own| format!(", {} hosts", own.hosts))
+        .unwrap_or_default();
+    let name = format!("{}{hosts}", printed.name);
+    Some(Curve::new(name, paper, ours).over(place(base)))
 }
 
 impl Preset {
@@ -393,60 +401,4 @@ fn factors(experiment: &Experiment, report: &Report, knob: Knob) -> Vec<(String,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::super::experiment::Signals;
-    use super::*;
-
-    #[test]
-    fn every_program_of_the_tables_is_swept() {
-        let directory = tempfile::tempdir().unwrap();
-        for (preset, table, knob) in [
-            (SPLIT_C, tables::MARTIN_B_2, Knob::Overhead),
-            (NPB, tables::MARTIN_B_9, Knob::Bandwidth),
-        ] {
-            for quick in [false, true] {
-                let setting = Setting {
-                    quick,
-                    directory: directory.path().into(),
-                    signals: Signals::default(),
-                };
-                let mut experiment = preset.programs(&setting).unwrap();
-                preset.reduce(&mut experiment, knob, quick);
-                assert_eq!(
-                    experiment.workloads.len() == preset.quick.len(),
-                    quick || preset.file == NPB.file
-                );
-                for workload in &experiment.workloads {
-                    let response = Response {
-                        name: workload.name.as_str(),
-                        hosts: workload.hosts,
-                        run_time_s: None,
-                        slowdowns: Vec::new(),
-                        broken: Vec::new(),
-                    };
-                    let mut printed = run_times(table).into_iter();
-                    assert!(
-                        printed.any(|curve| is_program(&response, &curve)),
-                        "{}",
-                        workload.name
-                    );
-                    assert_eq!(workload.knobs.len(), 1);
-                }
-                let swept = |curve: &MeasuredCurve| {
-                    let program = curve.name.replace('_', "-");
-                    experiment
-                        .workloads
-                        .iter()
-                        .any(|workload| workload.published.as_deref() == Some(&program))
-                };
-                assert!(quick || run_times(table).iter().all(swept));
-            }
-        }
-    }
-
-    #[test]
-    fn levels_stand_for_the_thesiss() {
-        assert_eq!(there(Knob::Overhead, 2.9, 2.0), 5.8);
-        assert_eq!(there(Knob::Bandwidth, 37.5, 2.0), 18.75);
-    }
-}
+mod tests;
