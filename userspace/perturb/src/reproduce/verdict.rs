@@ -10,10 +10,12 @@ use super::outcome::Outcome;
 
 /// The rule, as pages and the book have it.
 pub(crate) const RULE: &str = "A printed number agrees if the difference is no more than its rounding, and that of the \
-    printed inputs, explains; one that was measured, and a point of a curve, if it is within 10 % of the paper's, or within the tolerance that stands beside it. A figure agrees if nine of ten \
-    numbers do. It agrees in shape if in three of four curves (or, where no curve is drawn, groups of numbers of one unit) of at least \
-    three points the ranks of ours and the paper's are correlated by 0.9 or more, and the slope of ours over the paper's is \
-    between 1/2 and 2; of a curve that is flat in the paper, within 10 %, ours has to be flat. Otherwise it differs. Numbers \
+    printed inputs, explains; one that was measured if it is within 10 % of the paper's, or within the tolerance that stands \
+    beside it; a point of a curve if it is within 10 %. A figure agrees if nine of ten numbers do. It agrees in shape if in \
+    three of four curves (or, where no curve is drawn, groups of numbers of one unit) of at least three points in the paper \
+    the ranks of ours and the paper's are correlated by 0.9 or more, and the slope of ours over the paper's is between 1/2 \
+    and 2; of a curve that is flat in the paper, within 10 %, ours has to be flat. The baseline of slowdowns, where both are \
+    1, is one of the points. A curve of which ours has fewer than three points has no shape. Otherwise it differs. Numbers \
     that rest on a fitted input do not count; what is missing counts as wrong.";
 
 /// Largest relative error of a point.
@@ -120,15 +122,17 @@ impl Errors {
             }
             groups.entry(row.unit).or_default().push((row.paper, row.ours));
         }
-        let mut curves: Vec<Vec<(f64, f64)>> = Vec::new();
+        // How many points the paper has, and those that ours has, too.
+        let mut curves: Vec<(usize, Vec<(f64, f64)>)> = Vec::new();
         for (panel, curve) in outcome.curves() {
             if curve.fitted != fitted {
                 errors.fitted += if curve.fitted { curve.pairs().count() } else { 0 };
                 continue;
             }
-            let mut pairs = Vec::new();
+            let (mut points, mut pairs) = (0, Vec::new());
             for (x, paper, ours) in curve.pairs() {
                 errors.numbers += 1;
+                points += 1;
                 let Some(ours) = ours else {
                     errors.missing += 1;
                     continue;
@@ -147,17 +151,21 @@ impl Errors {
                 ));
                 pairs.push((paper, ours));
             }
-            if !pairs.is_empty() && curve.base.is_some() {
-                pairs.push((1.0, 1.0));
+            if points > 0 && curve.base.is_some() {
+                points += 1;
+                if !pairs.is_empty() {
+                    pairs.push((1.0, 1.0));
+                }
             }
-            curves.push(pairs);
+            curves.push((points, pairs));
         }
         if curves.is_empty() {
-            curves = groups.into_values().collect();
+            curves = groups.into_values().map(|pairs| (pairs.len(), pairs)).collect();
         }
-        curves.retain(|points| points.len() >= LEAST);
+        curves.retain(|(points, _)| *points >= LEAST);
         errors.curves = curves.len();
-        errors.in_shape = curves.iter().filter(|points| is_in_shape(points)).count();
+        let in_shape = |pairs: &[(f64, f64)]| pairs.len() >= LEAST && is_in_shape(pairs);
+        errors.in_shape = curves.iter().filter(|(_, pairs)| in_shape(pairs)).count();
         relative.retain(|(error, _)| error.is_finite());
         let count = relative.len() as f64;
         errors.mean_error_percent =
@@ -244,6 +252,24 @@ mod tests {
         let errors = Errors::of(&outcome);
         assert_eq!((errors.numbers, errors.agreeing, errors.missing), (4, 2, 2));
         assert_eq!(errors.verdict(), Verdict::Differs);
+    }
+
+    #[test]
+    fn curves_of_which_ours_has_few_points_are_not_in_shape() {
+        let mut outcome = curve([1.5, 2.9, 4.4, 6.0]);
+        let errors = Errors::of(&outcome);
+        assert_eq!((errors.curves, errors.in_shape), (1, 1));
+        let mut short = curve([1.5, 2.9, 4.4, 6.0]).panels.remove(0);
+        short.curves[0].ours.truncate(1);
+        outcome.panels.push(short);
+        let errors = Errors::of(&outcome);
+        assert_eq!((errors.curves, errors.in_shape), (2, 1));
+        assert_eq!(errors.verdict(), Verdict::Differs);
+        // Of slowdowns the baseline is a point, of the paper's and of ours.
+        let slowdowns = Curve::new("s", [1.0, 2.0, 3.0].map(|x| (x, x)), [(1.0, 1.0), (2.0, 2.5)]).over(1.0);
+        outcome.panels[0].curves.push(slowdowns);
+        let errors = Errors::of(&outcome);
+        assert_eq!((errors.curves, errors.in_shape), (3, 1));
     }
 
     #[test]
