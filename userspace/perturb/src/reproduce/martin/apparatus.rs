@@ -218,10 +218,10 @@ fn table_2_2(setting: &Setting) -> anyhow::Result<Outcome> {
             rows.filter_map(point).collect()
         };
         for (_, other, column, pick) in KNOBS {
-            if let (Some(paper), Some(ours)) = (slope(paper(column)), slope(observed(&found, knob, pick))) {
-                let case = format!("{other} observed per added {name}");
-                outcome.rows.push(Row::new(case, "us/us", (paper, SLOPE), ours));
-            }
+            let case = format!("{other} observed per added {name}");
+            outcome
+                .rows
+                .extend(per_added(case, paper(column), observed(&found, knob, pick))?);
         }
         curves.push(Curve::new(name, paper(own), []));
         curves.push(Curve::new(
@@ -237,6 +237,19 @@ fn table_2_2(setting: &Setting) -> anyhow::Result<Outcome> {
         curves,
     }];
     Ok(outcome)
+}
+
+/// The slopes of what is observed over what was added; no row where the paper has none.
+fn per_added(
+    case: String,
+    paper: impl IntoIterator<Item = (f64, f64)>,
+    ours: impl IntoIterator<Item = (f64, f64)>,
+) -> anyhow::Result<Option<Row>> {
+    let Some(paper) = slope(paper) else {
+        return Ok(None);
+    };
+    let ours = slope(ours).with_context(|| format!("{case}: too few settings were measured"))?;
+    Ok(Some(Row::new(case, "us/us", (paper, SLOPE), ours)))
 }
 
 /// The text reads three things off the curves: each is compared as a share of what the network was given.
@@ -321,37 +334,51 @@ fn fig_2_3(setting: &Setting) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
+/// Asked and observed G in us per byte, as the figures have it, of ns per byte. One is of the settings in their order.
+fn per_byte(settings: impl Iterator<Item = (f64, Option<f64>)>) -> anyhow::Result<Vec<(f64, f64)>> {
+    settings
+        .map(|(asked, got)| {
+            let got = got.with_context(|| {
+                format!(
+                    "G was not measured where {} us/B were added; draw it again",
+                    asked / 1e3
+                )
+            })?;
+            Ok((asked / 1e3, got / 1e3))
+        })
+        .collect()
+}
+
 /// Figs. 2.4 and 2.7 are straight lines of slope 1, and their lines lie on each other.
 fn bulk_gap(setting: &Setting, over_tcp: bool) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let found = measure(setting, &mut outcome, &[Knob::Bandwidth])?;
-    // us per byte, as the figures have it.
-    let messages: Vec<(f64, f64)> = observed(&found, Knob::Bandwidth, |found| found.gap_per_byte_ns)
-        .map(|(asked, got)| (asked / 1e3, got / 1e3))
-        .collect();
-    let streams = found.settings.iter().filter_map(|setting| {
-        let got = setting.measured.tcp_gap_per_byte_ns?;
-        Some((setting.desired / 1e3, got / 1e3))
-    });
-    let streams: Vec<(f64, f64)> = streams.collect();
-    let (name, seen) = if over_tcp {
-        ("TCP", &streams)
+    let messages = observed(&found, Knob::Bandwidth, |found| found.gap_per_byte_ns);
+    let streams = found
+        .settings
+        .iter()
+        .filter(|setting| setting.knob == Knob::Bandwidth);
+    let streams = streams.map(|setting| (setting.desired, setting.measured.tcp_gap_per_byte_ns));
+    let messages = per_byte(messages.map(|(asked, got)| (asked, Some(got))))?;
+    let (name, seen, streams) = if over_tcp {
+        let streams = per_byte(streams)?;
+        ("TCP", streams.clone(), streams)
     } else {
-        ("messages", &messages)
+        ("messages", messages.clone(), Vec::new())
     };
     let case = format!("G of {name} observed per added G");
     outcome.rows.push(Row::new(
         case,
         "us/us",
         (1.0, SLOPE),
-        slope(seen.iter().copied()).context("too few settings")?,
+        slope(seen.clone()).context("too few settings")?,
     ));
     let logarithmic = |seen: &[(f64, f64)]| slope(seen.iter().map(|(asked, got)| (asked.ln(), got.ln())));
     outcome.rows.push(Row::new(
         format!("exponent of {name}: a straight line has 1"),
         "",
         (1.0, SLOPE),
-        logarithmic(seen).context("too few settings")?,
+        logarithmic(&seen).context("too few settings")?,
     ));
     let mut curves = vec![Curve::new("messages", [], messages.clone())];
     if over_tcp {
@@ -370,4 +397,28 @@ fn bulk_gap(setting: &Setting, over_tcp: bool) -> anyhow::Result<Outcome> {
         curves,
     }];
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_without_a_stream_is_no_shorter_figure() {
+        let all = [(10.0, Some(11.0)), (20.0, Some(21.0)), (40.0, Some(41.0))];
+        assert_eq!(per_byte(all.into_iter()).unwrap()[1], (0.02, 0.021));
+        let error = per_byte(all.into_iter().chain([(80.0, None)])).unwrap_err();
+        assert!(error.to_string().contains("0.08 us/B"), "{error}");
+    }
+
+    #[test]
+    fn only_what_the_paper_lacks_is_left_out() {
+        let line = [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)];
+        let row = |paper: &[(f64, f64)], ours: &[(f64, f64)]| {
+            per_added("o".into(), paper.iter().copied(), ours.iter().copied())
+        };
+        assert!(row(&line, &line).unwrap().unwrap().agrees());
+        assert!(row(&[], &line).unwrap().is_none());
+        assert!(row(&line, &line[..1]).is_err());
+    }
 }
