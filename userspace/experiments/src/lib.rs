@@ -16,7 +16,7 @@
 
 pub mod calibrate;
 mod estimate;
-mod machine;
+pub mod machine;
 pub mod measure;
 pub mod nfs;
 mod probe;

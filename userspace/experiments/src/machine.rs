@@ -14,17 +14,20 @@ pub(crate) fn release() -> String {
 }
 
 /// The kernel's name and release.
-pub(crate) fn kernel() -> String {
+#[must_use]
+pub fn kernel() -> String {
     format!("Linux {}", release())
 }
 
 /// The processor's name.
-pub(crate) fn processor() -> Option<String> {
+#[must_use]
+pub fn processor() -> Option<String> {
     line_of("/proc/cpuinfo", "model name")
 }
 
 /// How many processors this process may use.
-pub(crate) fn processors() -> usize {
+#[must_use]
+pub fn processors() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
 

@@ -8,6 +8,8 @@
 //! are called by polls, one of which stands before each send (Martin 1999, 2.2). So requests wait while a process computes,
 //! and whoever is asked often enough does not go on with its own work: that makes locks live-lock.
 //! It never waits for one connection alone, so that two processes that write to each other cannot block each other.
+//! Who lives and says nothing is waited for without end, be it behind a partition: it may compute. Give the command a
+//! time limit where that can happen.
 //! Processes are numbered from 0. Memory consists of words of 64 bits.
 
 mod process;
@@ -30,7 +32,7 @@ pub(crate) use self::process::LONGEST;
 use self::wire::{Kind, Link, Message, SHORT, words_of};
 use crate::collective::{accept_until, patiently};
 
-/// How long nothing may happen.
+/// How long others may take to come; in patterns, how long nothing may happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// The port of all processes.
 const PORT: u16 = 7700;
@@ -61,7 +63,10 @@ pub enum MeshError {
     /// A process has ended early.
     #[error("the connection with process {0} is lost: it has ended early")]
     Lost(usize),
-    /// The others are gone, or messages were lost.
+    /// Nobody is left who could send what is waited for.
+    #[error("all other processes have ended, and this one still waits for a message; see what they say")]
+    Alone,
+    /// Messages were lost.
     #[error("nothing has come from the other processes for {} s", PATIENCE.as_secs())]
     Silence,
     /// A message that no process sends.
@@ -171,7 +176,9 @@ impl Process {
             let mut stream = accept_until(deadline, &listener).map_err(absent(missing))?;
             let mut greeting = [0; 4];
             let greeted = stream
-                .set_read_timeout(Some(left(deadline).max(Duration::from_millis(1))))
+                .set_read_timeout(Some(
+                    left(deadline).min(patience / 6).max(Duration::from_millis(1)),
+                ))
                 .and_then(|()| stream.read_exact(&mut greeting));
             // Who says nothing is not the one that is missing.
             if greeted.is_ok()
@@ -253,7 +260,7 @@ impl Process {
             .filter_map(|(peer, link)| Some((peer, link.as_ref()?.interest()?)))
             .unzip();
         if patience.is_none() && descriptors.is_empty() {
-            return Err(MeshError::Silence);
+            return Err(MeshError::Alone);
         }
         // Rounded up, so that the time has passed when poll gives up.
         let millis = patience.map(|patience| patience.as_micros().div_ceil(1000));

@@ -31,7 +31,7 @@ pub(super) fn comparisons() -> Vec<Comparison> {
             .rows()
             .flat_map(|row| of_overlap(&row).unwrap_or_default()),
     );
-    all.extend(thresholds());
+    all.extend(thresholds().unwrap_or_default());
     let six = "Salisbury, Chen and Melhem 1999, Table 6";
     all.extend(equal.rows().filter_map(|row| {
         let mut found = of_partitioning(&row, six, Method::Natural, "locality_l")?;
@@ -143,14 +143,15 @@ fn of_overlap(row: &Row<'_>) -> Option<Vec<Comparison>> {
     Some(all)
 }
 
-/// Overlap up to which, or from which on, a partitioning is the better one.
-fn thresholds() -> Vec<Comparison> {
+/// Overlap up to which, or from which on, a partitioning is the better one; `None` only if a row is not understood.
+fn thresholds() -> Option<Vec<Comparison>> {
     let compare = |row: Row<'_>| {
         let source = match row.text("where") {
             "4.2" => "Salisbury, Chen and Melhem 1999, 4.2",
             "4.3" => "Salisbury, Chen and Melhem 1999, 4.3",
             "Table 5" => "Salisbury, Chen and Melhem 1999, Table 5",
-            _ => "Salisbury, Chen and Melhem 1999, Table 7",
+            "Table 7" => "Salisbury, Chen and Melhem 1999, Table 7",
+            _ => return None,
         };
         let printed = (row.number("printed")?, row.number("tolerance")?);
         let slip = (row.text("loops"), row.text("ours")) == ("3", "core natural");
@@ -161,7 +162,7 @@ fn thresholds() -> Vec<Comparison> {
             .then_some("true for 16 loops and more, as printed, but from 12 on");
         Some(found)
     };
-    tables::LOCALITY_TEXT.table().rows().filter_map(compare).collect()
+    tables::LOCALITY_TEXT.table().rows().map(compare).collect()
 }
 
 /// What a row of the table is called under `ours`.
@@ -215,4 +216,15 @@ fn correlations(equal: &Table) -> Vec<Comparison> {
         all.extend(random().map(|ours| row(source, case, (0.7, 0.1), ours, restricted)));
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_of_the_text_is_compared() {
+        let compared = thresholds().map(|all| all.len());
+        assert_eq!(compared, Some(tables::LOCALITY_TEXT.table().rows().count()));
+    }
 }

@@ -76,11 +76,15 @@ impl Signals {
     fn pass_on(&self, signal: Signal) {
         let mut state = self.state();
         state.came = true;
+        let Some(measuring) = state.measuring else {
+            return;
+        };
         // A terminal's signals come to all of its foreground.
-        if let (Signal::SIGTERM, Some(measuring)) = (signal, state.measuring) {
+        if signal == Signal::SIGTERM {
             // It may end by itself meanwhile.
             let _ = kill(measuring, signal);
         }
+        eprintln!("waiting for the measurement to end (process {measuring})");
     }
 }
 
@@ -93,6 +97,9 @@ impl Setting {
         work: impl FnOnce() -> anyhow::Result<Option<T>>,
     ) -> anyhow::Result<T> {
         eprintln!("{command}");
+        if self.signals.came() {
+            return Err(Failed::Interrupted(command).into());
+        }
         let Some(done) = work()? else {
             return Err(Failed::Interrupted(command).into());
         };
@@ -161,5 +168,31 @@ impl Setting {
         arguments: &[S],
     ) -> anyhow::Result<Value> {
         serde_json::from_str(&self.perturb(outcome, arguments)?).context("reading its JSON")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_begins_after_a_signal() {
+        let setting = Setting {
+            quick: true,
+            directory: PathBuf::new(),
+            signals: Signals::default(),
+        };
+        let mut outcome = Outcome::default();
+        let begun = setting.work(&mut outcome, "a".into(), || Ok(Some(1)));
+        assert_eq!(begun.unwrap(), 1);
+        setting.signals.pass_on(Signal::SIGINT);
+        let refused = setting.work(&mut outcome, "b".into(), || -> anyhow::Result<Option<()>> {
+            unreachable!("it was begun")
+        });
+        assert!(matches!(
+            refused.unwrap_err().downcast(),
+            Ok(Failed::Interrupted(_))
+        ));
+        assert_eq!(outcome.commands, ["a"]);
     }
 }

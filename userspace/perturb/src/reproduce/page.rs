@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::Context as _;
+use perturb_experiments::machine;
 use perturb_present::{
     Page, Table,
     chart::{Axis, Chart, Kind, Point, Series, Stroke},
@@ -59,16 +60,11 @@ struct Machine {
 
 impl Machine {
     fn here() -> Self {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let processors = read("/proc/cpuinfo");
-        let model = processors.lines().find(|line| line.starts_with("model name"));
         Self {
             perturb: env!("CARGO_PKG_VERSION"),
-            kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
-            processor: model
-                .and_then(|line| line.split_once(':'))
-                .map(|(_, name)| name.trim().to_owned()),
-            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            kernel: machine::kernel(),
+            processor: machine::processor(),
+            processors: machine::processors(),
         }
     }
 }

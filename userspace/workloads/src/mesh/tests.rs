@@ -2,7 +2,10 @@
 
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
     thread,
 };
 
@@ -215,18 +218,35 @@ fn who_does_not_come_is_named() {
 
 #[test]
 fn who_connects_and_says_nothing_is_not_waited_for() {
-    let ends = on_loopback(2, |rank, addresses| {
+    let (over, is_over) = mpsc::channel();
+    let is_over = Mutex::new(is_over);
+    let took = on_loopback(2, |rank, addresses| {
         if rank == 0 {
-            return Process::connect_within(2 * WHILE, rank, addresses, 0).map(|_| ());
+            let begun = Instant::now();
+            let connected = Process::connect_within(6 * WHILE, rank, addresses, 0);
+            over.send(()).unwrap();
+            return connected.map(|_| begun.elapsed());
         }
         let _silent = patiently(SocketAddr::new(addresses[0], PORT), PATIENCE).unwrap();
-        thread::sleep(3 * WHILE);
-        Ok(())
+        let process = Process::connect_within(6 * WHILE, rank, addresses, 0);
+        locked(&is_over).recv_timeout(20 * WHILE).unwrap();
+        process.map(|_| WHILE)
     });
-    assert!(
-        matches!(ends[0], Err(MeshError::Absent { peer: 1, .. })),
-        "{ends:?}"
-    );
+    for took in took {
+        assert!(took.unwrap() < 6 * WHILE);
+    }
+}
+
+#[test]
+fn who_waits_for_those_who_have_ended_is_alone() {
+    let ends = run(2, 0, |process| match process.rank() {
+        0 => process.awaited().map(|_| ()),
+        _ => {
+            process.leave();
+            Err(MeshError::Alone)
+        }
+    });
+    assert!(matches!(ends[0], Err(MeshError::Alone)), "{ends:?}");
 }
 
 #[test]

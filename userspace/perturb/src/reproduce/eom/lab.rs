@@ -2,12 +2,12 @@
 
 use std::{
     env, fs,
-    num::NonZero,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, ensure};
+use perturb_experiments::machine;
 use perturb_stats::median;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -105,9 +105,7 @@ impl<'s> Lab<'s> {
             "pin",
             "#!/bin/sh\nhost=$(hostname)\nexec taskset -c $((${host#h} - 1)) \"$@\"\n",
         )?;
-        let processors = std::thread::available_parallelism()
-            .map_or(1, NonZero::get)
-            .min(8);
+        let processors = machine::processors().min(8);
         ensure!(
             processors >= 2,
             "one processor; each host needs one of its own, and there are two at least"

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use perturb_emulator::conduct::Pacing;
 use perturb_experiments::calibrate::{self, Calibration, Parameters, Request};
 use perturb_models::published::tables::{self, Row as Printed};
-use perturb_present::{LiveLine, Table, computed};
+use perturb_present::{LiveLine, Table, computed, shell};
 use perturb_profile::Knob;
 use perturb_stats::Line;
 
@@ -184,7 +184,7 @@ fn table_2_1(setting: &Setting) -> anyhow::Result<Outcome> {
             FACTOR * latency,
         ),
     )?;
-    let command = format!("perturb calibrate {}", path.display());
+    let command = format!("perturb calibrate {}", shell::quoted(&path));
     let found = setting.work(&mut outcome, command, || {
         calibrate::classes(&path, Pacing::default(), false, LiveLine::stderr(false))
     })?;

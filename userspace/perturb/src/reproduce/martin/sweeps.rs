@@ -3,7 +3,7 @@
 //! As in the figures, run times are divided by the baseline's. The axis is the thesis's: a level here stands for the one there
 //! that is as many times its baseline.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::Context as _;
 use perturb_experiments::sweep::{
@@ -11,7 +11,7 @@ use perturb_experiments::sweep::{
     report::{Report, Response},
 };
 use perturb_models::published::{MeasuredCurve, run_times, tables};
-use perturb_present::{LiveLine, Table, computed};
+use perturb_present::{LiveLine, Table, computed, shell};
 use perturb_profile::Knob;
 
 use super::super::{
@@ -263,14 +263,10 @@ impl Preset {
         check(&experiment)?;
         let out = setting.directory.join("sweep");
         if out.exists() {
+            eprintln!("removing {}: the figure is measured anew", out.display());
             fs::remove_dir_all(&out).with_context(|| format!("removing {}", out.display()))?;
         }
-        let command = format!(
-            "perturb sweep configs/experiments/{} --out {}   # {} alone",
-            self.file,
-            out.display(),
-            knob.key()
-        );
+        let command = self.command(setting, knob, &out);
         let sweep = Sweep::new(experiment, None, &out);
         setting.work(&mut outcome, command, || {
             let (ended, _) = sweep.measure(false, LiveLine::stderr(false))?;
@@ -279,6 +275,28 @@ impl Preset {
         let report = Report::of_directory(&out)?;
         outcome.tables = factors(&sweep.experiment, &report, knob);
         Ok((outcome, report))
+    }
+
+    /// A sweep of the whole preset, and what of it is done here.
+    pub(super) fn command(&self, setting: &Setting, knob: Knob, out: &Path) -> String {
+        let file = setting.directory.join(self.file);
+        let words = [
+            "perturb".as_ref(),
+            "sweep".as_ref(),
+            file.as_os_str(),
+            "--out".as_ref(),
+            out.as_os_str(),
+        ];
+        let less = if setting.quick {
+            ": some, at two levels, once"
+        } else {
+            ""
+        };
+        format!(
+            "{}   # of it {} alone, under the thesis's programs{less}",
+            shell::command(words),
+            knob.key()
+        )
     }
 
     /// The preset with the thesis's programs alone.
