@@ -79,7 +79,7 @@ const STEPS: u64 = 10_000;
 
 /// The latency of a step, ms: one of three, in no order that packets at equal distances could meet.
 fn latency(step: u64) -> u64 {
-    10 + 2 * (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % 3
+    10 + 2 * ((step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % 3)
 }
 
 /// Lone packets: what each waits says which step served it.

@@ -9,7 +9,10 @@ use crate::support::{
 };
 use perturb_clock::{both, now};
 use perturb_common::{
-    abi::{CLOCK_APPLY, CLOCK_FIRST, CONTROL_GENERATION, Direction, Event, SERVER_KEEP_ORDER, ServerState},
+    abi::{
+        CLOCK_APPLY, CLOCK_FIRST, CONTROL_GENERATION, Direction, Event, SERVER_FATE, SERVER_KEEP_ORDER,
+        ServerState,
+    },
     departure::{Load, Outcome, departure},
     fate::Chance,
     tables::Tables,
@@ -22,17 +25,6 @@ const PROFILE: &str = "version: 1
 servers: { clock: { gap: 1ns }, s0: { gap: 2us, latency: 50us } }
 classes: [{ name: all, match: {}, egress: [clock, s0], ingress: [] }]
 ";
-
-const PLAIN: Segment = Segment {
-    at: Ticks(0),
-    gap: Ticks(0),
-    rate: Rate::Free,
-    latency: Ticks(0),
-    room: Room::Unlimited,
-    loss: Chance::NEVER,
-    jitter_scale: 0,
-    gate: Gate::Open,
-};
 
 fn us(us: u64) -> Ticks {
     Nanos(us * 1000).ticks()
@@ -91,7 +83,13 @@ fn random(choices: &mut Choices) -> Timeline {
 /// [`PROFILE`] with this timeline at `s0`.
 fn tables(rig: &Rig, timeline: Timeline) -> Tables {
     let mut tables = rig.tables.clone();
-    tables.servers[1].timeline = 0;
+    let server = &mut tables.servers[1];
+    server.timeline = 0;
+    server.flags = if timeline.decides(server.server.latency) {
+        SERVER_FATE
+    } else {
+        0
+    };
     tables.timelines = vec![timeline];
     tables
 }
@@ -129,14 +127,19 @@ fn stamps_equal_the_recursion() {
             return;
         };
         let (mut departed, mut dropped, mut down, mut before) = (0, 0, 0, 0);
+        let plain = rig.tables.clone();
         for _ in 0..80 {
             let timeline = random(&mut choices);
             let mut tables = tables(&rig, timeline.clone());
             let keeps = choices.below(2) == 0;
-            tables.servers[1].flags = if keeps { SERVER_KEEP_ORDER } else { 0 };
+            let decides = tables.servers[1].flags != 0;
+            tables.servers[1].flags |= if keeps { SERVER_KEEP_ORDER } else { 0 };
             let horizon = us(200 + choices.below(2000));
             tables.servers[1].server.horizon = horizon;
-            rig.loader.restart_clocks().unwrap();
+            // Behind a profile without one its clock is a new one. Either half.
+            for _ in 0..=choices.below(2) {
+                rig.load_tables(plain.clone());
+            }
             rig.load_tables(tables);
             rig.forget_states();
             let (mut free, mut last) = (Instant(0), Instant(0));
@@ -167,7 +170,7 @@ fn stamps_equal_the_recursion() {
                         departed += 1;
                         free = service.free;
                         let mut next = service.next;
-                        if keeps && timeline.decides() {
+                        if keeps && decides {
                             last = last.max(next);
                             next = last;
                         }
@@ -203,7 +206,7 @@ fn a_live_change_keeps_the_clock() {
     };
     let first = |start| Timeline {
         start,
-        segments: vec![PLAIN],
+        segments: vec![Segment::IDLE],
         end: End::Hold,
     };
     let started = now();
@@ -222,9 +225,25 @@ fn a_live_change_keeps_the_clock() {
         [clock(&rig, CLOCK_APPLY), clock(&rig, CLOCK_FIRST)],
         [applied, arrived]
     );
-    // A profile without any ends it.
+    // Nobody confirms a profile without any: what comes back goes on.
+    let had = rig.loader.slots().clone();
+    rig.load_tables(plain.clone());
+    rig.loader.go_back(had).unwrap();
+    rig.load_tables(tables(&rig, first(Start::FirstPacket)));
+    assert_eq!(
+        [clock(&rig, CLOCK_APPLY), clock(&rig, CLOCK_FIRST)],
+        [applied, arrived]
+    );
+    // Behind one without any a timeline has a new clock, also if packets of the one before have come late.
     rig.load_tables(plain);
-    assert_eq!([clock(&rig, CLOCK_APPLY), clock(&rig, CLOCK_FIRST)], [0, 0]);
+    rig.send(Direction::Egress, &frame(100), Context::default());
+    let clocks = &mut rig.loader.maps_mut().clocks;
+    clocks.set(CLOCK_FIRST, arrived, 0).unwrap();
+    rig.load_tables(tables(&rig, first(Start::FirstPacket)));
+    assert_eq!(clock(&rig, CLOCK_FIRST), 0);
+    assert!(clock(&rig, CLOCK_APPLY) > applied);
+    rig.send(Direction::Egress, &frame(100), Context::default());
+    assert_eq!(clock(&rig, CLOCK_FIRST), arrival(&rig).0);
 }
 
 #[test]
@@ -235,7 +254,10 @@ fn loss_follows_the_timeline() {
     let (_, wall) = both();
     let always = |loss, start| Timeline {
         start,
-        segments: vec![Segment { loss, ..PLAIN }],
+        segments: vec![Segment {
+            loss,
+            ..Segment::IDLE
+        }],
         end: End::Hold,
     };
     for (loss, start, lost) in [
@@ -255,7 +277,7 @@ fn loss_follows_the_timeline() {
 fn a_million_segments_are_searched() {
     let segment = |index| Segment {
         latency: Ticks(64 * index),
-        ..PLAIN
+        ..Segment::IDLE
     };
     let Some(mut rig) = Rig::stepping(PROFILE, Pacer::Fq, us(20), segment) else {
         return;

@@ -79,6 +79,20 @@ pub struct Segment {
     pub gate: Gate,
 }
 
+impl Segment {
+    /// From the start on: packets pass at once.
+    pub const IDLE: Self = Self {
+        at: Ticks(0),
+        gap: Ticks(0),
+        rate: Rate::Free,
+        latency: Ticks(0),
+        room: Room::Unlimited,
+        loss: Chance::NEVER,
+        jitter_scale: 0,
+        gate: Gate::Open,
+    };
+}
+
 /// Host overhead from `at` on, until the next of its kind; ns per wire packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Overhead {

@@ -5,10 +5,9 @@ use std::{fs::OpenOptions, io::Write as _, iter::zip};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use perturb_common::{
     abi::{Attachment, Direction, EVENTS, Event},
-    fate::Chance,
     network::Network,
-    timeline::{Gate, Rate, Room, Segment},
-    units::{GapPerByte, Nanos, Ticks},
+    timeline::{Rate, Room, Segment},
+    units::{GapPerByte, Nanos},
 };
 use perturb_dataplane::programs::{Pacer, Program};
 
@@ -146,14 +145,10 @@ impl Bench {
     /// With a server that does the same all the time, in a million steps of a millisecond.
     pub(crate) fn million_steps(&mut self, profile: &str) -> Option<usize> {
         let same = |_| Segment {
-            at: Ticks(0),
             gap: Nanos(1).ticks(),
             rate: Rate::PerByte(GapPerByte::from_bits_per_sec(1_000_000_000_000)),
-            latency: Ticks(0),
             room: Room::Wait(Nanos(10_000_000).ticks()),
-            loss: Chance::NEVER,
-            jitter_scale: 0,
-            gate: Gate::Open,
+            ..Segment::IDLE
         };
         let rig = Rig::stepping(profile, Pacer::Fq, Nanos(1_000_000).ticks(), same)?;
         self.rigs.push(rig);

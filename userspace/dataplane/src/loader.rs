@@ -15,12 +15,12 @@ use perturb_common::{
     abi::{
         ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
         MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SEGMENTS,
-        MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, SERVER_FATE,
-        SERVER_TIMELINE, ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
+        MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, SERVER_TIMELINE,
+        ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
     },
     collisions::Contention,
     tables::Tables,
-    timeline::{Timeline, Unfit},
+    timeline::Unfit,
 };
 pub use slots::Slots;
 
@@ -247,6 +247,7 @@ impl Loader {
         for (words, classifier) in settings.rule_words.iter_mut().zip(&tables.classifier) {
             *words = classifier.rules.len().div_ceil(64) as u32;
         }
+        slots.changing = !tables.timelines.is_empty() || tables.overheads.is_some();
         self.load_timelines(tables, half, &mut settings)?;
         settings.epoch = epoch;
         settings.held = match tables.held {
@@ -325,10 +326,6 @@ impl Loader {
             }
             if server.timeline != NONE {
                 server.flags |= SERVER_TIMELINE;
-                let own = tables.timelines.get(server.timeline as usize);
-                if own.is_some_and(Timeline::decides) {
-                    server.flags |= SERVER_FATE;
-                }
                 server.timeline = in_half(half, server.timeline);
             }
             if server.ring_len != 0 {

@@ -1,6 +1,7 @@
 //! How a network changes: what `timeline` and the `trace` of a server say, and when each step is in force.
 
 pub(crate) mod effects;
+pub(crate) mod instant;
 pub(crate) mod lanes;
 
 use perturb_quantity::{Duration, Probability, Rate};

@@ -3,6 +3,7 @@
 extern crate alloc;
 
 use alloc::vec::Vec;
+use core::iter;
 
 use super::{
     By, Course, End, Gate, Hints, Overhead, Rate, Room, Row, Rows, Segment, Start, Step,
@@ -165,16 +166,18 @@ impl Timeline {
         Ok(laid(rows, period, rounded(work)?))
     }
 
-    /// Whether packets may be lost by it, or overtake others, so that each needs a look at its fate.
+    /// Whether packets may be lost or jittered by it, or overtake others, so that each needs a look at its fate. `before` is the
+    /// latency until its clock starts.
     #[must_use]
-    pub fn decides(&self) -> bool {
+    pub fn decides(&self, before: Ticks) -> bool {
+        let decided = |segment: &Segment| segment.loss != Chance::NEVER || segment.jitter_scale > 0;
         let latencies = || self.segments.iter().map(|segment| segment.latency);
         let anew = match self.end {
             End::Loop(_) => latencies().next(),
             End::Hold => None,
         };
-        self.segments.iter().any(|segment| segment.loss != Chance::NEVER)
-            || !latencies().chain(anew).is_sorted()
+        let all = iter::once(before).chain(latencies()).chain(anew);
+        self.segments.iter().any(decided) || !all.is_sorted()
     }
 }
 

@@ -86,18 +86,6 @@ fn lay(timeline: &Timeline, origin: u64) -> Laid {
     laid
 }
 
-/// A segment that never changes anything.
-const PLAIN: Segment = Segment {
-    at: Ticks(0),
-    gap: Ticks(0),
-    rate: Rate::Free,
-    latency: Ticks(0),
-    room: Room::Unlimited,
-    loss: Chance::NEVER,
-    jitter_scale: 0,
-    gate: Gate::Open,
-};
-
 fn hold(segments: Vec<Segment>) -> Timeline {
     Timeline {
         start: Start::Apply,
@@ -252,7 +240,7 @@ fn opportunities_are_a_work_of_steps() {
     let opportunities = [5, 6, 6, 9];
     let mut segments = vec![Segment {
         rate: Rate::Stopped,
-        ..PLAIN
+        ..Segment::IDLE
     }];
     for (index, ms) in opportunities.into_iter().enumerate() {
         let again = index > 0 && opportunities[index - 1] == ms;
@@ -263,12 +251,12 @@ fn opportunities_are_a_work_of_steps() {
         segments.push(Segment {
             at: Ticks(begin),
             rate: Rate::PerByte(GapPerByte(1 << 14)),
-            ..PLAIN
+            ..Segment::IDLE
         });
         segments.push(Segment {
             at: Ticks(begin + 1500),
             rate: Rate::Stopped,
-            ..PLAIN
+            ..Segment::IDLE
         });
     }
     let timeline = Timeline {
@@ -307,14 +295,14 @@ fn opportunities_are_a_work_of_steps() {
 fn what_has_no_order_is_refused() {
     let at = |at| Segment {
         at: Ticks(at),
-        ..PLAIN
+        ..Segment::IDLE
     };
     let lay = |at: &[u64], end| {
         let segments = at
             .iter()
             .map(|&at| Segment {
                 at: Ticks(at),
-                ..PLAIN
+                ..Segment::IDLE
             })
             .collect();
         Timeline {
@@ -331,7 +319,7 @@ fn what_has_no_order_is_refused() {
     assert!(lay(&[0, 5], End::Loop(Ticks(6))).is_ok());
     let fast = Segment {
         rate: Rate::PerByte(GapPerByte(1)),
-        ..PLAIN
+        ..Segment::IDLE
     };
     let long = hold(vec![fast, at(1 << 60)]);
     assert_eq!(long.lay(), Err(Unfit::TooMuchWork));

@@ -17,6 +17,9 @@ pub struct Slots {
     /// What stands for the paths of the profile's packets.
     #[serde(default)]
     pub(super) ways: u64,
+    /// Whether the profile has a timeline: then the clocks are in use.
+    #[serde(default)]
+    pub(super) changing: bool,
 }
 
 impl Slots {

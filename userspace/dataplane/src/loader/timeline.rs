@@ -5,7 +5,7 @@ use perturb_common::{
     abi::{CLOCK_APPLY, CLOCK_FIRST, SETTING_OVERHEADS, Settings, in_half},
     tables::Tables,
     timeline::{Course, End, Laid, Start},
-    units::{MonoNanos, Nanos},
+    units::{MonoNanos, TICK_SHIFT},
 };
 
 use super::{Loader, LoaderError, write};
@@ -18,16 +18,18 @@ struct Written {
     end: End,
 }
 
-/// When something began that began at an instant of CLOCK_REALTIME, ticks of CLOCK_MONOTONIC.
-fn began(wall: u64, end: End) -> Result<u64, LoaderError> {
-    let (now, wall_now) = both();
-    if let Some(since) = (wall + now).checked_sub(wall_now) {
-        return Ok(MonoNanos(since).instant().0);
+/// When something begins that begins at an instant of CLOCK_REALTIME, ticks of CLOCK_MONOTONIC; at the latest when ticks end.
+/// `clocks` are both at one moment, ns.
+fn began((now, wall_now): (u64, u64), wall: u64, end: End) -> Result<u64, LoaderError> {
+    let since = i128::from(wall) + i128::from(now) - i128::from(wall_now);
+    if since >= 0 {
+        let since = MonoNanos(u64::try_from(since).unwrap_or(u64::MAX));
+        return Ok(since.instant().0.min(Course::WAITS - 1));
     }
     // Before the machine started.
-    let missing = Nanos(wall_now - now - wall).ticks().0;
     match end {
-        End::Loop(period) => Ok(missing.div_ceil(period.0) * period.0 - missing),
+        // Below the period.
+        End::Loop(period) => Ok((since << TICK_SHIFT).rem_euclid(i128::from(period.0)) as u64),
         End::Hold => Err(LoaderError::BeforeBoot),
     }
 }
@@ -61,14 +63,20 @@ impl Loader {
             });
         }
         if written.is_empty() {
-            return self.restart_clocks();
+            return Ok(());
+        }
+        // The profile in force has none: nobody looks at the clocks.
+        if !self.slots.changing {
+            self.restart_clocks()?;
         }
         let applied = self.clock()?;
+        // Once: what starts alike is in step.
+        let clocks = both();
         for (index, mut one) in (0..).zip(written) {
             one.course.origin = match one.start {
                 Start::Apply => applied,
                 Start::FirstPacket => Course::WAITS,
-                Start::At(wall) => began(wall, one.end)?,
+                Start::At(wall) => began(clocks, wall, one.end)?,
             };
             let place = in_half(half, index);
             write("TIMELINES", self.maps.timelines.set(place, Wire(one.course), 0))?;
@@ -97,11 +105,59 @@ impl Loader {
         Ok(started)
     }
 
-    /// The next profile's timelines begin anew; without this they go on.
-    pub fn restart_clocks(&mut self) -> Result<(), LoaderError> {
+    fn restart_clocks(&mut self) -> Result<(), LoaderError> {
         for clock in [CLOCK_APPLY, CLOCK_FIRST] {
             write("CLOCKS", self.maps.clocks.set(clock, 0, 0))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perturb_common::units::{Nanos, Ticks};
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const DAY: u64 = 86_400 * SECOND;
+    /// The machine has run for an hour when it is 2026-11-25T01:00:00Z.
+    const CLOCKS: (u64, u64) = (3600 * SECOND, 20_782 * DAY + 3600 * SECOND);
+    const BOOT: u64 = CLOCKS.1 - CLOCKS.0;
+
+    fn ticks(seconds: u64) -> u64 {
+        Nanos(seconds * SECOND).ticks().0
+    }
+
+    #[test]
+    fn an_instant_is_one_of_the_machines_clock() {
+        let began = |wall, end| began(CLOCKS, wall, end).ok();
+        for end in [End::Hold, End::Loop(Ticks(ticks(7)))] {
+            assert_eq!(began(BOOT, end), Some(0));
+            assert_eq!(began(BOOT + 5 * SECOND, end), Some(ticks(5)));
+            // Ticks last for nine years: far off is not with the first packet.
+            for years in [10, 100, 480] {
+                assert_eq!(began(BOOT + years * 365 * DAY, end), Some(Course::WAITS - 1));
+            }
+        }
+        assert_eq!(began(BOOT - 1, End::Hold), None);
+    }
+
+    #[test]
+    fn what_began_before_the_machine_is_in_phase() {
+        for (since, period) in [
+            (5, 7),
+            (14, 7),
+            (15, 7),
+            (12 * 365 * 86_400, 7),
+            (BOOT / SECOND, 3601),
+        ] {
+            let origin = began(CLOCKS, BOOT - since * SECOND, End::Loop(Ticks(ticks(period)))).ok();
+            assert_eq!(
+                origin,
+                Some(ticks((period - since % period) % period)),
+                "{since} s before"
+            );
+        }
     }
 }

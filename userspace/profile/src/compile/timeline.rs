@@ -164,14 +164,9 @@ impl<'p> Changes<'p> {
 
 /// The flags of a server that changes: packets keep their order where the latency falls, and draw where there is a chance.
 pub(super) fn flags(server: &Server, timeline: &wire::Timeline) -> u32 {
-    let segments = &timeline.segments;
     let reorders = server.jitter.as_ref().is_some_and(|jitter| jitter.reorder);
-    let decided = |segment: &Segment| segment.loss != Chance::NEVER || segment.jitter_scale > 0;
-    let overtaken = segments
-        .windows(2)
-        .any(|pair| matches!(pair, [one, other] if one.latency != other.latency));
     let order = if reorders { 0 } else { SERVER_KEEP_ORDER };
-    let fate = if overtaken || segments.iter().any(decided) {
+    let fate = if timeline.decides(ticks(server.latency)) {
         SERVER_FATE
     } else {
         0

@@ -37,8 +37,10 @@ pub struct ChangeMeaning {
     pub latency: [Duration; 2],
     /// The largest independent loss.
     pub loss: Probability,
-    /// How long it is down, or stopped for 10 ms or more at a time.
+    /// How long it is down, or stopped for 10 ms or more at a time, until then.
     pub down: Duration,
+    /// Whether it is down or stopped from then on.
+    pub stays_down: bool,
 }
 
 /// A stretch of time in which the values of a server are drawn as constant.
@@ -97,7 +99,11 @@ fn meaning(name: &Name, timeline: &Timeline) -> ChangeMeaning {
     };
     let over = (length / BINS).max(SECOND);
     let whole = cut(timeline, length.max(1), over);
-    let limited: Option<Vec<f64>> = whole.iter().map(|stretch| stretch.bandwidth).collect();
+    // What holds then has no end, and no part in a mean until then.
+    let held = timeline.segments.last().filter(|_| !repeats);
+    let after = held.map(|segment| Some(bits_per_second(segment)).filter(|bits| bits.is_finite()));
+    let means = whole.iter().map(|stretch| stretch.bandwidth);
+    let limited: Option<Vec<f64>> = means.chain(after).collect();
     let rate = |bits: f64| crate::Rate::from_bits_per_second(rounded(bits.round() as u64));
     let time = |nanos: u64| Duration::from_nanos(rounded(nanos));
     let latencies = || timeline.segments.iter().map(|segment| nanos(segment.latency));
@@ -136,6 +142,17 @@ fn meaning(name: &Name, timeline: &Timeline) -> ChangeMeaning {
             Probability::from_billionths((above * Probability::ONE.billionths() + (1 << 31)) >> 32)
         },
         down: time(down.map(|(_, span)| nanos(span)).sum()),
+        stays_down: held.is_some_and(|segment| bits_per_second(segment) == 0.0),
+    }
+}
+
+/// The bandwidth in force, bit/s; infinite for no limit.
+fn bits_per_second(segment: &Segment) -> f64 {
+    match segment.rate {
+        _ if segment.gate == Gate::Drop => 0.0,
+        Rate::PerByte(gap) => 8e9 * f64::from(1 << 20) / gap.0 as f64,
+        Rate::Stopped => 0.0,
+        Rate::Free => f64::INFINITY,
     }
 }
 
@@ -203,13 +220,7 @@ fn cut(timeline: &Timeline, length: u64, bin: u64) -> Vec<Stretch> {
             else {
                 break;
             };
-            let per_byte = match segment.rate {
-                _ if segment.gate == Gate::Drop => f64::INFINITY,
-                Rate::PerByte(gap) => gap.0 as f64 / f64::from(1 << 20),
-                Rate::Stopped => f64::INFINITY,
-                Rate::Free => 0.0,
-            };
-            *bits += (until - begin) as f64 / 64.0 / per_byte * 8.0;
+            *bits += (until - begin) as f64 / 64e9 * bits_per_second(segment);
             let down = segment.gate == Gate::Drop;
             let loss = f64::from(segment.loss.0) / f64::from(u32::MAX);
             stretch.latency = stretch.latency.max(seconds(nanos(segment.latency)));
@@ -268,8 +279,11 @@ impl fmt::Display for ChangeMeaning {
         match self.bandwidth {
             Some([low, high, mean]) if low == high => write!(f, "Bandwidth {mean}. ")?,
             Some([low, high, mean]) => {
-                let over = self.mean_over;
-                write!(f, "Bandwidth {mean} in the mean, {low} to {high} over {over}. ")?;
+                let (over, until) = (self.mean_over, if self.repeats { "" } else { " until then" });
+                write!(
+                    f,
+                    "Bandwidth {mean} in the mean{until}, {low} to {high} over {over}. "
+                )?;
             }
             None => {}
         }
@@ -285,31 +299,59 @@ impl fmt::Display for ChangeMeaning {
         if self.down > Duration::ZERO {
             write!(f, " Down or stopped for {}.", self.down)?;
         }
+        if self.stays_down {
+            f.write_str(" Nothing passes from then on.")?;
+        }
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use perturb_common::{
-        fate::Chance,
-        timeline::Room,
-        units::{GapPerByte, TICK_SHIFT},
-    };
+    use perturb_common::units::{GapPerByte, TICK_SHIFT};
 
     use super::*;
+    use crate::recording::Format;
+
+    fn said(text: &str, files: &Files) -> String {
+        let meanings = meanings(&crate::parse(text).unwrap(), files);
+        meanings.iter().map(ChangeMeaning::to_string).collect()
+    }
+
+    #[test]
+    fn what_holds_for_ever_is_said() {
+        let wan = "version: 1\nservers: { wan: { bandwidth: 100Mbit/s } }\nclasses: [{ name: all, egress: [wan] }]\n";
+        let steps = |steps: &str| said(&format!("{wan}timeline: {{ {steps} }}\n"), &Files::default());
+        let falls = "{ at: 2s, server: wan, bandwidth: 5Mbit/s }";
+        let text = steps(&format!("steps: [{falls}]"));
+        let expected = "Bandwidth 100Mbit/s in the mean until then, 5Mbit/s to 100Mbit/s over 1s.";
+        assert!(text.contains(expected), "{text}");
+        // The end of a repetition is no such thing.
+        let text = steps(&format!("repeat: 4s, steps: [{falls}]"));
+        assert!(
+            text.contains("Bandwidth 52.5Mbit/s in the mean, 5Mbit/s to 100Mbit/s over 1s."),
+            "{text}"
+        );
+        // A recording that ends with nothing.
+        let traced = wan.replace("bandwidth: 100Mbit/s", "trace: { file: a.csv }");
+        let recorded = crate::recording::read("time [s],bandwidth [Mbit/s]\n0,10\n2,0\n", Format::Csv);
+        let mut files = Files::default();
+        files
+            .traces
+            .insert(("a.csv".to_owned(), Format::Csv), recorded.unwrap().into());
+        let text = said(&traced, &files);
+        assert!(
+            text.contains("0bit/s to 10Mbit/s") && text.contains("Nothing passes from then on."),
+            "{text}"
+        );
+    }
 
     #[test]
     fn a_burst_of_less_than_whole_nanoseconds_counts_in_full() {
         let segment = |at, rate| Segment {
             at: Ticks(at),
-            gap: Ticks(0),
             rate,
-            latency: Ticks(0),
-            room: Room::Unlimited,
-            loss: Chance::NEVER,
-            jitter_scale: 0,
-            gate: Gate::Open,
+            ..Segment::IDLE
         };
         // 1514 bytes, one in a tick, before each ms: 12.112 Mbit/s.
         let second = Nanos(SECOND).ticks();

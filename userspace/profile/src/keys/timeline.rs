@@ -33,7 +33,7 @@ pub(crate) static TIMELINE: Section = Section {
             "start",
             Shape::Either(&[Shape::Choice(&["apply", "first-packet"]), Shape::Text]),
             "apply",
-            "What times count from, those of traces too: when the profile comes into force (apply), the first packet at a server that changes (first-packet), or an instant such as `2026-11-24T12:00:00Z`.",
+            "What times count from, those of traces too: when the profile comes into force (apply), the first packet at a server that changes (first-packet), or an instant such as `2026-11-24T12:00:00Z`, by this machine's clock at `apply`.",
         ),
         key(
             "repeat",
@@ -115,7 +115,7 @@ pub(crate) static STEP: Section = Section {
             "partition",
             Shape::List(&Shape::List(&Shape::Name, 1, MAX_HOSTS), 2, GROUPS),
             "",
-            "Groups of hosts (`[[h1, h2], [h3, h4]]`): no packet passes from one to another. Hosts in none reach all. It takes one class per pair of hosts.",
+            "Groups of hosts (`[[h1, h2], [h3, h4]]`): no packet passes from one to another during `for` or `flap`. Hosts in none reach all. It takes one class per pair of hosts.",
         ),
         key(
             "latency",
@@ -185,8 +185,8 @@ pub(crate) static FLAP: Section = Section {
 };
 
 const OVERHEAD_KEYS: &[Key] = &[
-    key("send", Shape::Duration(OVERHEAD), "0s", "o_s."),
-    key("receive", Shape::Duration(OVERHEAD), "0s", "o_r."),
+    required("send", Shape::Duration(OVERHEAD), "o_s."),
+    required("receive", Shape::Duration(OVERHEAD), "o_r."),
 ];
 
 pub(crate) static OVERHEAD_CHANGE: Section = Section {

@@ -7,7 +7,7 @@ use perturb_quantity::{Duration, Probability};
 use super::value::{Map, Value, alternatives, bare, text};
 use super::volume;
 use crate::model::{Profile, ServerId};
-use crate::timeline::{Change, Down, Given, Random, Shape, Start, Step, Subject, Timeline, Trace};
+use crate::timeline::{Change, Down, Given, Random, Shape, Start, Step, Subject, Timeline, Trace, instant};
 
 pub(super) fn timeline(profile: &Profile, timeline: &Timeline) -> Value {
     let mut map = Map::default();
@@ -17,7 +17,7 @@ pub(super) fn timeline(profile: &Profile, timeline: &Timeline) -> Value {
             map.set("start", bare("first-packet"));
         }
         Start::At(nanos) => {
-            map.set("start", text(&instant(nanos)));
+            map.set("start", text(&instant::written(nanos)));
         }
     }
     map.optional("repeat", timeline.repeat.as_ref(), bare);
@@ -125,58 +125,4 @@ pub(super) fn trace(trace: &Trace) -> Value {
         map.set("scale", bare(&trace.scale));
     }
     Value::Map(map)
-}
-
-/// ns since 1970 as RFC 3339 has them.
-fn instant(nanos: u64) -> String {
-    const DAY: u64 = 86_400;
-    let (seconds, fraction) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
-    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let (mut year, mut days) = (1970, seconds / DAY);
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [
-        31,
-        28 + u64::from(leap(year)),
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-        31,
-    ];
-    let mut month = 1;
-    for length in lengths {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    let (hour, minute, second) = (seconds % DAY / 3600, seconds % 3600 / 60, seconds % 60);
-    let day = days + 1;
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:09}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn instants_are_those_of_utc() {
-        assert_eq!(super::instant(0), "1970-01-01T00:00:00.000000000Z");
-        // date -u -d 2026-11-24T12:34:56.5Z +%s%N
-        assert_eq!(
-            super::instant(1_795_523_696_500_000_000),
-            "2026-11-24T12:34:56.500000000Z"
-        );
-        assert_eq!(
-            super::instant(951_782_400_000_000_000),
-            "2000-02-29T00:00:00.000000000Z"
-        );
-    }
 }

@@ -125,6 +125,10 @@ impl Reader<'_> {
         if fields.has("times") && every.is_none() && flap.is_none() {
             fields.needs("times", "every", "it counts how often the step comes", findings);
         }
+        if partition && flap.is_none() && !fields.has("for") {
+            let why = "it says how long they are parted";
+            fields.needs("partition", "for", why, findings);
+        }
         let lasts = down.or(lasts);
         if let (Some(lasts), Some(Given::Fixed(every))) = (lasts, &every)
             && lasts > *every
@@ -336,14 +340,12 @@ fn change(fields: &Fields<'_>, findings: &mut Findings<'_>) -> Change {
         jitter: fields.read("jitter", findings, |at, f| at.quantity(keys::SCALE, f)),
         overhead: fields.read("overhead", findings, |at, f| {
             let fields = Fields::of(at, &keys::OVERHEAD_CHANGE, &[], f)?;
-            let mut side = |key| {
-                fields
-                    .read(key, f, |at, f| at.quantity(keys::OVERHEAD, f))
-                    .unwrap_or_default()
-            };
+            let mut side =
+                |key, example| fields.require(key, example, f, |at, f| at.quantity(keys::OVERHEAD, f));
+            let (send, receive) = (side("send", "send: 50us"), side("receive", "receive: 50us"));
             Some(Overhead {
-                send: side("send"),
-                receive: side("receive"),
+                send: send?,
+                receive: receive?,
                 ..Overhead::default()
             })
         }),

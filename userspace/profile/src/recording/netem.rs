@@ -88,8 +88,7 @@ impl From<WrittenTime> for Time {
                 Some(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
             }
             WrittenTime::Text(text) => sum(&text, |unit| match unit {
-                "m" | "min" => Some(60e9),
-                "h" => Some(3600e9),
+                "m" => Some(60e9),
                 _ => Duration::DIMENSION.size_of(unit).map(|size| size as f64),
             }),
         })

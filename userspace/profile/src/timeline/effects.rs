@@ -11,6 +11,7 @@ use perturb_quantity::Duration;
 
 use super::{Flap, Given, Random, Shape, Step, Timeline};
 use crate::compile::shape;
+use crate::keys;
 use crate::model::Distribution;
 
 /// Turns of all steps at most.
@@ -257,9 +258,10 @@ impl Draws {
         }
     }
 
-    /// A duration of at least 1 ns: time goes on.
+    /// An interval or a dwell time, ns.
     fn duration(&self, given: &Given<Duration>, step: usize, turn: u64, purpose: u64) -> u64 {
-        self.number(given, Duration::nanos, (step, turn, purpose)).max(1)
+        let value = self.number(given, Duration::nanos, (step, turn, purpose));
+        value.clamp(keys::PERIOD.min.nanos(), keys::PERIOD.max.nanos())
     }
 
     /// A value of a step's turn, in smallest steps; draws for different purposes (below 8) are independent.
@@ -302,5 +304,34 @@ impl Draws {
         let entry = entries.get(entry).copied().unwrap_or(0);
         let added = i128::from(scale) * i128::from(entry) / i128::from(JITTER_UNIT);
         u64::try_from((i128::from(mean) + added).max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_interval_stays_in_its_range() {
+        // One draw of six is below 0.
+        let normal = |mean| {
+            Given::Random(Random {
+                shape: Shape::Normal,
+                mean,
+                scale: mean,
+            })
+        };
+        let draws = Draws::new(1);
+        for (end, mean) in [
+            (keys::PERIOD.min, Duration::from_millis(1)),
+            (keys::PERIOD.max, keys::PERIOD.max),
+        ] {
+            let drawn: Vec<u64> = (0..1000)
+                .map(|turn| draws.duration(&normal(mean), 0, turn, 0))
+                .collect();
+            let range = keys::PERIOD.min.nanos()..=keys::PERIOD.max.nanos();
+            assert!(drawn.iter().all(|value| range.contains(value)));
+            assert!(drawn.contains(&end.nanos()));
+        }
     }
 }

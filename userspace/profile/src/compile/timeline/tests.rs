@@ -176,8 +176,23 @@ fn overheads_classes_and_buffers_change() {
     assert_eq!(of_wan.segments[1].room, Room::Bytes(1 << 20));
     assert_eq!(of_wan.segments[1].jitter_scale, 5 * MS);
     // A latency that falls lets no packet overtake; a jitter that only a step gives has a shape.
-    let nfs = tables.servers[1];
-    assert_eq!(nfs.flags, SERVER_KEEP_ORDER | SERVER_FATE);
+    let flags = |steps: &str| wan(steps).servers[0].flags;
+    let fate = SERVER_KEEP_ORDER | SERVER_FATE;
+    assert_eq!(tables.servers[1].flags, SERVER_KEEP_ORDER, "it rises");
+    assert_eq!(
+        flags("repeat: 2s, steps: [{ at: 1s, server: wan, latency: 30ms }]"),
+        fate
+    );
+    assert_eq!(
+        flags("end: 2s, steps: [{ at: 1s, server: wan, latency: 30ms }]"),
+        fate
+    );
+    assert_eq!(flags("steps: [{ at: 1s, server: wan, latency: 9ms }]"), fate);
+    // Until the instant it is 10 ms.
+    assert_eq!(
+        flags("start: 2100-01-01T00:00:00Z, steps: [{ at: 0s, server: wan, latency: 5ms }]"),
+        fate
+    );
     let plain = wan("steps: [{ at: 1s, server: wan, bandwidth: 1Mbit/s }]");
     assert_eq!(
         (plain.servers[0].flags, plain.servers[0].jitter_table),
@@ -228,6 +243,9 @@ fn a_topology_changes_by_its_links() {
         .map(|class| class.name.as_str())
         .collect();
     assert_eq!(parted, ["h1-h4", "h2-h4", "h4-h1", "h4-h2"]);
+    let endless = text.replace("for: 1s, partition", "partition");
+    let error = parse(&endless).unwrap_err().to_string();
+    assert!(error.contains("needs `for` beside it"), "{error}");
     let unknown = text.replace("h3-up", "h9-up");
     let error = crate::expand(&parse(&unknown).unwrap(), &hosts)
         .unwrap_err()
@@ -312,6 +330,15 @@ fn steps_that_do_not_fit_are_refused_at_their_place() {
             "neither apply, first-packet nor an instant",
         ),
         ("  repeat: 5s\n  end: 5s\n", "what repeats has no end"),
+        // What is not written does not become 0.
+        (
+            "  steps: [{ at: 1s, overhead: { send: 60us } }]\n",
+            "lacks the key `receive`",
+        ),
+        (
+            "  steps: [{ at: 1s, overhead: { receive: 60us } }]\n",
+            "lacks the key `send`",
+        ),
     ] {
         let error = refused(steps);
         assert!(error.contains(said), "{error}");
