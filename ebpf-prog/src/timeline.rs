@@ -2,7 +2,7 @@
 //! what does not change does not pay for them.
 
 use perturb_common::{
-    abi::{CLOCK_FIRST, Direction, Event, SERVER_COLLISIONS, SERVER_FATE, ServerConfig, in_half},
+    abi::{Direction, Event, SERVER_COLLISIONS, SERVER_FATE, ServerConfig, in_half},
     departure::{Outcome, Service, departure},
     fate::Chance,
     steps::{self, ATTEMPTS},
@@ -113,10 +113,10 @@ stages! {
 /// When a timeline's clock started; what waits for a packet starts with the one that arrives now.
 #[inline(always)]
 fn origin(course: &Course, arrival: u64) -> u64 {
-    if course.origin != Course::WAITS {
+    if course.origin < Course::WAITS {
         return course.origin;
     }
-    let Some(clock) = CLOCKS.get_ptr_mut(CLOCK_FIRST) else {
+    let Some(clock) = CLOCKS.get_ptr_mut((course.origin - Course::WAITS) as u32) else {
         return 0;
     };
     // SAFETY: an aligned word of a map value.

@@ -1,15 +1,22 @@
 //! Servers that change: steps that drop, and ten thousand of a millisecond each.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use perturb_tests::datagrams::{self, Plan};
 
-use crate::harness::{Setting, Test, each, thrice};
+use crate::{
+    harness::{Setting, Test, each, thrice},
+    update::{done, update},
+};
 
 pub(crate) const TESTS: &[Test] = &[
     each("changes::what_is_down_drops", down),
     each("changes::ten_thousand_steps", steps),
+    each("changes::apply_keeps_the_clock_or_restarts_it", restart),
 ];
 
 const MS: u64 = 1_000_000;
@@ -72,6 +79,30 @@ fn down(setting: &Setting) -> Result<()> {
         "{timeline}"
     );
     Ok(())
+}
+
+fn restart(setting: &Setting) -> Result<()> {
+    let (bed, _) = setting.bed()?;
+    let profile = profile("    - { at: 1h, server: wan, latency: 20ms }\n").replace("first-packet", "apply");
+    let applied = setting.product.apply(&bed.left, &profile, setting.pacer)?;
+    let begun = Instant::now();
+    // Both: seconds since the timeline began.
+    let change = |options: &[&str]| {
+        let asked = Instant::now();
+        done(&update(setting, &bed, &profile, options)?)?;
+        let at = &applied.counters()?["servers"][0]["timeline"]["at_s"];
+        Ok::<_, anyhow::Error>((at.as_f64().context("no time in the timeline")?, asked))
+    };
+    let (at, _) = change(&[])?;
+    let (kept, asked) = change(&[])?;
+    ensure!(
+        kept > at && kept > (asked - begun).as_secs_f64(),
+        "{kept} s behind {at} s"
+    );
+    let (at, asked) = change(&["--restart-timeline"])?;
+    ensure!(at < asked.elapsed().as_secs_f64(), "{at} s behind {kept} s");
+    applied.nothing_unintended()?;
+    applied.stop()
 }
 
 /// Steps, of a millisecond each.

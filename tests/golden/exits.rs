@@ -31,6 +31,7 @@ const CALLS: &[&str] = &[
     "apply --dry-run --iface nosuch0 --for 30s --lease 5s --follow --detach --spin 9us --quiet profile.yaml",
     "apply --dry-run --iface nosuch0 --for 30s --confirm 30s profile.yaml",
     "apply --dry-run --iface nosuch0 --pacer fq --spin 9us profile.yaml",
+    "apply --dry-run --iface nosuch0 --restart-timeline profile.yaml",
     "apply --iface nosuch0 --for 20 profile.yaml",
     "apply --iface nosuch0 --pacer nosuch profile.yaml",
     "clear --iface nosuch0 --all",

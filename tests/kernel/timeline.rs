@@ -9,14 +9,11 @@ use crate::support::{
 };
 use perturb_clock::{both, now};
 use perturb_common::{
-    abi::{
-        CLOCK_APPLY, CLOCK_FIRST, CONTROL_GENERATION, Direction, Event, SERVER_FATE, SERVER_KEEP_ORDER,
-        ServerState,
-    },
+    abi::{CONTROL_GENERATION, Direction, Event, SERVER_FATE, SERVER_KEEP_ORDER, ServerState},
     departure::{Load, Outcome, departure},
     fate::Chance,
     tables::Tables,
-    timeline::{End, Gate, Hints, Laid, Rate, Room, Segment, Start, Timeline},
+    timeline::{Course, End, Gate, Hints, Laid, Rate, Room, Segment, Start, Timeline},
     units::{GapPerByte, Instant, MonoNanos, Nanos, Ticks},
 };
 use perturb_dataplane::programs::Pacer;
@@ -103,19 +100,21 @@ fn arrival(rig: &Rig) -> Instant {
     Instant(rig.state("clock").free)
 }
 
-fn clock(rig: &Rig, clock: u32) -> u64 {
-    rig.loader.maps().clocks.get(&clock, 0).unwrap()
+/// When the first timeline started, as the programs find it; 0: it waits for a packet.
+fn clock(rig: &Rig) -> u64 {
+    let maps = rig.loader.maps();
+    let half = (maps.control.get(&CONTROL_GENERATION, 0).unwrap() & 1) as u32;
+    let origin = maps.timelines.get(&half, 0).unwrap().0.origin;
+    match origin.checked_sub(Course::WAITS) {
+        Some(place) => maps.clocks.get(&(place as u32), 0).unwrap(),
+        None => origin,
+    }
 }
 
 /// By its rows as they lie in the kernel.
 fn laid(rig: &Rig) -> Laid {
     let mut laid = rig.tables.timelines[0].lay().unwrap();
-    let half = (rig.loader.maps().control.get(&CONTROL_GENERATION, 0).unwrap() & 1) as u32;
-    let course = rig.loader.maps().timelines.get(&half, 0).unwrap().0;
-    laid.course.origin = match rig.tables.timelines[0].start {
-        Start::FirstPacket => clock(rig, CLOCK_FIRST),
-        _ => course.origin,
-    };
+    laid.course.origin = clock(rig);
     laid
 }
 
@@ -136,10 +135,11 @@ fn stamps_equal_the_recursion() {
             tables.servers[1].flags |= if keeps { SERVER_KEEP_ORDER } else { 0 };
             let horizon = us(200 + choices.below(2000));
             tables.servers[1].server.horizon = horizon;
-            // Behind a profile without one its clock is a new one. Either half.
-            for _ in 0..=choices.below(2) {
+            // Either half.
+            for _ in 0..choices.below(2) {
                 rig.load_tables(plain.clone());
             }
+            rig.loader.restart_clock();
             rig.load_tables(tables);
             rig.forget_states();
             let (mut free, mut last) = (Instant(0), Instant(0));
@@ -209,41 +209,54 @@ fn a_live_change_keeps_the_clock() {
         segments: vec![Segment::IDLE],
         end: End::Hold,
     };
-    let started = now();
+    let by = [Start::Apply, Start::FirstPacket];
     let plain = rig.tables.clone();
-    rig.load_tables(tables(&rig, first(Start::Apply)));
-    let applied = clock(&rig, CLOCK_APPLY);
-    assert!((started..=now()).contains(&Instant(applied).ceil_nanos().0));
-    assert_eq!(clock(&rig, CLOCK_FIRST), 0);
-    rig.load_tables(tables(&rig, first(Start::FirstPacket)));
-    rig.send(Direction::Egress, &frame(100), Context::default());
-    let arrived = clock(&rig, CLOCK_FIRST);
-    assert_eq!(arrived, arrival(&rig).0);
-    rig.load_tables(tables(&rig, first(Start::FirstPacket)));
-    rig.send(Direction::Egress, &frame(100), Context::default());
-    assert_eq!(
-        [clock(&rig, CLOCK_APPLY), clock(&rig, CLOCK_FIRST)],
-        [applied, arrived]
-    );
-    // Nobody confirms a profile without any: what comes back goes on.
-    let had = rig.loader.slots().clone();
-    rig.load_tables(plain.clone());
-    rig.loader.go_back(had).unwrap();
-    rig.load_tables(tables(&rig, first(Start::FirstPacket)));
-    assert_eq!(
-        [clock(&rig, CLOCK_APPLY), clock(&rig, CLOCK_FIRST)],
-        [applied, arrived]
-    );
-    // Behind one without any a timeline has a new clock, also if packets of the one before have come late.
-    rig.load_tables(plain);
-    rig.send(Direction::Egress, &frame(100), Context::default());
-    let clocks = &mut rig.loader.maps_mut().clocks;
-    clocks.set(CLOCK_FIRST, arrived, 0).unwrap();
-    rig.load_tables(tables(&rig, first(Start::FirstPacket)));
-    assert_eq!(clock(&rig, CLOCK_FIRST), 0);
-    assert!(clock(&rig, CLOCK_APPLY) > applied);
-    rig.send(Direction::Egress, &frame(100), Context::default());
-    assert_eq!(clock(&rig, CLOCK_FIRST), arrival(&rig).0);
+    // The clock of each, and the packet that comes.
+    let clocks = |rig: &mut Rig, anew: bool| {
+        if anew {
+            rig.loader.restart_clock();
+        }
+        let clocks = by.map(|start| {
+            rig.load_tables(tables(rig, first(start)));
+            clock(rig)
+        });
+        rig.send(Direction::Egress, &frame(100), Context::default());
+        let [applied, waits] = clocks;
+        ([applied, clock(rig)], waits == 0, arrival(rig).0)
+    };
+    let started = now();
+    let (began, waited, arrived) = clocks(&mut rig, false);
+    assert!((started..=now()).contains(&Instant(began[0]).ceil_nanos().0));
+    assert!(waited);
+    assert_eq!(began[1], arrived);
+    assert_eq!(clocks(&mut rig, false).0, began);
+    // Nobody confirms a profile without any, or a new clock: what comes back goes on.
+    let undone = |rig: &mut Rig, anew: bool, tables: Tables| {
+        let had = rig.loader.slots().clone();
+        if anew {
+            rig.loader.restart_clock();
+        }
+        rig.load_tables(tables);
+        rig.send(Direction::Egress, &frame(100), Context::default());
+        rig.loader.go_back(had).unwrap();
+    };
+    undone(&mut rig, false, plain.clone());
+    let changing = tables(&rig, first(Start::FirstPacket));
+    undone(&mut rig, true, changing);
+    assert_eq!(clock(&rig), began[1]);
+    assert_eq!(clocks(&mut rig, false).0, began);
+    // Behind one without any, and if it is asked for, they begin anew.
+    let mut before = began;
+    for anew in [false, true] {
+        if !anew {
+            rig.load_tables(plain.clone());
+            rig.send(Direction::Egress, &frame(100), Context::default());
+        }
+        let (began, waited, arrived) = clocks(&mut rig, anew);
+        assert!(waited && began[0] > before[0]);
+        assert_eq!(began[1], arrived);
+        before = began;
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 12;
+pub const ABI_VERSION: u64 = 13;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -132,11 +132,8 @@ pub const SETTING_CHECKSUM: u32 = 2;
 /// Packets of TCP that carry neither data nor SYN, FIN or RST cost no overhead ([`Settings::flags`]).
 pub const SETTING_FREE_ACKNOWLEDGMENTS: u32 = 4;
 
-/// Index in the CLOCKS map of the clock that the first packet starts.
-pub const CLOCK_FIRST: u32 = 0;
-/// Index in the CLOCKS map of the clock that the controller started.
-pub const CLOCK_APPLY: u32 = 1;
-/// Elements of the CLOCKS map.
+/// Elements of the CLOCKS map: when first packets came, ticks; 0: none yet. A clock that begins anew is the other one, for the
+/// profile in force goes on, and may come back.
 pub const CLOCKS_LEN: u32 = 2;
 /// Overheads change by a timeline ([`Settings::flags`]); the loader says so.
 pub const SETTING_OVERHEADS: u32 = 8;

@@ -81,6 +81,7 @@ pub struct Loader {
     room: Room,
     slots: Slots,
     generation: u64,
+    anew: bool,
 }
 
 impl From<Unfit> for LoaderError {
@@ -176,6 +177,7 @@ impl Loader {
             maps,
             slots: Slots::default(),
             generation: 0,
+            anew: false,
         })
     }
 
@@ -191,6 +193,7 @@ impl Loader {
             maps,
             slots,
             generation,
+            anew: false,
         })
     }
 
@@ -247,8 +250,7 @@ impl Loader {
         for (words, classifier) in settings.rule_words.iter_mut().zip(&tables.classifier) {
             *words = classifier.rules.len().div_ceil(64) as u32;
         }
-        slots.changing = !tables.timelines.is_empty() || tables.overheads.is_some();
-        self.load_timelines(tables, half, &mut settings)?;
+        slots.clock = self.load_timelines(tables, half, &mut settings)?;
         settings.epoch = epoch;
         settings.held = match tables.held {
             0 => u64::MAX,

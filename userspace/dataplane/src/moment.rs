@@ -3,7 +3,7 @@
 use aya::maps::MapError;
 use perturb_clock::now;
 use perturb_common::{
-    abi::{CLOCK_FIRST, CONTROL_GENERATION, SERVER_TIMELINE, in_half},
+    abi::{CONTROL_GENERATION, SERVER_TIMELINE, in_half},
     timeline::{By, Course, locate},
     units::{Instant, MonoNanos, Ticks},
 };
@@ -32,8 +32,8 @@ impl Moment {
             return Ok(None);
         }
         let mut course = maps.timelines.get(&config.timeline, 0)?.0;
-        if course.origin == Course::WAITS {
-            match maps.clocks.get(&CLOCK_FIRST, 0)? {
+        if let Some(place) = course.origin.checked_sub(Course::WAITS) {
+            match maps.clocks.get(&(place as u32), 0)? {
                 0 => {}
                 started => course.origin = started,
             }
@@ -44,7 +44,7 @@ impl Moment {
             let left = Instant(course.origin).since(now);
             return Ok(Some(Self {
                 since: None,
-                starts_in: (course.origin != Course::WAITS).then_some(left),
+                starts_in: (course.origin < Course::WAITS).then_some(left),
                 segment: 0,
                 segments,
             }));

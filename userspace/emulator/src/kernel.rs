@@ -98,8 +98,11 @@ impl Machine for Kernel {
     }
 }
 
-fn load(record: &Record, tables: &Tables) -> anyhow::Result<Slots> {
+fn load(record: &Record, tables: &Tables, anew: bool) -> anyhow::Result<Slots> {
     let mut loader = resume(record)?;
+    if anew {
+        loader.restart_clock();
+    }
     loader.load(tables)?;
     Ok(loader.slots().clone())
 }
@@ -125,8 +128,8 @@ fn set_fq(interface: &InterfaceRecord, options: FqOptions) -> anyhow::Result<()>
 pub(crate) struct Others;
 
 impl Halves for Others {
-    fn load(&mut self, record: &Record, tables: &Tables) -> anyhow::Result<Slots> {
-        load(record, tables)
+    fn load(&mut self, record: &Record, tables: &Tables, anew: bool) -> anyhow::Result<Slots> {
+        load(record, tables, anew)
     }
 
     fn go_back(&mut self, record: &Record, slots: &Slots) -> anyhow::Result<()> {
@@ -150,8 +153,8 @@ impl Own {
 }
 
 impl Halves for Own {
-    fn load(&mut self, record: &Record, tables: &Tables) -> anyhow::Result<Slots> {
-        load(record, tables)
+    fn load(&mut self, record: &Record, tables: &Tables, anew: bool) -> anyhow::Result<Slots> {
+        load(record, tables, anew)
     }
 
     fn go_back(&mut self, record: &Record, slots: &Slots) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, path::Path, time::Duration};
 
 use nix::sys::sysinfo::sysinfo;
-use perturb_common::tables::Tables;
+use perturb_common::{tables::Tables, timeline::Start};
 use perturb_dataplane::{
     emulation::Timekeeper, loader::Slots, netlink::FqOptions, programs::Pacer, user::SpinBudget,
 };
@@ -144,6 +144,14 @@ impl Prepared {
             has_topology,
             coarse: false,
         })
+    }
+
+    /// Whether it changes from when it is put in force, or from the first packet on.
+    #[must_use]
+    pub fn starts_by_itself(&self) -> bool {
+        let servers = self.tables.timelines.iter().map(|one| one.start);
+        let mut starts = servers.chain(self.tables.overheads.iter().map(|one| one.start));
+        starts.any(|start| !matches!(start, Start::At(_)))
     }
 
     /// The options of sch_fq that it needs.

@@ -35,8 +35,8 @@ pub struct InForce {
 
 /// Where the tables of an emulation are, and what holds its packets.
 pub(crate) trait Halves {
-    /// Puts tables in force; where their servers are.
-    fn load(&mut self, record: &Record, tables: &Tables) -> anyhow::Result<Slots>;
+    /// Puts tables in force, whose timeline begins `anew` or goes on; where their servers are.
+    fn load(&mut self, record: &Record, tables: &Tables, anew: bool) -> anyhow::Result<Slots>;
 
     /// Puts the tables before in force again, whose servers were there.
     fn go_back(&mut self, record: &Record, slots: &Slots) -> anyhow::Result<()>;
@@ -47,8 +47,10 @@ pub(crate) trait Halves {
 
 /// What is to be in force.
 pub(crate) enum Change<'a> {
-    /// This profile.
+    /// This profile. Its timeline goes on.
     To(&'a Prepared),
+    /// This profile. Its timeline begins anew.
+    Anew(&'a Prepared),
     /// What was in force before: it is in the other half of the maps.
     Back(InForce),
 }
@@ -60,16 +62,17 @@ pub(crate) fn exchange(
     change: Change<'_>,
 ) -> anyhow::Result<InForce> {
     let fq = match &change {
-        Change::To(prepared) => record.in_force.fq.map(|_| prepared.fq_options()),
+        Change::To(prepared) | Change::Anew(prepared) => record.in_force.fq.map(|_| prepared.fq_options()),
         Change::Back(before) => before.fq,
     };
     if let (Some(old), Some(new)) = (record.in_force.fq, fq) {
         // Packets that the old tables stamped and those that the new ones stamp must both be admitted.
         halves.set_fq(record, old.widest(new))?;
     }
+    let anew = matches!(change, Change::Anew(_));
     let new = match change {
-        Change::To(prepared) => {
-            let slots = halves.load(record, &prepared.tables)?;
+        Change::To(prepared) | Change::Anew(prepared) => {
+            let slots = halves.load(record, &prepared.tables, anew)?;
             prepared.in_force(fq, slots)
         }
         Change::Back(before) => {

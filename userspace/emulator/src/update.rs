@@ -9,6 +9,7 @@
 //! --confirm              the profile before comes back unless the new one is confirmed, and --lease, --for and --follow with it
 //! --detach               refused unless the emulation is detached already
 //! --verbose              refused: whoever began it gets the programs' messages
+//! --restart-timeline     its clock
 //! --quiet                there is no live line anyhow
 //! ```
 
@@ -49,6 +50,8 @@ pub struct Request<'a> {
     pub follow: bool,
     /// Leave the emulation to a process of its own.
     pub detach: bool,
+    /// Begin the timeline anew.
+    pub restart_timeline: bool,
     /// Show the programs' own messages.
     pub verbose: bool,
 }
@@ -57,7 +60,12 @@ pub struct Request<'a> {
 pub fn update(_registry: &Registry, record: &Record, request: Request<'_>) -> anyhow::Result<Record> {
     refuse(record, request)?;
     let mut record = record.clone();
-    let in_force = exchange(&mut Others, &mut record, Change::To(request.prepared))?;
+    let change = if request.restart_timeline {
+        Change::Anew(request.prepared)
+    } else {
+        Change::To(request.prepared)
+    };
+    let in_force = exchange(&mut Others, &mut record, change)?;
     let terms = &mut record.terms;
     let before = Before {
         in_force,

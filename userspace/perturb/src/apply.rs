@@ -52,6 +52,8 @@ pub(crate) struct Request {
     pub(crate) follow: bool,
     /// Return at once, leave the emulation.
     pub(crate) detach: bool,
+    /// Begin the timeline anew if there is an emulation already.
+    pub(crate) restart_timeline: bool,
     /// This process is the one that was left.
     pub(crate) detached: bool,
     /// No live line.
@@ -72,6 +74,7 @@ impl Request {
             confirm: self.confirm,
             follow: self.follow,
             detach: self.detach,
+            restart_timeline: self.restart_timeline,
             verbose: self.verbose,
         }
     }

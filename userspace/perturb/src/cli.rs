@@ -170,6 +170,9 @@ struct Apply {
     /// Return at once; the emulation stays until `perturb clear`.
     #[arg(long)]
     detach: bool,
+    /// The timeline of a profile that takes another's place begins anew; without this it goes on.
+    #[arg(long)]
+    restart_timeline: bool,
     /// This process is the one that stays.
     #[arg(long, hide = true, conflicts_with = "detach")]
     detached: bool,

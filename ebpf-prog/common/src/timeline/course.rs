@@ -1,7 +1,7 @@
 //! Timelines as the maps have them, and what serves by them.
 
 use crate::{
-    abi::MAX_SEGMENTS,
+    abi::{CLOCKS_LEN, MAX_SEGMENTS},
     fate::Chance,
     ticks::saturating_shl,
     units::{GapPerByte, Instant, Ticks},
@@ -95,7 +95,8 @@ pub fn locate(key_of: impl Fn(u32) -> Option<u64>, begin: u32, end: u32, hint: u
 #[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Course {
-    /// When its clock started, ticks of CLOCK_MONOTONIC; [`Course::WAITS`] if the first packet starts it.
+    /// When its clock started, ticks of CLOCK_MONOTONIC; from [`Course::WAITS`] on if the first packet starts it, at that place
+    /// of the CLOCKS map.
     pub origin: u64,
     /// After which it begins anew, ticks; 0 if the last segment holds.
     pub(super) period: u64,
@@ -204,7 +205,7 @@ impl Row {
 
 impl Course {
     /// [`Course::origin`] of what the first packet starts.
-    pub const WAITS: u64 = u64::MAX;
+    pub const WAITS: u64 = u64::MAX - CLOCKS_LEN as u64;
 
     /// The same, by a clock that started then.
     #[inline(always)]

@@ -17,9 +17,17 @@ pub struct Slots {
     /// What stands for the paths of the profile's packets.
     #[serde(default)]
     pub(super) ways: u64,
-    /// Whether the profile has a timeline: then the clocks are in use.
     #[serde(default)]
-    pub(super) changing: bool,
+    pub(super) clock: Clock,
+}
+
+/// The clock of the profile's timelines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Clock {
+    /// When it was put in force, ticks; 0: the profile has none.
+    pub(super) applied: u64,
+    /// Where in the CLOCKS map its first packet is.
+    pub(super) place: u32,
 }
 
 impl Slots {

@@ -1,14 +1,16 @@
 //! Timelines: laid out, written, and their clocks.
 
+use std::mem;
+
 use perturb_clock::{both, now};
 use perturb_common::{
-    abi::{CLOCK_APPLY, CLOCK_FIRST, SETTING_OVERHEADS, Settings, in_half},
+    abi::{CLOCKS_LEN, SETTING_OVERHEADS, Settings, in_half},
     tables::Tables,
     timeline::{Course, End, Laid, Start},
     units::{MonoNanos, TICK_SHIFT},
 };
 
-use super::{Loader, LoaderError, write};
+use super::{Loader, LoaderError, slots::Clock, write};
 use crate::maps::Wire;
 
 /// A timeline whose rows are written, and whose clock is not set.
@@ -35,13 +37,13 @@ fn began((now, wall_now): (u64, u64), wall: u64, end: End) -> Result<u64, Loader
 }
 
 impl Loader {
-    /// Writes the timelines' rows, and then, with their clocks, themselves; the settings learn of that of overheads.
+    /// Writes the timelines' rows, and then, with their clocks, themselves; the settings learn of that of overheads. Their clock.
     pub(super) fn load_timelines(
         &mut self,
         tables: &Tables,
         half: u32,
         settings: &mut Settings,
-    ) -> Result<(), LoaderError> {
+    ) -> Result<Clock, LoaderError> {
         let mut first = half * self.room.segments;
         let mut written = Vec::new();
         for one in &tables.timelines {
@@ -62,26 +64,33 @@ impl Loader {
                 end: one.end,
             });
         }
+        let (in_force, anew) = (self.slots.clock, mem::take(&mut self.anew));
         if written.is_empty() {
-            return Ok(());
+            return Ok(Clock {
+                applied: 0,
+                ..in_force
+            });
         }
-        // The profile in force has none: nobody looks at the clocks.
-        if !self.slots.changing {
-            self.restart_clocks()?;
-        }
-        let applied = self.clock()?;
+        let clock = if in_force.applied == 0 || anew {
+            let place = (in_force.place + 1) % CLOCKS_LEN;
+            write("CLOCKS", self.maps.clocks.set(place, 0, 0))?;
+            let applied = MonoNanos(now()).instant().0;
+            Clock { applied, place }
+        } else {
+            in_force
+        };
         // Once: what starts alike is in step.
         let clocks = both();
         for (index, mut one) in (0..).zip(written) {
             one.course.origin = match one.start {
-                Start::Apply => applied,
-                Start::FirstPacket => Course::WAITS,
+                Start::Apply => clock.applied,
+                Start::FirstPacket => Course::WAITS + u64::from(clock.place),
                 Start::At(wall) => began(clocks, wall, one.end)?,
             };
             let place = in_half(half, index);
             write("TIMELINES", self.maps.timelines.set(place, Wire(one.course), 0))?;
         }
-        Ok(())
+        Ok(clock)
     }
 
     fn write_rows(&mut self, laid: &Laid, first: &mut u32) -> Result<Course, LoaderError> {
@@ -94,22 +103,9 @@ impl Loader {
         Ok(course)
     }
 
-    /// When the clock of what is applied started, ticks; now if it has not yet.
-    fn clock(&mut self) -> Result<u64, LoaderError> {
-        let started = write("CLOCKS", self.maps.clocks.get(&CLOCK_APPLY, 0))?;
-        if started != 0 {
-            return Ok(started);
-        }
-        let started = MonoNanos(now()).instant().0;
-        write("CLOCKS", self.maps.clocks.set(CLOCK_APPLY, started, 0))?;
-        Ok(started)
-    }
-
-    fn restart_clocks(&mut self) -> Result<(), LoaderError> {
-        for clock in [CLOCK_APPLY, CLOCK_FIRST] {
-            write("CLOCKS", self.maps.clocks.set(clock, 0, 0))?;
-        }
-        Ok(())
+    /// The next profile's timelines begin anew; without this they go on.
+    pub fn restart_clock(&mut self) {
+        self.anew = true;
     }
 }
 

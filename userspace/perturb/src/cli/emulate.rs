@@ -30,6 +30,13 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     }
     args.pacing.checked()?;
     let prepared = Prepared::load(&args.profile)?.coarse_if(args.pacing.coarse);
+    if args.restart_timeline && !prepared.starts_by_itself() {
+        return Err(Contradiction(
+            "--restart-timeline is for a profile that changes from `start: apply` or `start: first-packet` on; this one does not: \
+             leave it out",
+        )
+        .into());
+    }
     // Whoever stays behind was warned of by whoever started it.
     if !args.detached {
         warn(&prepared, &args.interfaces);
@@ -60,6 +67,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         confirm: args.confirm,
         follow: args.follow,
         detach: args.detach,
+        restart_timeline: args.restart_timeline,
         detached: args.detached,
         quiet: args.quiet,
         verbose: args.verbose,
@@ -102,6 +110,7 @@ fn terms(args: &Apply) -> String {
         word(args.pacing.coarse, "coarse"),
         word(args.follow, "following the interface's name"),
         word(args.detach, "detached"),
+        word(args.restart_timeline, "the timeline from its beginning"),
     ]
     .into_iter()
     .flatten()

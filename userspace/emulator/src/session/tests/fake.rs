@@ -138,7 +138,7 @@ impl Machine for Fake {
 }
 
 impl Halves for Fake {
-    fn load(&mut self, _: &Record, _: &Tables) -> anyhow::Result<Slots> {
+    fn load(&mut self, _: &Record, _: &Tables, _: bool) -> anyhow::Result<Slots> {
         self.note("load");
         Ok(Slots::default())
     }
