@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use perturb_tests::product::Product;
 use tempfile::TempDir;
 
-use super::{UPDATE, compare, here, keys, printed};
+use super::{UPDATE, compare, here, keys, perturb, printed};
 
 /// A table of numbers, and one of curves.
 const SHOWN: [&str; 2] = ["martin-table-3.3", "martin-fig-3.2"];
@@ -81,16 +81,15 @@ fn table_of_the_book() -> Result<()> {
     )?;
     let path = here().join(PAGE);
     let mut page = [HEAD, &table].concat();
-    let kept = here().join(MEASURED);
-    if kept.is_dir() {
-        let kept = kept.canonicalize()?;
-        let place = kept.to_str().context("a directory")?;
-        let table = printed(
-            &Product::find_or_beside()?,
-            &["reproduce", "--results", place, "--markdown"],
-        )?;
+    if here().join(MEASURED).is_dir() {
+        // Links begin where the page is.
+        let arguments = ["reproduce", "--results", "../measured", "--markdown"];
+        let kept = perturb(&Product::find_or_beside()?, &arguments)
+            .current_dir(path.parent().context("a directory")?)
+            .output()?;
+        ensure!(kept.status.success(), "{}", String::from_utf8_lossy(&kept.stderr));
         page += MEASURED_HEAD;
-        page += &table.replace(place, "../measured");
+        page += &String::from_utf8(kept.stdout)?;
     }
     if env::var_os(UPDATE).is_some() {
         fs::write(&path, page)?;

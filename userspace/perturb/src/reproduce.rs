@@ -63,7 +63,8 @@ pub(crate) struct ReproduceArgs {
     /// Directory of the pages.
     #[arg(long, value_name = "DIR", default_value = "reproduced", requires = "figures")]
     out: PathBuf,
-    /// Draw nothing: print the verdicts of the figures whose results lie in a directory, with the machine of each.
+    /// Draw nothing: print the verdicts of the figures whose results lie in a directory, with the machine of each. Markdown's
+    /// links to their pages begin as DIR does: name it from where the text is to stand.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["figures", "quick", "out"])]
     results: Option<PathBuf>,
     /// Print a JSON array.
@@ -308,7 +309,7 @@ fn list(args: &ReproduceArgs) -> anyhow::Result<()> {
 /// Results as the book has them: of what does not agree, with what differs. Those of a directory may be of several machines and
 /// of short forms; Markdown leads to their pages.
 fn summary(results: &[Value], directory: Option<&Path>, markdown: bool) -> Table {
-    let mut header = vec!["figure", "verdict", "what differs"];
+    let mut header = vec!["figure", "verdict", "what differs", "worst number"];
     let mut left = header.len();
     if directory.is_some() {
         header.splice(1..1, ["paper", "ours from"]);
@@ -330,7 +331,7 @@ fn summary(results: &[Value], directory: Option<&Path>, markdown: bool) -> Table
         };
         let short = if result["quick"] == true { " --quick" } else { "" };
         let name = text(&result["figure"]);
-        let mut cells = vec![name.clone() + short, verdict, differs];
+        let mut cells = vec![name.clone() + short, verdict, differs, text(&errors["worst"])];
         if let Some(directory) = directory {
             let page = directory.join(format!("{name}.html"));
             if markdown && page.is_file() {

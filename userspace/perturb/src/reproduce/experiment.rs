@@ -3,6 +3,7 @@
 //! Where the library gives values it is called in this process; programs under `perturb run` need a process of their own.
 
 use std::{
+    env,
     ffi::OsStr,
     fs,
     io::Read as _,
@@ -103,8 +104,23 @@ impl Setting {
         let Some(done) = work()? else {
             return Err(Failed::Interrupted(command).into());
         };
-        outcome.commands.push(command);
+        outcome.commands.push(self.told(&command));
         Ok(done)
+    }
+
+    /// A command as one gives it in the directory of the pages: it says nothing of where they were made.
+    fn told(&self, command: &str) -> String {
+        let mut places: Vec<(PathBuf, &str)> = env::current_exe()
+            .into_iter()
+            .map(|own| (own, "perturb"))
+            .collect();
+        if let Some(name) = self.directory.file_name().and_then(OsStr::to_str) {
+            places.extend(fs::canonicalize(&self.directory).ok().map(|path| (path, name)));
+            places.push((self.directory.clone(), name));
+        }
+        places.iter().fold(command.to_owned(), |told, (path, name)| {
+            told.replace(&*path.to_string_lossy(), name)
+        })
     }
 
     /// Writes a file of its directory, and says where it is.
@@ -157,7 +173,7 @@ impl Setting {
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             return Err(Failed::Process { command, code }.into());
         }
-        outcome.commands.push(command);
+        outcome.commands.push(self.told(&command));
         String::from_utf8(printed).context("reading what it printed")
     }
 
@@ -174,6 +190,21 @@ impl Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_say_nothing_of_where_they_were_run() {
+        let out = tempfile::tempdir().unwrap();
+        let setting = Setting {
+            quick: true,
+            directory: out.path().join("a-figure"),
+            signals: Signals::default(),
+        };
+        let path = setting.write("star.yaml", "").unwrap();
+        let own = env::current_exe().unwrap();
+        let command = format!("perturb run {} -- {} serve", path.display(), own.display());
+        let told = "perturb run a-figure/star.yaml -- perturb serve";
+        assert_eq!(setting.told(&command), told);
+    }
 
     #[test]
     fn nothing_begins_after_a_signal() {

@@ -170,7 +170,9 @@ impl<'a> Result<'a> {
             ("it took", span(self.seconds)),
         ]);
         if !self.commands.is_empty() {
-            page = page.verbatim(&self.commands.join("\n"));
+            page = page
+                .paragraph("It ran these, here with paths from the directory of this page:")
+                .verbatim(&self.commands.join("\n"));
         }
         Ok(page.heading("The rule of the verdict").paragraph(RULE))
     }
