@@ -2,10 +2,12 @@
 
 use std::{
     fmt::Write as _,
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use perturb_tests::datagrams::{self, Plan};
 
 use crate::{
@@ -17,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("changes::what_is_down_drops", down),
     each("changes::ten_thousand_steps", steps),
     each("changes::apply_keeps_the_clock_or_restarts_it", restart),
+    each("changes::run_marks_steps", marks),
 ];
 
 const MS: u64 = 1_000_000;
@@ -103,6 +106,70 @@ fn restart(setting: &Setting) -> Result<()> {
     ensure!(at < asked.elapsed().as_secs_f64(), "{at} s behind {kept} s");
     applied.nothing_unintended()?;
     applied.stop()
+}
+
+/// What `run --marks` says, and how long it had been running then.
+fn marked(setting: &Setting, profile: &str, script: &str) -> Result<Vec<(String, Duration)>> {
+    let profile = setting.product.profile(profile)?;
+    let begun = Instant::now();
+    let mut run = Command::new(&setting.product.path)
+        .args(["run", "--marks", "--pacer", setting.pacer.name()])
+        .arg(profile)
+        .args(["--", "sh", "-c", script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("starting perturb run")?;
+    let lines = BufReader::new(run.stderr.take().context("no standard error")?).lines();
+    let lines: Vec<_> = lines
+        .map(|line| Ok((line?, begun.elapsed())))
+        .collect::<Result<_>>()?;
+    let ended = run.wait()?;
+    ensure!(ended.success(), "{ended}: {lines:?}");
+    Ok(lines)
+}
+
+fn marks(setting: &Setting) -> Result<()> {
+    let steps = profile(
+        "    - { at: 300ms, server: wan, latency: 50ms }
+    - { at: 700ms, server: wan, down: 200ms }
+    - { at: 1s, every: 2ms, for: 1ms, times: 100, server: wan, loss: 1% }
+    - { at: 1h, server: wan, latency: 20ms }
+",
+    );
+    let mut expected = vec![
+        "0.300 s  wan: latency 50ms".to_owned(),
+        "0.700 s  wan: down for 200ms".to_owned(),
+        "0.900 s  wan: no longer down".to_owned(),
+    ];
+    for at in 0..5 {
+        expected.push(format!("1.00{} s  wan: loss 1% for 1ms", 2 * at));
+        expected.push(format!("1.00{} s  wan: no longer loss 1%", 2 * at + 1));
+    }
+    expected.push("2.000 s  and 190 more within the last second".to_owned());
+    let lines = marked(setting, &steps.replace("first-packet", "apply"), "sleep 3")?;
+    let found: Vec<&String> = lines.iter().map(|(line, _)| line).collect();
+    ensure!(found == expected.iter().collect::<Vec<_>>(), "{found:#?}");
+    for (line, came) in &lines {
+        let at: f64 = line.split(' ').next().unwrap_or_default().parse()?;
+        ensure!(came.as_secs_f64() >= at, "{line} came after {came:?}");
+    }
+    // The first packet's clock is marked, too.
+    let steps = steps.replace("udp", "icmp");
+    let lines = marked(setting, &steps, "sleep 1; ping -4 -c 1 -W 1 h2; sleep 0.5")?;
+    let Some((first, came)) = lines.first() else {
+        bail!("nothing is marked");
+    };
+    ensure!(
+        *first == expected[0] && came.as_secs_f64() > 1.3,
+        "{first} came after {came:?}"
+    );
+    ensure!(
+        marked(setting, &steps, "sleep 1")?.is_empty(),
+        "no packet has come"
+    );
+    Ok(())
 }
 
 /// Steps, of a millisecond each.

@@ -43,6 +43,7 @@ const CALLS: &[&str] = &[
     "run",
     "run profile.yaml",
     "run --hosts 1 profile.yaml -- true",
+    "run --marks profile.yaml -- true",
     "run --pacer fq --spin 9us profile.yaml -- true",
     "run missing.yaml -- true",
     "run wrong.yaml -- true",

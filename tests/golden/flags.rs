@@ -18,7 +18,10 @@ const TESTS: &[(&str, &str)] = &[
     ("confirm", "e2e/confirm.rs"),
     ("check", "golden/scenarios.rs"),
     ("status", "e2e/flows.rs e2e/shell.rs"),
-    ("run", "e2e/privileges.rs golden/emulated.rs program/mpi.rs"),
+    (
+        "run",
+        "e2e/changes.rs e2e/privileges.rs golden/emulated.rs program/mpi.rs",
+    ),
     ("on", "e2e/privileges.rs"),
     ("calibrate", "program/calibrate.rs"),
     ("measure", "program/measure.rs golden/exits.rs"),

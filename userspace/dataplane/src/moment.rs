@@ -10,6 +10,25 @@ use perturb_common::{
 
 use crate::maps::Maps;
 
+/// When the first timeline of the profile in force started; `None` until it does.
+pub fn started(maps: &Maps) -> Result<Option<Instant>, MapError> {
+    let half = (maps.control.get(&CONTROL_GENERATION, 0)? & 1) as u32;
+    let origin = course(maps, in_half(half, 0))?.origin;
+    Ok((origin < Course::WAITS).then_some(Instant(origin)))
+}
+
+/// With the clock that a packet has started.
+fn course(maps: &Maps, timeline: u32) -> Result<Course, MapError> {
+    let course = maps.timelines.get(&timeline, 0)?.0;
+    let Some(place) = course.origin.checked_sub(Course::WAITS) else {
+        return Ok(course);
+    };
+    Ok(match maps.clocks.get(&(place as u32), 0)? {
+        0 => course,
+        started => course.started(started),
+    })
+}
+
 /// A moment of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
@@ -31,13 +50,7 @@ impl Moment {
         if config.flags & SERVER_TIMELINE == 0 {
             return Ok(None);
         }
-        let mut course = maps.timelines.get(&config.timeline, 0)?.0;
-        if let Some(place) = course.origin.checked_sub(Course::WAITS) {
-            match maps.clocks.get(&(place as u32), 0)? {
-                0 => {}
-                started => course.origin = started,
-            }
-        }
+        let course = course(maps, config.timeline)?;
         let now = MonoNanos(now()).instant();
         let segments = course.segments();
         if now.0 < course.origin {

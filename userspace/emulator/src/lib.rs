@@ -40,6 +40,7 @@ pub mod signals;
 mod silence;
 pub mod status;
 mod tables;
+pub mod timeline;
 pub mod told;
 pub mod update;
 

@@ -235,6 +235,9 @@ struct Run {
     /// Run the command as an MPI program, one rank per host (Open MPI's mpirun, told about the hosts).
     #[arg(long)]
     mpi: bool,
+    /// Say on standard error when steps of the timeline take effect; of each second ten at most.
+    #[arg(long)]
+    marks: bool,
     /// Show the eBPF programs' own messages.
     #[arg(long, short)]
     verbose: bool,

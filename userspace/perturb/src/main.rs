@@ -21,6 +21,7 @@ mod apply;
 mod calibrate;
 mod cli;
 mod locality;
+mod marks;
 mod measure;
 mod nfs;
 mod pattern;

@@ -58,5 +58,7 @@ pub use perturb_quantity::{Duration, Probability, Rate, Size};
 pub use read::profile::parse;
 pub use recording::{Format, RecordingError};
 pub use schema::{reference_markdown, schema};
-pub use timeline::{Change, Down, End, Flap, Given, Random, Shape, Start, Step, Subject, Timeline, Trace};
+pub use timeline::{
+    Change, Down, End, Flap, Given, Marks, Random, Shape, Start, Step, Subject, Timeline, Trace,
+};
 pub use topology::{Collisions, Layout, MAX_HOSTS, Sharing, Tcp, Topology, Window};

@@ -3,9 +3,11 @@
 pub(crate) mod effects;
 pub(crate) mod instant;
 pub(crate) mod lanes;
+mod marks;
 
 use perturb_quantity::{Duration, Probability, Rate};
 
+pub use self::marks::Marks;
 use crate::model::{Name, Overhead, ServerId, Volume};
 use crate::recording::Format;
 

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// What was asked for.
-pub struct Request {
+pub struct Request<'a> {
     /// The profile.
     pub prepared: Prepared,
     /// How many hosts.
@@ -44,19 +44,20 @@ pub struct Request {
     pub owner: Option<Owner>,
     /// Whether this process emulates nothing after it, and gives up what it does not need for that.
     pub is_last: bool,
+    /// Is shown the record while the command runs, about twice a second.
+    pub witness: &'a mut dyn FnMut(&Record),
     /// The command and its arguments.
     pub command: Vec<OsString>,
 }
 
 /// Runs the command, and warns of what speaks against its results. How it ended; nothing if something else ended the
 /// emulation first.
-pub async fn run(request: Request) -> anyhow::Result<Option<ExitStatus>> {
+pub async fn run(request: Request<'_>) -> anyhow::Result<Option<ExitStatus>> {
     // Those that come before the command runs; later ones: see [`Forwarding`].
     let mut signals = Signals::listen_for_command()?;
-    let mut nobody = |_: &Record| ();
     let lab = Lab::new(request.hosts, &request.prepared.profile)?;
     let conduct = Conduct::of_hosts(request.pacing, request.verbose);
-    let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
+    let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, request.witness);
     session.core().put(&request.prepared)?;
     if request.owner.is_some() {
         for host in &lab.hosts {

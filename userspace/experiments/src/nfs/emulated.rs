@@ -46,6 +46,7 @@ pub(super) fn measure_under(
         owner: None,
         // Further series may follow.
         is_last: false,
+        witness: &mut |_| (),
         command,
     }))?;
     Ok(ended.map_or(1, exit_code))

@@ -12,12 +12,12 @@ use perturb_emulator::{
     registry::{self, terms::Due},
     runtime,
 };
-use perturb_profile::{Profile, Tcp};
+use perturb_profile::{Marks, Profile, Tcp};
 
 use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, Run, sandbox::in_sandbox, ssh};
 use crate::{
     apply::{self, Outcome},
-    voice,
+    marks, voice,
 };
 
 pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
@@ -200,6 +200,10 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     // Errors in the profile need no kernel.
     let prepared =
         Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?.coarse_if(args.pacing.coarse);
+    if args.marks && Marks::of(&prepared.profile).is_none() {
+        let why = "--marks is for a profile whose `timeline` has steps; this one has none: leave it out";
+        return Err(Contradiction(why).into());
+    }
     if args.sandbox {
         return in_sandbox(None::<&Path>, args.verbose);
     }
@@ -208,6 +212,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     } else {
         args.command
     };
+    let mut witness = marks::witness(args.marks.then(|| prepared.profile.clone()));
     let request = lab::run::Request {
         prepared,
         hosts: args.hosts,
@@ -215,6 +220,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         verbose: args.verbose,
         owner: if args.as_root { None } else { Owner::of_sudo()? },
         is_last: true,
+        witness: &mut witness,
         command,
     };
     voice::begin();

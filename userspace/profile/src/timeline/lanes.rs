@@ -200,7 +200,7 @@ impl Laid<'_> {
     }
 
     /// What a step changes at a turn.
-    fn changed(&self, index: usize, step: &Step, turn: u64) -> Vec<(Column, u64)> {
+    pub(super) fn changed(&self, index: usize, step: &Step, turn: u64) -> Vec<(Column, u64)> {
         let change = &step.change;
         let time = |given, purpose, bounds: keys::Bounds<Duration>| {
             let value = self.draws.number(given, Duration::nanos, (index, turn, purpose));
