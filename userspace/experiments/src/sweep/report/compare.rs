@@ -9,19 +9,35 @@ use perturb_present::measured;
 use serde::Serialize;
 
 use super::summary::Report;
-use crate::sweep::experiment::Knob;
+use crate::sweep::{experiment::Knob, setting::SCENARIO};
 
 /// Two slowdowns of a setting.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Pair {
-    pub(super) workload: String,
-    pub(super) knob: Knob,
-    pub(super) level_us: f64,
     pub(super) first: f64,
     pub(super) second: f64,
     /// Half width of the difference's interval; absent for settings that were run once.
     pub(super) within: Option<f64>,
     pub(super) agrees: Option<bool>,
+}
+
+/// Two slowdowns at a level of a knob.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Levels {
+    pub(super) workload: String,
+    pub(super) knob: Knob,
+    pub(super) level_us: f64,
+    #[serde(flatten)]
+    pub(super) pair: Pair,
+}
+
+/// Two slowdowns in a scenario of this name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Scenarios {
+    pub(super) workload: String,
+    pub(super) scenario: String,
+    #[serde(flatten)]
+    pub(super) pair: Pair,
 }
 
 /// Two sensitivities of a program to a knob.
@@ -43,7 +59,35 @@ pub struct Comparison {
     pub(super) compared: usize,
     pub(super) agreeing: usize,
     pub(super) slopes: Vec<Slopes>,
-    pub(super) settings: Vec<Pair>,
+    pub(super) settings: Vec<Levels>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) scenarios: Vec<Scenarios>,
+}
+
+impl Pair {
+    /// Of slowdowns and the upper ends of their intervals, if both were measured.
+    fn of(
+        (first, first_upper): (Option<f64>, Option<f64>),
+        (second, second_upper): (Option<f64>, Option<f64>),
+    ) -> Option<Self> {
+        let (first, second) = first.zip(second)?;
+        let halves = first_upper.zip(second_upper);
+        let within = halves.map(|(one, other)| (one - first).hypot(other - second));
+        Some(Self {
+            first,
+            second,
+            within,
+            agrees: within.map(|within| (second - first).abs() <= within),
+        })
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.agrees {
+            Some(true) => "agree",
+            Some(false) => "DIFFER",
+            None => "run once",
+        }
+    }
 }
 
 impl Comparison {
@@ -51,7 +95,7 @@ impl Comparison {
     #[must_use]
     pub fn of(first: &Report, second: &Report) -> Self {
         let mut settings = Vec::new();
-        let mut slopes = Vec::new();
+        let (mut scenarios, mut slopes) = (Vec::new(), Vec::new());
         for a in &first.workloads {
             let Some(b) = second.workloads.iter().find(|other| other.name == a.name) else {
                 continue;
@@ -73,53 +117,63 @@ impl Comparison {
                     let Some(j) = y.levels_us.iter().position(|other| other == level) else {
                         continue;
                     };
-                    let (Some(first), Some(second)) = (x.slowdown[i], y.slowdown[j]) else {
-                        continue;
-                    };
-                    let half = |upper: Option<f64>, point: f64| Some(upper? - point);
-                    let within = half(x.slowdown_upper[i], first)
-                        .zip(half(y.slowdown_upper[j], second))
-                        .map(|(a, b)| a.hypot(b));
-                    settings.push(Pair {
+                    let of = (x.slowdown[i], x.slowdown_upper[i]);
+                    let pair = Pair::of(of, (y.slowdown[j], y.slowdown_upper[j]));
+                    settings.extend(pair.map(|pair| Levels {
                         workload: a.name.clone(),
                         knob,
                         level_us: *level,
-                        first,
-                        second,
-                        within,
-                        agrees: within.map(|within| (second - first).abs() <= within),
-                    });
+                        pair,
+                    }));
                 }
             }
+            for x in &a.scenarios {
+                let Some(y) = b.scenarios.iter().find(|other| other.name == x.name) else {
+                    continue;
+                };
+                let of = (x.slowdown, x.slowdown_upper);
+                let pair = Pair::of(of, (y.slowdown, y.slowdown_upper));
+                scenarios.extend(pair.map(|pair| Scenarios {
+                    workload: a.name.clone(),
+                    scenario: x.name.clone(),
+                    pair,
+                }));
+            }
         }
+        let levels = settings.iter().map(|levels: &Levels| levels.pair);
+        let pairs = levels.chain(scenarios.iter().map(|one: &Scenarios| one.pair));
+        let agree: Vec<bool> = pairs.filter_map(|pair| pair.agrees).collect();
         Self {
             first: first.experiment.clone(),
             second: second.experiment.clone(),
-            compared: settings.iter().filter(|pair| pair.agrees.is_some()).count(),
-            agreeing: settings.iter().filter(|pair| pair.agrees == Some(true)).count(),
+            compared: agree.len(),
+            agreeing: agree.iter().filter(|agrees| **agrees).count(),
             slopes,
             settings,
+            scenarios,
         }
     }
 }
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for pair in &self.settings {
-            let verdict = match pair.agrees {
-                Some(true) => "agree",
-                Some(false) => "DIFFER",
-                None => "run once",
-            };
+        let mut row = |workload: &str, key: &str, level: &str, pair: Pair| {
+            let (first, second, verdict) = (pair.first, pair.second, pair.verdict());
             writeln!(
                 f,
-                "{:<20} {:<10} {:>12} {:>9.3} {:>9.3}  {verdict}",
-                pair.workload,
-                pair.knob.key(),
-                pair.knob.written(pair.level_us),
-                pair.first,
-                pair.second
+                "{workload:<20} {key:<10} {level:>12} {first:>9.3} {second:>9.3}  {verdict}"
+            )
+        };
+        for of in &self.settings {
+            row(
+                &of.workload,
+                of.knob.key(),
+                &of.knob.written(of.level_us),
+                of.pair,
             )?;
+        }
+        for of in &self.scenarios {
+            row(&of.workload, SCENARIO, &of.scenario, of.pair)?;
         }
         for slopes in &self.slopes {
             writeln!(
@@ -131,6 +185,9 @@ impl fmt::Display for Comparison {
                 measured(slopes.second),
                 slopes.difference_percent
             )?;
+        }
+        if self.settings.is_empty() && self.scenarios.is_empty() {
+            return writeln!(f, "no setting of a workload was measured in both sweeps");
         }
         writeln!(
             f,

@@ -158,7 +158,10 @@ pub(super) fn csv(report: &Report) -> Option<String> {
 mod tests {
     use super::*;
     use crate::sweep::{
-        report::fixture::{self, Program},
+        report::{
+            Comparison,
+            fixture::{self, Program},
+        },
         setting, store,
     };
 
@@ -195,6 +198,25 @@ mod tests {
             report.to_string().contains("scenario slow: slowdown 3.0"),
             "{report}"
         );
+        let same = Comparison::of(&report, &report);
+        assert_eq!(same.compared, same.agreeing);
+        let text = same.to_string();
+        assert!(
+            text.contains("scenario           slow     3.0") && text.contains("  agree\n"),
+            "{text}"
+        );
+        sweep.parts[0].records.retain_mut(|record| {
+            record.value = record
+                .value
+                .map(|value| value * if record.setting.is_empty() { 1.0 } else { 2.0 });
+            record.setting.is_empty() || record.setting.contains_key(SCENARIO)
+        });
+        let text = Comparison::of(&report, &Report::of(&sweep)).to_string();
+        assert!(text.contains("DIFFER\n1 of 2 settings agree"), "{text}");
+        let mut other = Report::of(&sweep);
+        other.workloads.clear();
+        let text = Comparison::of(&report, &other).to_string();
+        assert_eq!(text, "no setting of a workload was measured in both sweeps\n");
         let directory = tempfile::tempdir().unwrap();
         report.write(directory.path()).unwrap();
         let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
