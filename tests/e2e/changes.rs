@@ -4,14 +4,16 @@ use std::{
     fmt::Write as _,
     io::{BufRead as _, BufReader},
     process::{Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use perturb_tests::datagrams::{self, Plan};
+use perturb_clock as clock;
+use perturb_tests::datagrams::{self, Plan, Waiting};
 
 use crate::{
-    harness::{Setting, Test, each, thrice},
+    harness::{Setting, Test, each, figure, thrice},
     update::{done, update},
 };
 
@@ -20,6 +22,9 @@ pub(crate) const TESTS: &[Test] = &[
     each("changes::ten_thousand_steps", steps),
     each("changes::apply_keeps_the_clock_or_restarts_it", restart),
     each("changes::run_marks_steps", marks),
+    each("changes::overheads_change", |setting| {
+        thrice(|| overheads(setting))
+    }),
 ];
 
 const MS: u64 = 1_000_000;
@@ -170,6 +175,68 @@ fn marks(setting: &Setting) -> Result<()> {
         "no packet has come"
     );
     Ok(())
+}
+
+/// By turns of 200 ms nothing, and then what sending and receiving cost: lone packets out, and there and back.
+fn overheads(setting: &Setting) -> Result<Option<String>> {
+    let (bed, before) = setting.bed()?;
+    let profile = "version: 1
+classes: [{ name: all, match: { protocol: udp }, egress: [], ingress: [] }]
+timeline:
+  start: first-packet
+  repeat: 400ms
+  steps: [{ at: 200ms, overhead: { send: 1ms, receive: 500us } }]
+";
+    let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
+    let interval = Duration::from_millis(17);
+    let plan = Plan {
+        count: 60,
+        interval,
+        ..Plan::default()
+    };
+    let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
+    ensure!(trace.lost().is_empty(), "{:?} were lost", trace.lost());
+    let delays: Vec<u64> = trace.delays().into_iter().flatten().collect();
+    let sent = trace.sent.iter().copied().zip(&delays);
+    // When each began and ended, and what it took.
+    let out: Vec<[u64; 3]> = sent.map(|(at, &delay)| [at, at + delay, delay]).collect();
+    let mut back = Vec::new();
+    for _ in 0..60 {
+        let at = clock::now();
+        let times = datagrams::ping_pong(&bed.left, &bed.right, 2, 64, Waiting::Asleep)?;
+        back.push([at, clock::now(), (times.min() * 1e3) as u64]);
+        thread::sleep(interval);
+    }
+    applied.nothing_unintended()?;
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)?;
+    for (times, cost) in [(out, MS), (back, 3 * MS / 2)] {
+        let (mut free, mut paid) = (Vec::new(), Vec::new());
+        for [at, end, took] in times {
+            // The clock has begun when the first packet came to the programs.
+            let began = (at - trace.sent[0]) % (400 * MS);
+            let ended = began + end - at;
+            if began > delays[0] && ended < 200 * MS {
+                free.push(took);
+            } else if began > 200 * MS + delays[0] && ended < 400 * MS {
+                ensure!(took >= cost, "begun at {began} ns: {took} ns, not {cost} more");
+                paid.push(took);
+            }
+        }
+        if free.len() < 5 || paid.len() < 5 {
+            return Ok(Some(format!("without: {free:?} ns, with: {paid:?} ns")));
+        }
+        let median = |mut times: Vec<u64>| {
+            times.sort_unstable();
+            times[times.len() / 2]
+        };
+        let (free, paid) = (median(free), median(paid));
+        figure!("o {cost} ns: median {free} ns without, {paid} ns with it");
+        if (paid.saturating_sub(free) as f64 / cost as f64 - 1.0).abs() > 0.15 {
+            return Ok(Some(format!("the median rose from {free} to {paid} ns")));
+        }
+    }
+    Ok(None)
 }
 
 /// Steps, of a millisecond each.
