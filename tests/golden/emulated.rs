@@ -18,6 +18,7 @@ pub(super) const NAMES: &[&str] = &[
     "status",
     "status-flows",
     "rto",
+    "tcp",
     "sweep-runs",
     "sweep-provenance",
     "measure",
@@ -71,6 +72,17 @@ fn of_rto(product: &Product) -> Result<()> {
     let arguments: Vec<&str> = call.split(' ').collect();
     let text = printed(product, &arguments)?;
     compare("json/rto.txt", &keys::lines(&text, &[])?)
+}
+
+#[test]
+fn tcp() {
+    with(of_tcp);
+}
+
+fn of_tcp(product: &Product) -> Result<()> {
+    let call = "tcp --json --pacer user --congestion reno --for 200ms profile.yaml";
+    let text = printed(product, &call.split(' ').collect::<Vec<_>>())?;
+    compare("json/tcp.txt", &keys::lines(&text, &[])?)
 }
 
 /// What a sweep leaves, as `data/sweep`, which has more runs.
@@ -147,6 +159,8 @@ const FLAGS: &[&str] = &[
      --send 1ms --receive 1ms",
     "rto --pacer user --coarse --spin 9us --hosts 2 --message 1KiB --rounds 1 --warmup 0 --jitter 1ms \
      --csv OUT/rto.csv --svg OUT/rto.svg topology.yaml",
+    "tcp --pacer user --coarse --spin 9us --congestion reno,reno --for 300ms --every 100ms --upload --at-once --svg OUT/tcp.svg \
+     profile.yaml",
     "nfs curve --over topology.yaml --pacer user --coarse --spin 9us --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \
      --reference OUT/reference.csv --out OUT/curve",
     "nfs curve --vary latency=0,1ms --mtu 3584B --pacer user --rates 200 --warmup 10ms --duration 200ms --scale 0.001 --out OUT/varied",
@@ -155,6 +169,7 @@ const FLAGS: &[&str] = &[
 const WRITTEN: &[&str] = &[
     "rto.csv",
     "rto.svg",
+    "tcp.svg",
     "curve/topology.jsonl",
     "curve/reference.svg",
     "varied/latency-1ms.jsonl",

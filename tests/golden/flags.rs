@@ -30,6 +30,7 @@ const TESTS: &[(&str, &str)] = &[
     ("nfs serve", "golden/json.rs program/nfs.rs"),
     ("nfs curve", "golden/emulated.rs program/nfs.rs"),
     ("rto", "golden/emulated.rs program/topology/rto.rs"),
+    ("tcp", "golden/emulated.rs program/tcp.rs"),
     (
         "pattern",
         "golden/emulated.rs program/sweep/collective.rs program/sweep/known.rs program/sweep/traced.rs",

@@ -11,7 +11,6 @@
 mod calibration;
 mod classes;
 mod files;
-mod hosts;
 mod judge;
 mod knob;
 mod measurement;
@@ -33,6 +32,7 @@ pub use self::{
     sweep::{Raw, Request},
 };
 pub use crate::estimate::Parameters;
+use crate::hosts;
 
 /// Calibrates knobs; nothing if a signal came before the end.
 pub fn knobs(request: Request, line: LiveLine) -> anyhow::Result<Option<(Calibration, Raw)>> {

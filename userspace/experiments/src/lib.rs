@@ -4,6 +4,7 @@
 //! calibrate, measure ──► probe (sockets), estimate (parameters from samples, pure)
 //! sweep ───► programs on private hosts, a directory of runs ──► sweep::report ──► perturb-stats, perturb-models
 //! nfs, rto ► perturb-workloads on private hosts, beside the predictions of perturb-models
+//! tcp ─────► the same, beside what the profile's servers could carry
 //! ```
 //!
 //! An experiment takes plain options, works in a session of perturb-emulator, tells how it gets on by a [`LiveLine`] that its
@@ -16,9 +17,11 @@
 
 pub mod calibrate;
 mod estimate;
+mod hosts;
 pub mod machine;
 pub mod measure;
 pub mod nfs;
 mod probe;
 pub mod rto;
 pub mod sweep;
+pub mod tcp;

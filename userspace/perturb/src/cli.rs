@@ -12,7 +12,8 @@ mod status;
 pub(crate) mod time;
 pub(crate) mod words;
 
-pub(crate) use sandbox::in_sandbox;
+pub(crate) use files::Lacking;
+pub(crate) use sandbox::{beside, in_sandbox};
 pub(crate) use status::totals;
 
 use std::{ffi::OsString, io::Write as _, panic, path::PathBuf, process::ExitCode, time::Duration};
@@ -33,7 +34,7 @@ use self::{
 };
 use crate::{
     calibrate, locality, measure, nfs, pattern, predict, report, reproduce, rto, say::Unwritable, split_c,
-    sweep, trace, voice,
+    sweep, tcp, trace, voice,
 };
 
 /// Options that contradict each other, where clap's attributes cannot say so.
@@ -57,7 +58,7 @@ Units:
 Exit codes:
   0 done   1 failed (the message says what, where and what to do)
   2 usage or invalid input   3 this kernel lacks something (the message says what)
-  130 a signal has ended `rto`, `calibrate` or the start of `apply --detach` before it was done
+  130 a signal has ended `rto`, `tcp`, `calibrate` or the start of `apply --detach` before its end
   `run` and `on` exit with the code of their command.";
 
 /// Run unmodified programs on a network whose LogGP parameters are knobs.
@@ -95,6 +96,8 @@ enum Command {
     Nfs(nfs::Nfs),
     /// TCP between private hosts, all to all, and its time-outs, beside what PlogPT predicts
     Rto(rto::RtoArgs),
+    /// Bulk TCP between two private hosts: its throughput and queueing delay over time
+    Tcp(tcp::TcpArgs),
     /// Turn the knobs of the network under programs, and record what they do
     Sweep(sweep::SweepArgs),
     /// What a sweep says: sensitivity, tolerance, models, curves
@@ -357,6 +360,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Measure(args) => measure::run(&args),
         Command::Nfs(args) => nfs::run(args),
         Command::Rto(args) => rto::run(&args),
+        Command::Tcp(args) => tcp::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Report(args) => report::run(&args, &mut std::io::stdout().lock()),
         Command::Pattern(args) => pattern::run(&args),
@@ -396,7 +400,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
         || error.is::<InputError>()
     {
         INVALID
-    } else if causes::lacks_fq(error) || error.is::<files::Lacking>() {
+    } else if causes::lacks_fq(error) || error.is::<Lacking>() {
         LACKING
     } else {
         FAILED

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! cli ──► apply, run, status ─────────────────────► perturb-emulator (this machine's emulations; private hosts)
-//!   ├───► calibrate, measure, sweep, report, rto ─► perturb-experiments
+//!   ├───► calibrate, measure, sweep, rto, tcp, … ─► perturb-experiments
 //!   ├───► nfs ────────────────────────────────────► perturb-experiments (curve), perturb-workloads (load, serve)
 //!   ├───► predict, locality, trace ───────────────► perturb-models, perturb-trace
 //!   ├───► pattern, split_c ───────────────────────► perturb-workloads
@@ -32,6 +32,7 @@ mod reproduce;
 mod rto;
 mod split_c;
 mod sweep;
+mod tcp;
 mod trace;
 mod voice;
 

@@ -19,7 +19,7 @@ use perturb_present::LiveLine;
 use perturb_workloads::collective::Algorithm;
 
 use crate::cli::{
-    Contradiction, PacingArgs,
+    Contradiction, PacingArgs, beside,
     exit::{DONE, INTERRUPTED},
     in_sandbox, quantity,
     time::{self, within},
@@ -115,11 +115,7 @@ pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
     let pacing = args.pacing.checked()?;
     if args.sandbox {
         let files = [&args.csv, &args.svg].into_iter().flatten();
-        let directories = files.map(|file| {
-            let path = std::path::absolute(file).with_context(|| format!("finding {}", file.display()))?;
-            Ok(path.parent().unwrap_or(Path::new("/")).to_path_buf())
-        });
-        return in_sandbox(directories.collect::<anyhow::Result<Vec<_>>>()?, false);
+        return in_sandbox(beside(files)?, false);
     }
     let plan = Plan {
         algorithm: args.algorithm,

@@ -45,7 +45,7 @@ pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
 pub use expand::{ExpandError, Network, expand, expand_prefixes, hosts_of, network};
 pub use explain::{
     ChangeMeaning, ClassMeaning, Explanation, JitterMeaning, LinkMeaning, PathMeaning, Spaced, Spread,
-    Stretch, TopologyMeaning, Warning, explain, held, horizon, stretches,
+    Stretch, TopologyMeaning, Warning, bandwidths, explain, held, horizon, stretches,
 };
 pub use knob::{BeyondKnob, Knob, TurnError, UnknownKnob};
 pub use load::{LoadError, Loaded, files, load};

@@ -187,7 +187,7 @@ pub(crate) fn accept_until(deadline: Instant, listener: &TcpListener) -> io::Res
 }
 
 /// Waits for events or a deadline.
-fn wait_until(deadline: Instant, descriptors: &mut [PollFd<'_>]) -> io::Result<()> {
+pub(crate) fn wait_until(deadline: Instant, descriptors: &mut [PollFd<'_>]) -> io::Result<()> {
     let left = deadline.saturating_duration_since(Instant::now());
     // Rounded up, so that the deadline has passed when poll gives up.
     let millis = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);

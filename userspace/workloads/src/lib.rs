@@ -1,5 +1,6 @@
 //! Traffic generators and servers. None of them knows whether emulation is on.
 
+pub mod bulk;
 pub mod collective;
 mod mesh;
 pub mod nfs;

@@ -30,7 +30,6 @@ use serde::Serialize;
 
 use super::{
     calibration::{Outcome, number},
-    hosts::Hosts,
     judge::{ABSOLUTE_US, RELATIVE, Verdict},
 };
 use crate::{
@@ -39,6 +38,7 @@ use crate::{
         passage::{self, Passage},
         train::{self, Spacing},
     },
+    hosts::Hosts,
     probe::{clock, endpoint::Train, message::WIRE_V4},
 };
 

@@ -7,7 +7,6 @@ use perturb_emulator::running::ProcessorTime;
 use perturb_stats::{Estimate, Sample, median};
 use serde::Serialize;
 
-use super::hosts::Hosts;
 use crate::{
     estimate::{
         Parameters,
@@ -15,6 +14,7 @@ use crate::{
         prtt::{self, Trips},
         train::{self, Spacing},
     },
+    hosts::Hosts,
     machine,
     probe::{endpoint::Train, message::WIRE_V4},
 };

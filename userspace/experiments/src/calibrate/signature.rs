@@ -5,12 +5,13 @@ use std::time::Duration;
 use perturb_stats::median;
 use serde::Serialize;
 
-use super::{hosts::Hosts, measurement::Effort};
+use super::measurement::Effort;
 use crate::{
     estimate::{
         Parameters,
         signature::{Point, Reading, read},
     },
+    hosts::Hosts,
     probe::{clock, message::WIRE_V4},
 };
 

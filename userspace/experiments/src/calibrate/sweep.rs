@@ -18,14 +18,13 @@ use perturb_stats::SplitMix64;
 
 use super::{
     calibration::{Calibration, Measured},
-    hosts::Hosts,
     judge,
     knob::{Sabotage, Setting, range},
     measurement::{Effort, Samples, Summary},
     provenance::Provenance,
     signature,
 };
-use crate::{estimate::Parameters, probe::clock};
+use crate::{estimate::Parameters, hosts::Hosts, probe::clock};
 
 /// How long the machine is watched for other programs.
 const WATCH: Duration = Duration::from_millis(200);

@@ -10,7 +10,7 @@ use super::{Check, DONE};
 /// The kernel lacks something.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Lacking(pub(super) String);
+pub(crate) struct Lacking(pub(crate) String);
 
 #[derive(Serialize)]
 struct Checked {

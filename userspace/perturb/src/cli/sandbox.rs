@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
@@ -39,6 +39,15 @@ pub(crate) fn in_sandbox(
     task.verbose = verbose;
     let status = sandbox.run(&task)?;
     Ok(perturb_sandbox::exit_code(status))
+}
+
+/// The directories of files that are to be written from inside.
+pub(crate) fn beside(files: impl IntoIterator<Item = impl AsRef<Path>>) -> anyhow::Result<Vec<PathBuf>> {
+    let directory = |file: &Path| {
+        let path = std::path::absolute(file).with_context(|| format!("finding {}", file.display()))?;
+        Ok(path.parent().unwrap_or(Path::new("/")).to_path_buf())
+    };
+    files.into_iter().map(|file| directory(file.as_ref())).collect()
 }
 
 /// The words without the switch. What follows `--` is another command's.

@@ -1,6 +1,6 @@
 //! What a timeline or a trace means: the range of each value, and the means of the bandwidth.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use perturb_common::timeline::{End, Gate, Rate, Segment, Start, Timeline};
 use perturb_common::units::{Nanos, Ticks};
@@ -66,10 +66,32 @@ pub fn stretches(profile: &Profile, files: &Files, count: u64) -> Vec<(Name, f64
         all.push((
             name.clone(),
             seconds(shown),
-            cut(timeline, shown, (shown / count.max(1)).max(1)),
+            cut(timeline, 0, shown, (shown / count.max(1)).max(1)),
         ));
     });
     all
+}
+
+/// The mean bandwidths, bit/s, of the server at this place in the profile, in `count` bins of so many ns, from `from` ns on since
+/// its timeline began; `None` for no limit. `gap` is left out.
+pub fn bandwidths(
+    profile: &Profile,
+    files: &Files,
+    server: usize,
+    from: u64,
+    bin: u64,
+    count: usize,
+) -> Vec<Option<f64>> {
+    let timeline = Changes::new(profile, files).and_then(|changes| changes.of_server(server));
+    if let Ok(Some(timeline)) = timeline {
+        let stretches = cut(&timeline, from, bin.saturating_mul(count as u64), bin);
+        return stretches.iter().map(|stretch| stretch.bandwidth).collect();
+    }
+    let rate = profile
+        .servers
+        .get(server)
+        .and_then(|(_, server)| server.bandwidth);
+    vec![rate.map(|rate| rate.bits_per_second() as f64); count]
 }
 
 pub(super) fn meanings(profile: &Profile, files: &Files) -> Vec<ChangeMeaning> {
@@ -98,7 +120,7 @@ fn meaning(name: &Name, timeline: &Timeline) -> ChangeMeaning {
         End::Hold => (last(timeline), false),
     };
     let over = (length / BINS).max(SECOND);
-    let whole = cut(timeline, length.max(1), over);
+    let whole = cut(timeline, 0, length.max(1), over);
     // What holds then has no end, and no part in a mean until then.
     let held = timeline.segments.last().filter(|_| !repeats);
     let after = held.map(|segment| Some(bits_per_second(segment)).filter(|bits| bits.is_finite()));
@@ -107,8 +129,9 @@ fn meaning(name: &Name, timeline: &Timeline) -> ChangeMeaning {
     let rate = |bits: f64| crate::Rate::from_bits_per_second(rounded(bits.round() as u64));
     let time = |nanos: u64| Duration::from_nanos(rounded(nanos));
     let latencies = || timeline.segments.iter().map(|segment| nanos(segment.latency));
-    let down = spans(timeline, length).filter(|(segment, span)| {
-        segment.gate == Gate::Drop || (segment.rate == Rate::Stopped && nanos(*span) >= SECOND / 100)
+    let lasts = |span: &Range<u64>| nanos(Ticks(span.end - span.start));
+    let down = spans(timeline, 0, length).filter(|(segment, span)| {
+        segment.gate == Gate::Drop || (segment.rate == Rate::Stopped && lasts(span) >= SECOND / 100)
     });
     ChangeMeaning {
         server: name.clone(),
@@ -124,7 +147,7 @@ fn meaning(name: &Name, timeline: &Timeline) -> ChangeMeaning {
             let (low, high) = means.iter().fold((f64::MAX, 0.0f64), |(low, high), &mean| {
                 (low.min(mean), high.max(mean))
             });
-            let all = cut(timeline, length.max(1), u64::MAX)
+            let all = cut(timeline, 0, length.max(1), u64::MAX)
                 .first()
                 .and_then(|one| one.bandwidth);
             [low, high, all.unwrap_or(high)].map(rate)
@@ -141,7 +164,7 @@ fn meaning(name: &Name, timeline: &Timeline) -> ChangeMeaning {
             let above = if largest == 0 { 0 } else { u64::from(largest) + 1 };
             Probability::from_billionths((above * Probability::ONE.billionths() + (1 << 31)) >> 32)
         },
-        down: time(down.map(|(_, span)| nanos(span)).sum()),
+        down: time(down.map(|(_, span)| lasts(&span)).sum()),
         stays_down: held.is_some_and(|segment| bits_per_second(segment) == 0.0),
     }
 }
@@ -183,19 +206,29 @@ fn shown(timeline: &Timeline) -> u64 {
     }
 }
 
-/// Segments and how long each is, up to `length`, ns. An opportunity lasts less than a whole number of them.
-fn spans(timeline: &Timeline, length: u64) -> impl Iterator<Item = (&Segment, Ticks)> {
-    let length = Nanos(length).ticks();
-    let ends = timeline.segments.iter().skip(1).map(|segment| segment.at);
-    timeline
-        .segments
-        .iter()
-        .zip(ends.chain([length]))
-        .map(move |(segment, end)| (segment, Ticks(end.min(length).0.saturating_sub(segment.at.0))))
+/// Segments, and the ticks that each lasts, in so many ns from `from` on. An opportunity lasts less than a whole number of
+/// ns.
+fn spans(timeline: &Timeline, from: u64, length: u64) -> impl Iterator<Item = (&Segment, Range<u64>)> {
+    let [from, until] = [from, from.saturating_add(length)].map(|nanos| Nanos(nanos).ticks().0);
+    let period = match timeline.end {
+        End::Loop(period) => period.0.max(1),
+        End::Hold => u64::MAX,
+    };
+    let ends = timeline.segments.iter().skip(1).map(|segment| segment.at.0);
+    let segments = timeline.segments.iter().zip(ends.chain([period]));
+    let turns = (from / period..=until / period).map(move |turn| turn * period);
+    turns
+        .flat_map(move |turn| {
+            segments.clone().map(move |(segment, end)| {
+                let (begin, end) = (turn.saturating_add(segment.at.0), turn.saturating_add(end));
+                (segment, begin.max(from)..end.min(until))
+            })
+        })
+        .filter(|(_, span)| !span.is_empty())
 }
 
-/// Stretches of `bin` ns.
-fn cut(timeline: &Timeline, length: u64, bin: u64) -> Vec<Stretch> {
+/// Stretches of `bin` ns, from `from` ns on.
+fn cut(timeline: &Timeline, from: u64, length: u64, bin: u64) -> Vec<Stretch> {
     let bin = bin.min(length);
     let count = length.div_ceil(bin);
     // Bits that may pass in each, whether there is a limit, and the largest values.
@@ -208,9 +241,9 @@ fn cut(timeline: &Timeline, length: u64, bin: u64) -> Vec<Stretch> {
         buffer: (None, None),
     };
     let mut stretches = vec![empty; count as usize];
-    for (segment, span) in spans(timeline, length) {
-        let mut begin = segment.at.0;
-        let end = begin.saturating_add(span.0.max(1));
+    let first = Nanos(from).ticks().0;
+    for (segment, span) in spans(timeline, from, length) {
+        let (mut begin, end) = (span.start - first, span.end - first);
         let tick_bin = bin.saturating_mul(64);
         while begin < end {
             let index = begin / tick_bin;
@@ -368,6 +401,13 @@ mod tests {
             segments,
             end: End::Loop(second),
         };
+        // From the middle of a turn into the next ones: a burst in each ms.
+        let bins = cut(&timeline, SECOND / 2, 1_500_000_000, SECOND);
+        assert_eq!(bins.len(), 2);
+        for bin in &bins {
+            let bits = bin.bandwidth.unwrap();
+            assert!((bits / 12.112e6 - 1.0).abs() < 1e-9, "{bins:?}");
+        }
         let name = Name::new("radio").unwrap();
         let bandwidth = meaning(&name, &timeline).bandwidth.unwrap();
         assert_eq!(bandwidth.map(|rate| rate.to_string()), ["12.11Mbit/s"; 3]);

@@ -22,7 +22,7 @@ use perturb_emulator::{
     runtime,
     session::{Core, End, Handle, OnSignal, OnTrouble, Place, Session},
     signals::Signals,
-    status::Fault,
+    status::{Fault, Report},
 };
 use perturb_profile::Profile;
 use tokio::sync::oneshot;
@@ -154,13 +154,32 @@ impl Hosts {
         (time.total.subsec_nanos() % FINEST_TICK_NS != 0).then_some(time)
     }
 
-    /// What the emulation did that no profile asked for, once its traffic rests.
-    pub fn faults(&mut self) -> anyhow::Result<Vec<Fault>> {
+    /// What the emulation has done, once its traffic rests; nothing if it has not begun.
+    pub fn settled(&mut self) -> anyhow::Result<Option<Report>> {
         let settle = |core: &mut Core<'_>| core.running().map(Running::settled);
         let Some(settled) = self.session.ask(settle)? else {
-            return Ok(Vec::new());
+            return Ok(None);
         };
-        Ok(settled?.context("the emulation is gone")?.faults())
+        settled?.context("the emulation is gone").map(Some)
+    }
+
+    /// What it did that no profile asked for, once its traffic rests.
+    pub fn faults(&mut self) -> anyhow::Result<Vec<Fault>> {
+        Ok(self.settled()?.map_or_else(Vec::new, |report| report.faults()))
+    }
+
+    /// What it has done so far.
+    pub fn report(&self) -> anyhow::Result<Report> {
+        let record = |core: &mut Core<'_>| core.running().map(|running| running.record.clone());
+        let record = self.session.ask(record)?.context("nothing is emulated")?;
+        Report::of(&record)?.context("the emulation is gone")
+    }
+
+    /// Does something in the namespace of a host.
+    pub fn inside<T: Send>(&self, number: u32, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+        let host = self.lab.hosts.iter().find(|host| host.number == number);
+        let host = host.with_context(|| format!("there is no {}", lab::name(number)))?;
+        Ok(host.namespace.enter(work)?)
     }
 
     /// What TCP makes of it: round trips, and a transfer of `bytes`.
