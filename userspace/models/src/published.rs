@@ -12,12 +12,14 @@ mod locality;
 mod loggp;
 pub mod logpc;
 mod nfs;
+mod pipeline;
 pub mod plogpt;
 pub mod tables;
 mod whatif;
 
 pub use loggp::{run_times, run_times_of};
-pub use nfs::{peak_throughputs, response_times};
+pub use nfs::{ServiceTime, peak_throughputs, response_times};
+pub use pipeline::gam;
 
 /// One published number and ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -69,9 +71,10 @@ impl Comparison {
 /// A model's comparisons.
 type Compare = fn() -> Vec<Comparison>;
 
-const MODELS: [(&str, Compare); 6] = [
+const MODELS: [(&str, Compare); 7] = [
     ("loggp", loggp::comparisons),
     ("nfs", nfs::comparisons),
+    ("pipeline", pipeline::comparisons),
     ("plogpt", plogpt::comparisons),
     ("logpc", logpc::comparisons),
     ("whatif", whatif::comparisons),

@@ -187,7 +187,7 @@ mod tests {
     fn tables_with_curves_are_named() {
         assert_eq!(
             names().collect::<Vec<_>>(),
-            ["A.1", "A.5", "B.10", "B.12", "B.13", "B.14"]
+            ["A.1", "A.5", "B.10", "B.11", "B.12", "B.13", "B.14"]
         );
         assert!(
             Reference::read("B.15")

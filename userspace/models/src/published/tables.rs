@@ -51,6 +51,7 @@ embedded! {
     MARTIN_B_8 = "martin-B.8-npb-latency";
     MARTIN_B_9 = "martin-B.9-npb-bandwidth";
     MARTIN_B_10 = "martin-B.10-nfs-scsi-latency";
+    MARTIN_B_11 = "martin-B.11-nfs-raid-latency";
     MARTIN_B_12 = "martin-B.12-nfs-raid-overhead";
     MARTIN_B_13 = "martin-B.13-nfs-scsi-overhead";
     MARTIN_B_14 = "martin-B.14-nfs-scsi-bandwidth";

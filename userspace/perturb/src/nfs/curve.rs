@@ -111,7 +111,7 @@ pub(super) struct Curve {
     /// Overlay the queueing model: of a file as for `predict nfs`, or of the embedded server.
     #[arg(long, num_args = 0..=1, value_name = "FILE", conflicts_with = "over")]
     model: Option<Option<PathBuf>>,
-    /// Draw a published table beside it: A.1, A.5, B.10, B.12, B.13 or B.14 of Martin 1999, or a CSV file with throughput_op_s,
+    /// Draw a published table beside it: A.1, A.5 or B.10 to B.14 of Martin 1999, or a CSV file with throughput_op_s,
     /// response_ms and one varied setting.
     #[arg(long, value_name = "TABLE|FILE")]
     reference: Option<String>,

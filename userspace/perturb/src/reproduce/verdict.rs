@@ -26,6 +26,8 @@ const NUMBERS: f64 = 0.9;
 const CURVES: f64 = 0.75;
 /// Least rank correlation.
 const RANKS: f64 = 0.9;
+/// What a number is near zero by: of the largest of its unit, and of its tolerance.
+const NEAR_ZERO: (f64, f64) = (0.01, 10.0);
 /// Points of a curve that has a shape.
 const LEAST: usize = 3;
 
@@ -109,6 +111,11 @@ impl Errors {
         };
         let mut relative: Vec<(f64, String)> = Vec::new();
         let mut groups: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+        let mut largest: BTreeMap<&str, f64> = BTreeMap::new();
+        for row in &outcome.rows {
+            let most = largest.entry(row.unit).or_default();
+            *most = most.max(row.paper.abs());
+        }
         for row in &outcome.rows {
             if row.fitted != fitted {
                 errors.fitted += usize::from(row.fitted);
@@ -116,8 +123,10 @@ impl Errors {
             }
             errors.numbers += 1;
             errors.agreeing += usize::from(row.agrees());
-            // What is zero within its tolerance has no relative error.
-            if row.paper.abs() > row.tolerance {
+            // What is zero within its tolerance, or nearly so beside the others, has no relative error.
+            let near_zero = row.paper.abs() < NEAR_ZERO.0 * largest[row.unit]
+                && row.paper.abs() < NEAR_ZERO.1 * row.tolerance;
+            if row.paper.abs() > row.tolerance && !near_zero {
                 relative.push((row.ours / row.paper - 1.0, row.case.clone()));
             }
             groups.entry(row.unit).or_default().push((row.paper, row.ours));
@@ -295,6 +304,17 @@ mod tests {
         assert_eq!((errors.numbers, errors.fitted, errors.curves), (0, 4, 0));
         assert_eq!(errors.verdict(), Verdict::NotCompared);
         assert!((errors.worst_error_percent.unwrap() - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn numbers_near_zero_have_no_relative_error() {
+        let row = |paper, ours| Row::new("r", "ms", (paper, 0.005), ours);
+        let outcome = Outcome {
+            rows: vec![row(8.0, 4.0), row(-0.04, -2.0)],
+            ..Outcome::default()
+        };
+        let errors = Errors::of(&outcome);
+        assert_eq!((errors.numbers, errors.worst_error_percent), (2, Some(-50.0)));
     }
 
     #[test]

@@ -17,7 +17,6 @@ use super::super::{
     figure::{Differs, Figure, Paper, Setting},
     outcome::{Curve, Outcome, Panel, Row, Scale},
 };
-use super::nfs::SCSI_ALONE;
 use server::{Levels, RAID, SCSI, STEADY_MS, Server, added_us, in_us, peak, printed};
 
 const EMULATED: Differs = Differs {
@@ -68,10 +67,10 @@ pub(super) static FIGURES: &[Figure] = &[
     figure(
         "martin-fig-5.4-measured",
         "NFS response time over throughput, for latencies",
-        22.0,
+        35.0,
         over_latencies,
     )
-    .differs(&[EMULATED, VERSION, SHARED, OWN_LATENCY, SCSI_ALONE]),
+    .differs(&[EMULATED, VERSION, SHARED, OWN_LATENCY]),
     figure(
         "martin-fig-5.5-measured",
         "NFS response time over latency, for throughputs",
@@ -210,23 +209,25 @@ fn baselines(setting: &Setting) -> anyhow::Result<Outcome> {
 
 fn over_latencies(setting: &Setting) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let settings = in_us(if setting.quick {
-        &[10.0, 1000.0, 4000.0]
+    let (scsi, raid): (&[f64], &[f64]) = if setting.quick {
+        (&[10.0, 4000.0], &[10.0, 4000.0])
     } else {
-        &[10.0, 50.0, 100.0, 500.0, 1000.0, 2000.0, 4000.0]
-    });
-    let levels = Levels {
-        knob: "latency",
-        settings: &settings,
+        (
+            &[10.0, 50.0, 100.0, 500.0, 1000.0, 2000.0, 4000.0],
+            &[10.0, 150.0, 1000.0, 4000.0],
+        )
     };
-    family(
-        setting,
-        &mut outcome,
-        SCSI,
-        &levels,
-        (tables::MARTIN_B_10, "latency_us"),
-        &[],
-    )?;
+    for (server, values, table) in [
+        (SCSI, scsi, tables::MARTIN_B_10),
+        (RAID, raid, tables::MARTIN_B_11),
+    ] {
+        let settings = in_us(values);
+        let levels = Levels {
+            knob: "latency",
+            settings: &settings,
+        };
+        family(setting, &mut outcome, server, &levels, (table, "latency_us"), &[])?;
+    }
     Ok(outcome)
 }
 

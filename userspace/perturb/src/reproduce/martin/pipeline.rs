@@ -1,20 +1,16 @@
 //! Chapter 6: the pipeline of GAM.
 
 use anyhow::Context as _;
-use perturb_models::{
-    pipeline::{PipelineInput, predict},
-    published::tables,
-};
+use perturb_models::{pipeline::predict, published::gam};
 use perturb_present::{Table, computed};
-use serde_json::json;
 
 use super::super::{
     figure::{Differs, Figure, Paper},
-    outcome::{Curve, Outcome, Panel, Row, Scale},
+    outcome::{Curve, Outcome, Panel, Scale},
 };
 
 /// The packets of Fig. 6.2.
-const PACKET_KB: f64 = 2.0;
+const PACKET_BYTES: f64 = 2048.0;
 
 pub(super) static FIGURES: &[Figure] = &[
     Figure::model(
@@ -39,56 +35,29 @@ pub(super) static FIGURES: &[Figure] = &[
     }]),
 ];
 
-/// Names, fixed times and times per KB of the stages.
-fn stages() -> Vec<(&'static str, f64, f64)> {
-    let table = tables::MARTIN_6_1.table();
-    let stage = |row: tables::Row<'_>| {
-        Some((
-            row.text("stage"),
-            row.number("occupancy_us")?,
-            row.number("gap_us_per_kb")?,
-        ))
-    };
-    table.rows().filter_map(stage).collect()
-}
-
 fn table() -> anyhow::Result<Outcome> {
-    let stages: Vec<_> = stages()
-        .into_iter()
-        .map(|(name, occupancy, gap)| {
-            json!({ "name": name, "occupancy": format!("{occupancy}us"), "gap_per_byte": format!("{gap}us/KiB") })
-        })
-        .collect();
-    let input: PipelineInput =
-        serde_json::from_value(json!({ "stages": stages, "message": "1MiB", "fragment": "4KiB" }))?;
-    let prediction = predict(&input).context("GAM's pipeline")?;
+    let prediction = predict(&gam()).context("GAM's pipeline")?;
     let mut shown = Table::new(1, &["stage", "us per fragment", "busy, %"]);
     for stage in &prediction.stages {
         let cells = [computed(stage.fragment_us), computed(stage.utilization * 100.0)];
         shown.row([vec![stage.stage.clone()], cells.to_vec()].concat());
     }
-    Ok(Outcome {
-        rows: vec![Row::measured(
-            "bulk bandwidth of the NOW (Table 2.1)",
-            "MB/s",
-            38.0,
-            prediction.steady_bandwidth_mb_s,
-        )],
-        tables: vec![("fragments of 4 KiB".into(), shown)],
-        ..Outcome::default()
-    })
+    let mut outcome = Outcome::printed("pipeline", &["Martin 1999, Table 2.1"]);
+    outcome.tables = vec![("fragments of 4 KiB".into(), shown)];
+    Ok(outcome)
 }
 
 /// When each packet enters and leaves each stage: Lindley's recursion.
 fn timeline() -> Outcome {
-    let stages = stages();
+    let stages = gam().stages;
     let mut free = vec![0.0_f64; stages.len()];
     let packet = |number: u32| {
         let mut now = 0.0_f64;
         let mut points = Vec::new();
-        for ((place, (_, occupancy, gap)), free) in (1_u32..).zip(&stages).zip(&mut free) {
+        for ((place, stage), free) in (1_u32..).zip(&stages).zip(&mut free) {
             let start = now.max(*free);
-            now = start + occupancy + gap * PACKET_KB;
+            let per_byte = stage.gap_per_byte.map_or(0.0, |gap| gap.0);
+            now = start + stage.occupancy.0 + per_byte * PACKET_BYTES;
             *free = now;
             points.extend([(start, f64::from(place)), (now, f64::from(place))]);
         }
