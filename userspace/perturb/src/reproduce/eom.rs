@@ -2,5 +2,6 @@
 
 mod lab;
 mod live;
+mod shares;
 
 pub(super) use live::FIGURES as LIVE;

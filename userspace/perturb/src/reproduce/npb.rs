@@ -23,13 +23,19 @@ pub(super) fn build(directory: &Path, more: &[(&str, &str)]) -> anyhow::Result<(
         .chain(more)
         .filter(|(name, _)| name.ends_with(".c"))
     {
-        let program = name.trim_end_matches(".c");
-        let status = Command::new("mpicc")
-            .current_dir(directory)
-            .args(["-O2", "-o", program, name, "-lm"])
-            .status()
-            .context("running mpicc")?;
-        ensure!(status.success(), "mpicc {name} has failed");
+        compile(directory, name, &[])?;
     }
+    Ok(())
+}
+
+/// Compiles `x.c` of a directory to `x`.
+pub(super) fn compile(directory: &Path, name: &str, flags: &[&str]) -> anyhow::Result<()> {
+    let status = Command::new("mpicc")
+        .current_dir(directory)
+        .args(["-O2", "-o", name.trim_end_matches(".c"), name, "-lm"])
+        .args(flags)
+        .status()
+        .context("running mpicc")?;
+    ensure!(status.success(), "mpicc {name} has failed");
     Ok(())
 }

@@ -184,6 +184,9 @@ pub(crate) struct Row {
     pub ours: f64,
     /// Largest difference with which the two agree.
     pub tolerance: f64,
+    /// What ours may differ from by so much, where it is not the paper's number: the paper judges its own by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bar: Option<f64>,
     /// An input was chosen or fitted for want of a printed one: it does not count for the verdict.
     pub fitted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,6 +207,7 @@ impl Row {
             paper,
             ours,
             tolerance,
+            bar: None,
             fitted: false,
             remark: None,
         }
@@ -214,6 +218,18 @@ impl Row {
         Self::new(case, unit, (paper, paper.abs() * super::verdict::POINT), ours)
     }
 
+    /// A number that the paper holds against `bar`, not against another's: ours agrees if it is no further from it than `tolerance`.
+    pub(crate) fn judged(
+        case: impl Into<String>,
+        paper: f64,
+        ours: f64,
+        (bar, tolerance): (f64, f64),
+    ) -> Self {
+        let mut row = Self::new(case, "", (paper, tolerance), ours);
+        row.bar = Some(bar);
+        row
+    }
+
     /// It rests on an input that was chosen or fitted, as the remark says.
     pub(crate) fn fitted(mut self, remark: &'static str) -> Self {
         (self.fitted, self.remark) = (true, Some(remark));
@@ -221,8 +237,9 @@ impl Row {
     }
 
     pub(crate) fn agrees(&self) -> bool {
+        let bar = self.bar.unwrap_or(self.paper);
         // Doubles round, too.
-        (self.ours - self.paper).abs() <= self.tolerance * (1.0 + 1e-9) + 1e-12 || self.ours == self.paper
+        (self.ours - bar).abs() <= self.tolerance * (1.0 + 1e-9) + 1e-12 || self.ours == bar
     }
 }
 
@@ -236,6 +253,7 @@ impl From<Comparison> for Row {
             paper: row.paper,
             ours: row.ours,
             tolerance: row.tolerance,
+            bar: None,
         }
     }
 }
@@ -280,6 +298,12 @@ mod tests {
         let curve = Curve::new("x", [], [(1.0, 2.0), (3.0, 4.0)]).within([(3.0, [3.0, 5.0])]);
         let intervals: Vec<_> = curve.over(1.0).ours.iter().map(|point| point.interval).collect();
         assert_eq!(intervals, [None, Some([1.5, 2.5])]);
+    }
+
+    #[test]
+    fn a_bar_judges_ours_alone() {
+        let agrees = |paper, ours| Row::judged("r", paper, ours, (1.0, 0.08)).agrees();
+        assert!(agrees(0.93, 1.08) && !agrees(0.93, 0.91) && agrees(1.2, 0.93));
     }
 
     #[test]

@@ -203,7 +203,10 @@ impl<'a> Result<'a> {
                 computed(row.paper),
                 computed(row.ours),
                 computed(judged.difference),
-                computed(row.tolerance),
+                row.bar.map_or_else(
+                    || computed(row.tolerance),
+                    |bar| format!("{} of {}", computed(row.tolerance), computed(bar)),
+                ),
                 agrees.to_owned(),
             ];
             table.push(cells, !judged.agrees);

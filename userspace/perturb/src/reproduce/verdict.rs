@@ -11,7 +11,7 @@ use super::outcome::Outcome;
 /// The rule, as pages and the book have it.
 pub(crate) const RULE: &str = "A printed number agrees if the difference is no more than its rounding, and that of the \
     printed inputs, explains; one that was measured if it is within 10 % of the paper's, or within the tolerance that stands \
-    beside it; a point of a curve if it is within 10 %. A figure agrees if nine of ten numbers do. It agrees in shape if in \
+    beside it (of the paper's, or of a number that is named there); a point of a curve if it is within 10 %. A figure agrees if nine of ten numbers do. It agrees in shape if in \
     three of four curves (or, where no curve is drawn, groups of numbers of one unit) of at least three points in the paper \
     the ranks of ours and the paper's are correlated by 0.9 or more, and the slope of ours over the paper's is between 1/2 \
     and 2; of a curve that is flat in the paper, within 10 %, ours has to be flat. The baseline of slowdowns, where both are \

@@ -1,4 +1,4 @@
-//! NPB-derived programs under Open MPI on private hosts, each of which has one processor of this machine.
+//! NPB-derived programs under Open MPI on private hosts, each of which has one processor of this machine, or a share of one.
 
 use std::{
     env, fs,
@@ -12,13 +12,36 @@ use perturb_stats::median;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::super::{figure::Setting, npb, outcome::Outcome};
+use super::super::{
+    figure::{Differs, Setting},
+    npb,
+    outcome::Outcome,
+};
+use super::shares::Shares;
 
 /// The network of section 3: a switch of 320 Mbit/s.
 const SWITCH: &str =
     "version: 1\nname: switch\ntopology: { kind: star, link: { bandwidth: 320Mbit/s, latency: 50us } }\n";
 /// And the bus.
 const BUS: &str = include_str!("../../../../../configs/bus-ethernet-10.yaml");
+
+/// Hosts at least, where they can have shares of processors.
+const LEAST: usize = 4;
+/// Of all processors: the rest is the emulator's.
+const SHARE: f64 = 0.8;
+
+const OWN: Differs = Differs {
+    what: "N processes on as many processors as this machine has",
+    why: "each host has a processor of its own here; the paper has 16",
+};
+const SHARED: Differs = Differs {
+    what: "four processes, and hosts with a share of a processor (a quota of 1 ms in each period, by cgroups)",
+    why: "this machine has fewer than four processors; predictions take the share for the processors' speed",
+};
+const FEW: Differs = Differs {
+    what: "N is 2: there is no N/(N/4), and half of the nodes are one host, whose messages do not cross the bus",
+    why: "this machine has fewer than four processors, and its kernel limits none of them for a host (no cgroups with CPU quotas)",
+};
 
 /// A network between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,14 +95,17 @@ pub(super) struct Lab<'s> {
     directory: PathBuf,
     /// Open MPI's own files, which it names by host and process: those of other private hosts may have the same.
     sessions: TempDir,
-    /// N: as many processes as there are processors, a power of two, at most 8 (MG).
+    /// N: as many processes as there are processors, a power of two, at most 8 (MG); at least 4, if hosts can have shares.
     pub processes: usize,
+    /// Where there are fewer processors than processes.
+    shares: Option<Shares>,
     /// Runs whose median is the time.
     runs: usize,
 }
 
 impl<'s> Lab<'s> {
-    pub(super) fn new(setting: &'s Setting) -> anyhow::Result<Self> {
+    /// What differs by this machine is said in `outcome`.
+    pub(super) fn new(setting: &'s Setting, outcome: &mut Outcome) -> anyhow::Result<Self> {
         let directory = &setting.directory;
         fs::create_dir_all(directory)?;
         let directory = fs::canonicalize(directory).with_context(|| directory.display().to_string())?;
@@ -89,6 +115,8 @@ impl<'s> Lab<'s> {
             anyhow::Ok(path)
         };
         npb::build(&directory, &[("pingpong.c", include_str!("pingpong.c"))])?;
+        write("yield.c", include_str!("yield.c"))?;
+        npb::compile(&directory, "yield.c", &["-shared", "-fPIC"])?;
         write("switch.yaml", SWITCH)?;
         write("ethernet.yaml", BUS)?;
         let own = env::current_exe().context("finding this executable")?;
@@ -100,24 +128,59 @@ impl<'s> Lab<'s> {
             "agent",
             &format!("#!/bin/sh\nexec '{}' agent \"$@\"\n", own.display()),
         )?;
+        let processors = machine::processors();
+        let shares = if processors < LEAST {
+            match Shares::new(LEAST, processors, SHARE * processors as f64 / LEAST as f64) {
+                Ok(shares) => Some(shares),
+                Err(error) => {
+                    log::warn!("without CPU quotas: {error:#}");
+                    None
+                }
+            }
+        } else {
+            None
+        };
+        outcome.differs.push(if shares.is_some() {
+            SHARED
+        } else if processors < LEAST {
+            FEW
+        } else {
+            OWN
+        });
+        ensure!(
+            shares.is_some() || processors >= 2,
+            "one processor, and no CPU quotas; each host needs a processor of its own, and there are two at least"
+        );
+        let processes = if shares.is_some() {
+            LEAST
+        } else {
+            1 << processors.min(8).ilog2()
+        };
         // Host hN has processor N - 1.
+        let enter = shares.as_ref().map(Shares::enter).unwrap_or_default();
+        let yields = directory.join("yield");
         script(
             "pin",
-            "#!/bin/sh\nhost=$(hostname)\nexec taskset -c $((${host#h} - 1)) \"$@\"\n",
+            &format!(
+                "#!/bin/sh\nhost=$(hostname)\n{enter}export LD_PRELOAD=\"$LD_PRELOAD {}\"\n\
+                 exec taskset -c $(((${{host#h}} - 1) % {processors})) \"$@\"\n",
+                yields.display()
+            ),
         )?;
-        let processors = machine::processors().min(8);
-        ensure!(
-            processors >= 2,
-            "one processor; each host needs one of its own, and there are two at least"
-        );
         let sessions = TempDir::with_prefix("perturb-mpi-").context("making a directory for Open MPI")?;
         Ok(Self {
             setting,
             directory,
             sessions,
-            processes: 1 << processors.ilog2(),
+            processes,
+            shares,
             runs: if setting.quick { 1 } else { 5 },
         })
+    }
+
+    /// A host's speed, beside a processor's.
+    pub(super) fn speed(&self) -> f64 {
+        self.shares.as_ref().map_or(1.0, |shares| shares.share)
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -256,8 +319,9 @@ impl<'s> Lab<'s> {
     pub(super) fn predicted(&self, outcome: &mut Outcome, trace: &Path, table: &str) -> anyhow::Result<f64> {
         let groups: Vec<String> = (0..self.processes).map(|rank| format!("[{rank}]")).collect();
         let scenario = format!(
-            "groups: [{}]\nnetwork:\n  local: [{table}]\n  remote: [{table}]\nevents: {}\n",
+            "groups: [{}]\nspeeds: {:?}\nnetwork:\n  local: [{table}]\n  remote: [{table}]\nevents: {}\n",
             groups.join(", "),
+            vec![self.speed(); self.processes],
             trace.display()
         );
         let path = trace.with_extension("yaml");
