@@ -153,7 +153,7 @@ const FLAGS: &[&str] = &[
     "run --pacer user profile.yaml -- PERTURB split-c now-sort --records 100 --disk 10MB/s --directory OUT --seed 2",
     "run --pacer user profile.yaml -- PERTURB pattern diamond --mapping perfect --row 2 --blocks 3 --message 600B --work 1ms \
      --send 1ms --per-byte 1us --seed 2",
-    "run --pacer user profile.yaml -- PERTURB pattern remap --style long --mapping random --iterations 3 --message 2000B \
+    "run --pacer user profile.yaml -- PERTURB pattern remap --style long --mapping random --span 1 --iterations 3 --message 2000B \
      --send 1ms --per-byte 1us --seed 2",
     "run --pacer user profile.yaml -- PERTURB pattern remap --style synchronous --mapping linear --iterations 3 --message 46B \
      --send 1ms --receive 1ms",

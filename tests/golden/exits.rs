@@ -141,6 +141,7 @@ const CALLS: &[&str] = &[
     "pattern remap --style long --mapping random --iterations 1 --message 46B --send 1us",
     "pattern remap --style long --mapping random --iterations 1 --message 46B --send 1us --receive 1us --per-byte 1us",
     "pattern remap --style asynchronous --mapping linear --iterations 1 --message 19B --send 1us --receive 1us",
+    "pattern remap --style asynchronous --mapping linear --span 2 --iterations 1 --message 46B --send 1us --receive 1us",
     "predict",
     "predict nosuch",
     "predict loggp loggp.yaml",

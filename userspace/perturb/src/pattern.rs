@@ -57,6 +57,9 @@ struct RemapArgs {
     /// To whom.
     #[arg(long, value_parser = one_of(MAPPINGS))]
     mapping: Mapping,
+    /// Of the random mapping: at most so far away in number, counted around; EM3D's span.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=MOST))]
+    span: Option<u32>,
     /// Messages that each process sends, replies aside.
     #[arg(long, value_parser = clap::value_parser!(u32).range(..=MOST))]
     iterations: u32,
@@ -182,6 +185,9 @@ pub(crate) enum RemapError {
     /// Rows where none is gone along.
     #[error("--row is of the perfect mapping; leave it out, or use --mapping perfect")]
     Row,
+    /// A span where nothing is drawn.
+    #[error("--span is of the random mapping; leave it out, or use --mapping random")]
+    Span,
     /// o_r of long messages.
     #[error("--receive: a long message hides it; leave it out")]
     Receive,
@@ -189,6 +195,9 @@ pub(crate) enum RemapError {
 
 impl RemapArgs {
     fn checked(self) -> Result<Self, RemapError> {
+        if self.span.is_some() && self.mapping != Mapping::Random {
+            return Err(RemapError::Span);
+        }
         match self.style {
             Style::Long if self.receive.is_some() => Err(RemapError::Receive),
             Style::Long => Ok(self),
@@ -201,6 +210,7 @@ impl RemapArgs {
         Remap {
             style: self.style,
             mapping: self.mapping,
+            span: self.span,
             iterations: self.iterations,
             message: self.message,
             send: self.send,

@@ -18,6 +18,7 @@
 //! What it lacks: back-pressure. A send never waits for the network, except that a long message waits for its own arrival.
 
 mod ledger;
+mod mapping;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +38,8 @@ use std::{
 use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use perturb_stats::SplitMix64;
 
+pub use self::mapping::Mapping;
+
 use self::ledger::{Beginning, Ledger, Sort};
 use super::{Outcome, PatternError};
 use crate::mesh::{self, MeshError, PATIENCE, locked, socket};
@@ -52,23 +55,14 @@ pub enum Style {
     Long,
 }
 
-/// To whom a process sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mapping {
-    /// To any other process, drawn for each message.
-    Random,
-    /// Process p to p + 1, p + 2, … modulo their number.
-    Linear,
-    /// To its neighbor in number, 0 and 1, 2 and 3, …: no channel of a mesh is shared.
-    Perfect,
-}
-
 /// A remap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remap {
     pub style: Style,
     /// To whom.
     pub mapping: Mapping,
+    /// Of the random mapping: at most so far away in number, modulo that of the processes (EM3D's span).
+    pub span: Option<u32>,
     /// Messages that each process sends (replies aside).
     pub iterations: u32,
     /// Bytes of a message, at least [`HEADER`].
@@ -111,20 +105,6 @@ const ROOM: usize = 8 << 20;
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Remap {
-    /// To whom process `from` of `size` sends its message of this number; none if it has no neighbor.
-    fn destination(&self, from: usize, number: u32, size: usize) -> Option<usize> {
-        let others = size as u64 - 1;
-        let beyond = match self.mapping {
-            Mapping::Random => {
-                let draws = ((from as u64) << 32) | u64::from(number);
-                SplitMix64::new(SplitMix64::new(self.seed).bits() ^ draws).below(others)
-            }
-            Mapping::Linear => u64::from(number) % others,
-            Mapping::Perfect => return Some(from ^ 1).filter(|neighbor| *neighbor < size),
-        };
-        Some((from + 1 + beyond as usize) % size)
-    }
-
     /// The value that it sends.
     fn value(&self, from: usize, number: u32) -> u64 {
         SplitMix64::new(((number as u64) << 16 | from as u64) ^ !self.seed).bits()

@@ -8,9 +8,10 @@ use perturb_quantity::{ByteSize, Cycles};
 
 use super::super::{
     figure::{Differs, Figure, Paper, Setting},
-    outcome::{Outcome, Row},
+    outcome::{Curve, Outcome, Panel, Row, Scale},
 };
-use super::live::{ALEWIFE, CYCLE_US, PER_BYTE, PROCESSORS, SMALL, STORED, payload};
+use super::live::{ALEWIFE, CYCLE_US, PER_BYTE, PROCESSORS, SMALL, STORED};
+use super::long::payload;
 
 pub(super) const FIGURE: Figure = Figure::emulation(
     Paper::MoritzFrank,
@@ -47,9 +48,9 @@ fn draw(setting: &Setting) -> anyhow::Result<Outcome> {
             what: "16 hosts in a mesh of 4 x 4, and 8 blocks",
             why: "the short form; distances are shorter, so there is less contention",
         });
-        (SMALL, &[320_000], 8)
+        (SMALL, &[16_000, 320_000], 8)
     } else {
-        (ALEWIFE, &[32_000, 320_000], 16)
+        (ALEWIFE, &[16_000, 32_000, 320_000], 16)
     };
     let [width, height] = machine.shape;
     let header = [
@@ -62,6 +63,7 @@ fn draw(setting: &Setting) -> anyhow::Result<Outcome> {
         "channels",
     ];
     let mut table = Table::new(3, &header);
+    let mut points = Vec::new();
     for &size in sizes {
         let bytes = (size as f64 / SMALLER) as u64;
         let payload = payload(bytes);
@@ -115,8 +117,19 @@ fn draw(setting: &Setting) -> anyhow::Result<Outcome> {
             computed(None),
             computed(None),
         ]);
+        points.push((
+            size as f64,
+            [perfect.0, others[0].1.0, others[1].1.0, model.logp_cycles],
+        ));
+        let ratio = |index: usize| others[index].1.0 / perfect.0;
+        if size == 16_000 {
+            let case = "M (15) over the run by perfect mapping, 16,000 B";
+            let row = Row::new(case, "", (1.0, 0.0314), model.logp_cycles / perfect.0);
+            outcome.rows.push(row);
+            let case = "random over perfect mapping, 16,000 B: no contention";
+            outcome.rows.push(Row::measured(case, "", 1.0, ratio(1)));
+        }
         if size == 320_000 {
-            let ratio = |index: usize| others[index].1.0 / perfect.0;
             let row = |case: &str, paper, ours| {
                 Row::measured(format!("{case} over perfect mapping, 320,000 B"), "", paper, ours)
             };
@@ -124,6 +137,19 @@ fn draw(setting: &Setting) -> anyhow::Result<Outcome> {
             outcome.rows.push(row("numbered", 1.31, ratio(0)));
         }
     }
+    let names = ["perfect", "linear", "random", "M (15), without contention"];
+    let curves = names.into_iter().enumerate().map(|(index, name)| {
+        let own = points
+            .iter()
+            .map(|(size, times): &(f64, [f64; 4])| (*size, times[index]));
+        Curve::new(name, [], own)
+    });
+    outcome.panels = vec![Panel {
+        title: "run time by mapping".into(),
+        x: Scale::logarithmic("message size of the paper's, here a twentieth", "B"),
+        y: Scale::logarithmic("run time", "cycles"),
+        curves: curves.collect(),
+    }];
     let caption = "Run time by mapping; waits are the emulator's counters'";
     outcome.tables.push((caption.into(), table));
     Ok(outcome)

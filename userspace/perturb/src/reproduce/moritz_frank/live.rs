@@ -13,17 +13,14 @@ use perturb_models::{
         comparison::settings,
         simulation::{Seen, Settings, Traffic, simulate},
     },
-    published::{
-        logpc::{bulk, remap},
-        tables,
-    },
+    published::{logpc::remap, tables},
 };
 use perturb_present::{Table, computed};
 use serde_json::Value;
 
 use super::super::{
     figure::{Differs, Figure, Paper, Setting},
-    outcome::{Curve, Outcome, Panel, Row, Scale},
+    outcome::{Outcome, Row},
 };
 
 pub(super) const STORED: Differs = Differs {
@@ -38,6 +35,7 @@ pub(super) const PROCESSORS: Differs = Differs {
 
 pub(crate) static FIGURES: &[Figure] = &[
     super::dag::FIGURE,
+    super::em3d::FIGURE,
     Figure::emulation(
         Paper::MoritzFrank,
         "moritz-frank-table-4-live",
@@ -63,7 +61,7 @@ pub(crate) static FIGURES: &[Figure] = &[
         "moritz-frank-fig-6-live",
         "interval of long messages on an emulated mesh, by mapping; Figs 4 and 5 without contention",
         8.0,
-        fig_6,
+        super::long::fig_6,
     )
     .quick(1.0)
     .differs(&[
@@ -71,6 +69,10 @@ pub(crate) static FIGURES: &[Figure] = &[
         Differs {
             what: "the next message waits for this one's arrival, and blocks no other",
             why: "nothing holds up a send on the emulated network; Alewife's wormholes hold the channels behind",
+        },
+        Differs {
+            what: "the input queue of Fig. 3 is not live",
+            why: "emulated hosts have no DMA engine that empties it: a long message hides o_r",
         },
     ]),
 ];
@@ -98,24 +100,24 @@ pub(super) const SMALL: Machine = Machine {
 pub(super) const CYCLE_US: f64 = 40.0;
 /// Cycles per byte of a channel, and from the end of a frame on one to its arrival at the next.
 pub(super) const PER_BYTE: f64 = 0.5;
-const LATENCY: f64 = 2.0;
+pub(super) const LATENCY: f64 = 2.0;
 /// Ethernet, IPv4 and UDP.
-const HEADERS: u64 = 42;
+pub(super) const HEADERS: u64 = 42;
 /// Payload of a part of a long message.
-const PART: u64 = 256;
+pub(super) const PART: u64 = 256;
 
 /// What a run found, in cycles.
-struct Live {
-    interval: f64,
+pub(super) struct Live {
+    pub(super) interval: f64,
     /// Of styles that wait for an answer.
-    round_trip: Option<f64>,
+    pub(super) round_trip: Option<f64>,
     /// Per frame, over all channels: C_n of a message of one frame.
-    wait: f64,
-    hops: f64,
+    pub(super) wait: f64,
+    pub(super) hops: f64,
 }
 
 impl Machine {
-    fn mesh(&self) -> anyhow::Result<Mesh> {
+    pub(super) fn mesh(&self) -> anyhow::Result<Mesh> {
         Mesh::new(&self.shape, Wiring::Mesh).context("the mesh")
     }
 
@@ -156,7 +158,12 @@ impl Machine {
         Ok((seen, waits))
     }
 
-    fn remap(&self, setting: &Setting, outcome: &mut Outcome, options: &str) -> anyhow::Result<Live> {
+    pub(super) fn remap(
+        &self,
+        setting: &Setting,
+        outcome: &mut Outcome,
+        options: &str,
+    ) -> anyhow::Result<Live> {
         let (seen, (wait, hops)) = self.run(setting, outcome, &format!("remap {options}"))?;
         let cycles = |key: &str| seen[key].as_f64().map(|time| time / CYCLE_US);
         Ok(Live {
@@ -202,6 +209,16 @@ fn stored(mesh: &Mesh, parameters: &Parameters, messages: u64) -> Seen {
     simulate(mesh, settings)
 }
 
+/// What a short message takes of channels and processors, as options of `pattern remap`.
+pub(super) fn short(parameters: &Parameters) -> String {
+    let [send, receive] =
+        [parameters.message.send, parameters.message.receive].map(|cycles| cycles * CYCLE_US);
+    format!(
+        "--message {}B --send {send}us --receive {receive}us",
+        2 * 44 - HEADERS
+    )
+}
+
 fn table_4(setting: &Setting) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let (iterations, messages) = if setting.quick {
@@ -225,13 +242,9 @@ fn table_4(setting: &Setting) -> anyhow::Result<Outcome> {
         let kind = row.text("type");
         let parameters = remap(kind).context("Table 4")?;
         let run = |mapping: &str, outcome: &mut Outcome| {
-            let overheads =
-                [parameters.message.send, parameters.message.receive].map(|cycles| cycles * CYCLE_US);
             let options = format!(
-                "--style {kind} --mapping {mapping} --iterations {iterations} --message {}B --send {}us --receive {}us",
-                2 * 44 - HEADERS,
-                overheads[0],
-                overheads[1],
+                "--style {kind} --mapping {mapping} --iterations {iterations} {}",
+                short(&parameters)
             );
             ALEWIFE.remap(setting, outcome, &options)
         };
@@ -305,111 +318,11 @@ fn table_4(setting: &Setting) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Payload of a long message whose frames have so many bytes on the wire at most.
-pub(super) fn payload(bytes: u64) -> u64 {
-    let whole = bytes / (PART + HEADERS);
-    whole * PART + (bytes % (PART + HEADERS)).saturating_sub(HEADERS)
-}
-
-fn fig_6(setting: &Setting) -> anyhow::Result<Outcome> {
-    /// The measured interval of section 5.1.3, cycles per byte.
-    const MEASURED: f64 = 2.03;
-    let (machine, sizes, mappings, iterations): (_, &[u64], &[&str], _) = if setting.quick {
-        (SMALL, &[1000, 4000], &["perfect", "random"], 5)
-    } else {
-        (
-            ALEWIFE,
-            &[1000, 2000, 4000, 8000, 16_000],
-            &["perfect", "linear", "random"],
-            12,
-        )
-    };
-    let mut outcome = Outcome::default();
-    if setting.quick {
-        outcome.differs.push(Differs {
-            what: "16 hosts in a mesh of 4 x 4",
-            why: "the short form; distances are shorter, so there is less contention",
-        });
-    }
-    let header = [
-        "mapping",
-        "B, bytes",
-        "interval, cycles",
-        "over B",
-        "arrival, cycles",
-        "bytes per cycle",
-        "channels",
-        "wait of a frame, cycles",
-    ];
-    let mut table = Table::new(1, &header);
-    let mut curves = Vec::new();
-    for mapping in mappings {
-        let mut points = Vec::new();
-        for &bytes in sizes {
-            let payload = payload(bytes);
-            // Headers take their part of G.
-            let per_byte = PER_BYTE * CYCLE_US * 1e3 * bytes as f64 / payload as f64;
-            let options = format!(
-                "--style long --mapping {mapping} --iterations {iterations} --message {payload}B --send 1ms --per-byte {per_byte:.0}ns"
-            );
-            let live = machine.remap(setting, &mut outcome, &options)?;
-            // The news of the arrival is a frame without waiting, at most.
-            let news = live.hops * (f64::from(20 + HEADERS as u32) * PER_BYTE + LATENCY);
-            let arrival = live.round_trip.context("a round trip")? - news;
-            table.row(vec![
-                (*mapping).into(),
-                bytes.to_string(),
-                computed(live.interval),
-                computed(live.interval / bytes as f64),
-                computed(arrival),
-                computed(bytes as f64 / arrival),
-                computed(live.hops),
-                computed(live.wait),
-            ]);
-            points.push((bytes as f64, live.interval));
-        }
-        let paper = sizes.iter().map(|&bytes| (bytes as f64, MEASURED * bytes as f64));
-        let paper: Vec<_> = if *mapping == "random" {
-            paper.collect()
-        } else {
-            Vec::new()
-        };
-        curves.push(Curve::new(format!("T_c live, {mapping}"), paper, points));
-    }
-    let mesh = machine.mesh()?;
-    let (mut equation, mut exact) = (Vec::new(), Vec::new());
-    for &bytes in sizes {
-        let bytes = bytes as f64;
-        let mut parameters = bulk(bytes, None).context("Table 2")?;
-        parameters.network.distance = mesh.mean_distance_per_dimension();
-        equation.extend(
-            predict(&parameters)
-                .intermessage_cycles
-                .map(|cycles| (bytes, cycles)),
-        );
-        // Channels of two bytes per cycle, as live.
-        let mut settings = settings(&parameters, 20_000, 1);
-        settings.message.bytes *= PER_BYTE;
-        settings.message.gap_per_byte = 1.0;
-        exact.push((bytes, simulate(&mesh, settings).period_cycles));
-    }
-    curves.push(Curve::new("T_c by (13)", [], equation));
-    curves.push(Curve::new("T_c simulated, 2 B per cycle", [], exact));
-    outcome.panels = vec![Panel {
-        title: "interval of messages as fast as possible".into(),
-        x: Scale::linear("message size", "B"),
-        y: Scale::linear("interval", "cycles"),
-        curves,
-    }];
-    let caption = "Live: T_c is the interval; arrival and bytes per cycle between neighbors are Figs 4 and 5; waits are the emulator's counters'";
-    outcome.tables.push((caption.into(), table));
-    Ok(outcome)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::super::long::payload;
     use super::*;
 
     #[test]

@@ -6,6 +6,7 @@ use crate::mesh::on_loopback;
 const SHORT: Remap = Remap {
     style: Style::Synchronous,
     mapping: Mapping::Random,
+    span: None,
     iterations: 20,
     message: 46,
     send: Duration::from_micros(200),
@@ -145,5 +146,25 @@ fn destinations_are_spread_and_never_the_sender() {
             counts.iter().all(|count| (600..800).contains(count)),
             "{mapping:?}: {counts:?}"
         );
+    }
+}
+
+#[test]
+fn a_span_bounds_the_distance_on_both_sides() {
+    for (span, expected) in [
+        (1, vec![1, 7]),
+        (2, vec![1, 2, 6, 7]),
+        (4, (1..8).collect::<Vec<_>>()),
+    ] {
+        let remap = Remap {
+            span: Some(span),
+            ..SHORT
+        };
+        let mut seen: Vec<usize> = (0..200)
+            .map(|number| (remap.destination(3, number, 8).unwrap() + 5) % 8)
+            .collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, expected, "{span}");
     }
 }
