@@ -19,8 +19,41 @@ const HEAD: &str = "\
 # The papers' figures
 
 What `perturb reproduce models` says of each figure and table that needs no root; [how to draw one](../howto/figure.md) has the
-rule of the verdicts.
+rule of the verdicts. Two print nothing to compare: Salisbury's Table 3 defines symbols, Martin's Fig. 5.9 is a profile of the
+kernels of his servers.
 
+";
+
+/// How far the programs that are measured here are from the thesis's: the headers of their sweeps, and what the pages of
+/// chapter 5 have.
+const SCALED: [(&str, &str); 2] = [
+    (
+        "Split-C, chapter 3 (`split-c.yaml`)",
+        "../../configs/experiments/split-c.yaml",
+    ),
+    (
+        "NPB, chapter 4 (`npb.yaml`)",
+        "../../configs/experiments/npb.yaml",
+    ),
+];
+const SCALED_HEAD: &str = "
+## Thesis, here, factor
+
+What Martin 1999 has, and what stands for it in the measured figures and in `perturb sweep`. A network's last two columns are
+where a knob is turned farthest.
+";
+const SCALED_NFS: &str = "
+NFS, chapter 5:
+
+```text
+server                thesis                     here                               factor
+processor time        900 us SCSI, 650 us RAID   the same, emulated                      1
+disks                 24 and 28 of 12 ms         the same, emulated                      1
+cache                 128 and 512 MB             as large a share of the data            1
+data set              10 MB for each op/s        10 kB for each op/s                1/1000
+load generators       3 of 7 and 15 processes    1 of 21 and 45 processes
+rates, largest packet                            the same                                1
+```
 ";
 
 /// Results that were measured once on a quiet machine, each with its page; there may be none.
@@ -81,6 +114,14 @@ fn table_of_the_book() -> Result<()> {
     )?;
     let path = here().join(PAGE);
     let mut page = [HEAD, &table].concat();
+    page += SCALED_HEAD;
+    for (what, file) in SCALED {
+        let text = fs::read_to_string(here().join(file))?;
+        let rows = text.lines().filter_map(|line| line.strip_prefix("#   "));
+        let rows: Vec<&str> = rows.filter(|row| row.contains("   ") || row.is_empty()).collect();
+        page += &format!("\n{what}:\n\n```text\n{}\n```\n", rows.join("\n"));
+    }
+    page += SCALED_NFS;
     if here().join(MEASURED).is_dir() {
         // Links begin where the page is.
         let arguments = ["reproduce", "--results", "../measured", "--markdown"];

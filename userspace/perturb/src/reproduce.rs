@@ -41,7 +41,7 @@ use figure::{Figure, Means, Needs, Paper, Setting};
 static FIGURES: [&[&[Figure]]; 5] = [
     &martin::FIGURES,
     &[nomura::FIGURES, nomura::MEASURED],
-    &[eom::LIVE],
+    &[eom::FIGURES, eom::LIVE],
     &[moritz_frank::FIGURES, moritz_frank::LIVE],
     &[salisbury::FIGURES],
 ];
@@ -101,7 +101,7 @@ struct Entry {
     figure: &'static str,
     paper: &'static str,
     shows: &'static str,
-    state: Means,
+    means: Means,
     needs: Needs,
 }
 
@@ -273,7 +273,7 @@ fn list(args: &ReproduceArgs) -> anyhow::Result<()> {
                 figure: figure.name,
                 paper: figure.paper.citation(),
                 shows: figure.shows,
-                state: figure.means,
+                means: figure.means,
                 needs: figure.needs,
             })
             .collect();
