@@ -161,6 +161,7 @@ const FLAGS: &[&str] = &[
      --csv OUT/rto.csv --svg OUT/rto.svg topology.yaml",
     "tcp --pacer user --coarse --spin 9us --congestion reno,reno --for 300ms --every 100ms --upload --at-once --svg OUT/tcp.svg \
      profile.yaml",
+    "rto --pacer user --program pair.yaml --rounds 2 --warmup 0 topology.yaml",
     "nfs curve --over topology.yaml --pacer user --coarse --spin 9us --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \
      --reference OUT/reference.csv --out OUT/curve",
     "nfs curve --vary latency=0,1ms --mtu 3584B --pacer user --rates 200 --warmup 10ms --duration 200ms --scale 0.001 --out OUT/varied",

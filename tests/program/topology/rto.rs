@@ -107,3 +107,56 @@ tcp: {{ congestion_control: reno, sack: false, rto_min: 200ms, offloads: false, 
     );
     Ok(None)
 }
+
+/// A program whose messages follow one another takes the sum of their times; nothing in it waits for the clock.
+#[test]
+fn a_program_runs_as_it_is_predicted() {
+    conclude(thrice(ping_pong));
+}
+
+fn ping_pong() -> Result<Option<String>> {
+    const TREE: &str = "servers: { nic: { bandwidth: 20Mbit/s } }
+topology:
+  kind: tree
+  egress: [nic]
+  levels: [ { bandwidth: 20Mbit/s, latency: 2ms, buffer: 1MB } ]
+tcp: { congestion_control: reno, offloads: false, no_metrics_save: true }
+";
+    const PROGRAM: &str = "program:
+  ranks:
+    - [isend: { to: 1, size: 100kB }, wait: 0, irecv: { from: 1 }, wait: 2]
+    - [irecv: { from: 0 }, wait: 0, compute: 30ms, isend: { to: 0, size: 100kB }, wait: 3]
+";
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program.yaml");
+    std::fs::write(&program, PROGRAM).unwrap();
+    let report = rto(
+        TREE,
+        &[
+            "--program",
+            program.to_str().unwrap(),
+            "--rounds",
+            "5",
+            "--warmup",
+            "4",
+        ],
+    )?;
+    assert_eq!(report["algorithm"], "program");
+    assert_eq!(
+        (&report["hosts"], &report["message_bytes"]),
+        (&2.into(), &100_000.into())
+    );
+    let ranks: Vec<f64> = serde_json::from_value(report["ranks_ms"].clone()).unwrap();
+    // Twice 40 ms on the wire, without headers, and what is computed between them.
+    assert!(ranks[0] > 110.0, "faster than the wire: {report}");
+    // The answer has left before it has come.
+    assert!((70.0..ranks[0]).contains(&ranks[1]), "{report}");
+    let predicted = report["predicted_ms"]["plogpt"].as_f64().unwrap();
+    // Within a tenth, of the median of 5 rounds.
+    bound!(
+        (ranks[0] / predicted - 1.0).abs() < 0.1,
+        "{ranks:?} and {predicted} ms"
+    );
+    bound!(report["tcp"]["timeouts"] == 0, "time-outs: {report}");
+    Ok(None)
+}

@@ -12,6 +12,7 @@ mod experiment;
 mod output;
 mod prediction;
 mod results;
+mod steps;
 
 use anyhow::Context as _;
 use perturb_emulator::{
@@ -29,7 +30,7 @@ use perturb_present::LiveLine;
 pub use self::{
     experiment::Plan,
     output::{Sheet, csv, svg},
-    prediction::{Predicted, is_tree},
+    prediction::{Case, Predicted, collective, is_tree},
     results::Series,
 };
 

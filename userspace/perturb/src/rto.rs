@@ -14,8 +14,10 @@ use perturb_emulator::{
     prepared::Prepared,
     status::{Checked, Fault},
 };
-use perturb_experiments::rto::{self, Plan, Series};
+use perturb_experiments::rto::{self, Case, Plan, Series};
+use perturb_models::plogpt::{Beside, OnProfile, ProgramInput};
 use perturb_present::LiveLine;
+use perturb_quantity::Micros;
 use perturb_workloads::collective::Algorithm;
 
 use crate::cli::{
@@ -25,19 +27,23 @@ use crate::cli::{
     time::{self, within},
     words::{Words, one_of},
 };
+use crate::predict::{InputError, read};
 
 const EXAMPLES: &str = "\
 Examples:
   perturb rto configs/plogpt-2007.yaml --message 4KiB,16KiB,64KiB,256KiB
   perturb rto configs/plogpt-today.yaml --algorithm alltoall-a --message 128KiB --rounds 50 --json
   perturb rto configs/plogpt-2007.yaml --message 1KiB,8KiB,32KiB,128KiB,512KiB --svg fig17.svg --csv rounds.csv
+  perturb rto configs/plogpt-2007.yaml --program program.yaml
 
 A round counts as delayed (near k RTO) if the kernel counted time-outs in it and it took a whole multiple
 of the smallest time-out longer than it would have without, from a quarter less to a half more: a time-out
 is the smallest one and a round trip, and slow start follows it.";
 
 /// PlogPT's J, unless it is given.
-const JITTER: Duration = Duration::from_micros(100);
+const JITTER: Micros = Micros(100.0);
+/// Hosts, unless their number is given.
+const HOSTS: u32 = 8;
 
 /// Arguments of `perturb rto`.
 #[derive(Args, Debug)]
@@ -45,15 +51,18 @@ const JITTER: Duration = Duration::from_micros(100);
 pub(crate) struct RtoArgs {
     /// The profile: a topology, or any other network.
     profile: PathBuf,
-    /// How many hosts, one rank on each.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
-    hosts: u32,
+    /// How many hosts, one rank on each [default: as many as the program has; 8].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
+    hosts: Option<u32>,
     /// Size of each message, e.g. 64KiB; several sizes are tried one after the other.
-    #[arg(long, value_delimiter = ',', value_name = "SIZE", required = true, value_parser = quantity::message)]
+    #[arg(long, value_delimiter = ',', value_name = "SIZE", required_unless_present = "program", value_parser = quantity::message)]
     message: Vec<u64>,
     /// Who sends to whom.
     #[arg(long, value_parser = one_of(ALGORITHMS), default_value = Algorithm::AlltoallB.name())]
     algorithm: Algorithm,
+    /// What the hosts do instead: an input of `perturb predict plogpt --profile`.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["message", "algorithm"])]
+    program: Option<PathBuf>,
     /// Rounds that are measured, for each size.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
@@ -101,10 +110,39 @@ pub(crate) const ALGORITHMS: Words<Algorithm> = &[
     ),
 ];
 
+impl RtoArgs {
+    /// How many hosts there are, what they do, what that is called, and what PlogPT is told beside the profile.
+    fn programs(&self) -> anyhow::Result<(u32, &'static str, Vec<ProgramInput>, Beside)> {
+        let Some(file) = &self.program else {
+            let sizes = self.message.iter();
+            let programs = sizes
+                .map(|message| rto::collective(self.algorithm, *message))
+                .collect();
+            return Ok((
+                self.hosts.unwrap_or(HOSTS),
+                self.algorithm.name(),
+                programs,
+                Beside::default(),
+            ));
+        };
+        let OnProfile { parameters, program } = read(file)?;
+        let ranks = program.ranks.as_ref().map(|ranks| ranks.len() as u32);
+        let hosts = self.hosts.or(ranks).or(parameters.nodes).unwrap_or(HOSTS);
+        if !(2..=MAX_HOSTS).contains(&hosts) {
+            return Err(Contradiction(
+                "--program needs a program of two ranks or more, and of no more than --hosts takes",
+            )
+            .into());
+        }
+        Ok((hosts, "program", vec![program], parameters))
+    }
+}
+
 /// Runs the experiment; the exit code.
 pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
-    // Errors in the profile come first, and need neither root nor kernel.
-    let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?;
+    // Errors in files come first, and need neither root nor kernel.
+    let (hosts, name, programs, mut parameters) = args.programs()?;
+    let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(hosts))?;
     let written = Prepared::read(&args.profile)?;
     if args.jitter.is_some() && !rto::is_tree(&written) {
         return Err(Contradiction(
@@ -112,22 +150,33 @@ pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
         )
         .into());
     }
+    let jitter = args.jitter.map(|jitter| Micros(jitter.as_secs_f64() * 1e6));
+    parameters.jitter = jitter.or(parameters.jitter).or(Some(JITTER));
+    if let (Some(file), [program]) = (&args.program, &programs[..]) {
+        let case = Case {
+            profile: &written,
+            hosts,
+            beside: &parameters,
+            program,
+        };
+        case.check().map_err(|error| InputError::model(file, error))?;
+    }
     let pacing = args.pacing.checked()?;
     if args.sandbox {
         let files = [&args.csv, &args.svg].into_iter().flatten();
         return in_sandbox(beside(files)?, false);
     }
     let plan = Plan {
-        algorithm: args.algorithm,
-        messages: args.message.clone(),
+        name,
+        programs,
         rounds: args.rounds,
         warmup: args.warmup,
         pause: args.pause,
-        jitter: args.jitter.unwrap_or(JITTER),
+        beside: parameters,
         profile: written,
     };
     let prepared = prepared.coarse_if(args.pacing.coarse);
-    match rto::measure(args.hosts, &prepared, pacing, plan, LiveLine::stderr(false))? {
+    match rto::measure(hosts, &prepared, pacing, plan, LiveLine::stderr(false))? {
         Some((series, faults)) => conclude(args, &series, &faults).map(|()| DONE),
         None => Ok(INTERRUPTED),
     }
@@ -139,7 +188,8 @@ fn conclude(args: &RtoArgs, series: &[Series], faults: &[Fault]) -> anyhow::Resu
         write(path, &rto::csv(series))?;
     }
     if let Some(path) = &args.svg {
-        let title = format!("{} over {}", args.algorithm.name(), args.profile.display());
+        let name = series.first().map_or("", |series| series.algorithm);
+        let title = format!("{name} over {}", args.profile.display());
         write(path, &rto::svg(series, &title)?)?;
     }
     let mut out = std::io::stdout().lock();

@@ -1,5 +1,5 @@
-//! Collectives over TCP: Alltoall_A and Alltoall_B of PlogPT (Nomura, Matsuba and Ishikawa, CLUSTER 2007, fig. 13)
-//! and incast.
+//! Rounds of messages over TCP: Alltoall_A and Alltoall_B of PlogPT (Nomura, Matsuba and Ishikawa, CLUSTER 2007, fig. 13),
+//! incast, and any other [`Step`]s.
 //!
 //! Model. Each rank is a thread of its own, joined to every other one by one TCP connection, as MPI libraries have it.
 //! A message is a number of bytes, without a header: both sides know how many. `isend` hands the message to the
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A round begins at an instant that all ranks are told beforehand, so that no packet is needed to synchronize them,
-//! and ends when the last rank has completed its last wait. What it lacks: computation, ranks beyond this machine.
+//! and ends when the last rank has completed its last wait. What it lacks: ranks beyond this machine.
 
 mod peer;
 
@@ -62,6 +62,51 @@ impl Algorithm {
             Self::Incast => "incast",
         }
     }
+}
+
+impl Algorithm {
+    /// What a rank of so many does.
+    #[must_use]
+    pub fn steps(self, rank: usize, ranks: usize, message: u64) -> Vec<Step> {
+        let sends = |to| [Step::Send { to, bytes: message }, Step::Sent(to)];
+        let receives = |from| Step::Received { from, bytes: message };
+        let partners = partners(rank, ranks).into_iter();
+        match self {
+            Self::AlltoallA => partners
+                .flat_map(|partner| sends(partner).into_iter().chain([receives(partner)]))
+                .collect(),
+            Self::AlltoallB => partners
+                .clone()
+                .flat_map(sends)
+                .chain(partners.map(receives))
+                .collect(),
+            Self::Incast if rank == 0 => (1..ranks).map(receives).collect(),
+            Self::Incast => sends(0).to_vec(),
+        }
+    }
+}
+
+/// What a rank does in a round, one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Begins to send a message.
+    Send {
+        /// The rank that it is for.
+        to: usize,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Waits until all that was sent to this rank is transmitted.
+    Sent(usize),
+    /// Waits for bytes beyond those that were waited for before.
+    Received {
+        /// Their sender.
+        from: usize,
+        /// How many.
+        bytes: u64,
+    },
+    /// Computes, and looks after no message meanwhile.
+    Compute(Duration),
 }
 
 /// Why a collective failed.
@@ -201,8 +246,7 @@ impl Rank {
     /// Its part of one round, from `start` on; when it was complete.
     pub fn round(
         &mut self,
-        algorithm: Algorithm,
-        message: u64,
+        steps: &[Step],
         start: Instant,
         patience: Duration,
     ) -> Result<Instant, CollectiveError> {
@@ -210,33 +254,12 @@ impl Rank {
         let _ = nix::sys::prctl::set_timerslack(1);
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         let deadline = start + patience;
-        let ranks = self.peers.len();
-        let partners = partners(self.rank, ranks);
-        match algorithm {
-            Algorithm::AlltoallA => {
-                for partner in partners {
-                    self.isend(partner, message)?;
-                    self.wait_sent(partner, deadline, patience)?;
-                    self.wait_received(partner, message, deadline, patience)?;
-                }
-            }
-            Algorithm::AlltoallB => {
-                for &partner in &partners {
-                    self.isend(partner, message)?;
-                    self.wait_sent(partner, deadline, patience)?;
-                }
-                for partner in partners {
-                    self.wait_received(partner, message, deadline, patience)?;
-                }
-            }
-            Algorithm::Incast if self.rank == 0 => {
-                for peer in 1..ranks {
-                    self.wait_received(peer, message, deadline, patience)?;
-                }
-            }
-            Algorithm::Incast => {
-                self.isend(0, message)?;
-                self.wait_sent(0, deadline, patience)?;
+        for &step in steps {
+            match step {
+                Step::Send { to, bytes } => self.isend(to, bytes)?,
+                Step::Sent(to) => self.wait_sent(to, deadline, patience)?,
+                Step::Received { from, bytes } => self.wait_received(from, bytes, deadline, patience)?,
+                Step::Compute(time) => std::thread::sleep(time),
             }
         }
         Ok(Instant::now())

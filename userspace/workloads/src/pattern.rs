@@ -95,12 +95,13 @@ impl Pattern {
                 message,
             } => {
                 let mut process = Listening::new(rank)?.connect(addresses)?;
+                let steps = algorithm.steps(rank, addresses.len(), message);
                 let mut start = Instant::now();
                 for round in 0..WARM_UP + rounds {
                     if round == WARM_UP {
                         start = Instant::now();
                     }
-                    process.round(algorithm, message, Instant::now(), PATIENCE)?;
+                    process.round(&steps, Instant::now(), PATIENCE)?;
                 }
                 let run_time_s = start.elapsed().as_secs_f64();
                 // Nobody hangs up before what it sent has come.

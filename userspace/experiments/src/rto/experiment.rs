@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     net::IpAddr,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -18,16 +18,18 @@ use perturb_emulator::{
     registry::Record,
     status::Report,
 };
+use perturb_models::plogpt::{Beside, ProgramInput};
 use perturb_present::LiveLine;
 use perturb_profile::Profile;
 use perturb_stats::Sample;
-use perturb_workloads::collective::{Algorithm, Listening, Rank};
+use perturb_workloads::collective::{Algorithm, Listening, Rank, Step};
 use tokio::sync::oneshot;
 
 use super::{
     counters::TcpCounters,
-    prediction::{self, Observed},
+    prediction::Case,
     results::{Round, Series},
+    steps::steps,
 };
 
 /// Between the order and the beginning of a round: every rank has it by then.
@@ -42,29 +44,32 @@ const PINGS: usize = 41;
 
 /// What to do.
 pub struct Plan {
-    /// Who sends to whom.
-    pub algorithm: Algorithm,
-    /// Sizes of messages, bytes.
-    pub messages: Vec<u64>,
-    /// Rounds that are measured, for each size.
+    /// What it is called.
+    pub name: &'static str,
+    /// What the hosts do, one after the other.
+    pub programs: Vec<ProgramInput>,
+    /// Rounds that are measured, for each program.
     pub rounds: u32,
     /// Rounds before them, which open TCP's windows.
     pub warmup: u32,
     /// Silence between rounds.
     pub pause: Duration,
-    /// PlogPT's J.
-    pub jitter: Duration,
+    /// What PlogPT takes and the profile does not say, J for one.
+    pub beside: Beside,
     /// As it is written, for the prediction.
     pub profile: Profile,
 }
 
+/// What each rank does.
+type Steps = Arc<[Vec<Step>]>;
+
 /// What a rank is told.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Order {
     Connect,
     Ping { peer: usize },
     Pong { peer: usize },
-    Round { message: u64, start: Instant },
+    Round { steps: Steps, start: Instant },
     Settle,
 }
 
@@ -100,7 +105,7 @@ pub(super) fn start(
         .enumerate()
         .map(|(rank, host)| {
             let namespace = host.namespace.try_clone()?;
-            worker(rank, namespace, addresses.clone(), plan.algorithm)
+            worker(rank, namespace, addresses.clone())
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     let (sender, receiver) = oneshot::channel();
@@ -114,12 +119,7 @@ pub(super) fn start(
     Ok(receiver)
 }
 
-fn worker(
-    rank: usize,
-    namespace: Namespace,
-    addresses: Vec<IpAddr>,
-    algorithm: Algorithm,
-) -> anyhow::Result<Worker> {
+fn worker(rank: usize, namespace: Namespace, addresses: Vec<IpAddr>) -> anyhow::Result<Worker> {
     let (orders, orders_in) = mpsc::channel();
     let (answers_out, answers) = mpsc::channel();
     thread::Builder::new()
@@ -127,7 +127,7 @@ fn worker(
         .spawn(move || {
             let answers = answers_out.clone();
             let entered = namespace.enter(|| {
-                let served = serve(rank, &addresses, algorithm, orders_in, &answers);
+                let served = serve(rank, &addresses, orders_in, &answers);
                 if let Err(error) = served {
                     // Nobody waits any more if another rank failed first.
                     let _ = answers.send(Err(error));
@@ -146,11 +146,11 @@ fn worker(
 fn serve(
     rank: usize,
     addresses: &[IpAddr],
-    algorithm: Algorithm,
     orders: mpsc::Receiver<Order>,
     answers: &mpsc::Sender<anyhow::Result<Answer>>,
 ) -> anyhow::Result<()> {
     let mut listening = Some(Listening::new(rank)?);
+    let own = rank;
     let mut connected: Option<Rank> = None;
     answers.send(Ok(Answer::Done))?;
     for order in orders {
@@ -167,9 +167,7 @@ fn serve(
                 rank.pong(peer, PINGS)?;
                 Answer::Done
             }
-            Order::Round { message, start } => {
-                Answer::Ended(rank.round(algorithm, message, start, PATIENCE)?)
-            }
+            Order::Round { steps, start } => Answer::Ended(rank.round(&steps[own], start, PATIENCE)?),
             Order::Settle => {
                 rank.settle(PATIENCE)?;
                 Answer::Counters(TcpCounters::here()?)
@@ -195,9 +193,9 @@ impl Worker {
     }
 }
 
-fn tell_all(workers: &[Worker], order: Order) -> anyhow::Result<Vec<Answer>> {
+fn tell_all(workers: &[Worker], order: &Order) -> anyhow::Result<Vec<Answer>> {
     for worker in workers {
-        worker.tell(order)?;
+        worker.tell(order.clone())?;
     }
     workers.iter().map(Worker::answer).collect()
 }
@@ -207,32 +205,43 @@ fn conduct(workers: &[Worker], plan: &Plan, record: &Record, line: &LiveLine) ->
     for worker in workers {
         worker.answer()?;
     }
-    tell_all(workers, Order::Connect)?;
+    tell_all(workers, &Order::Connect)?;
+    let ranks = workers.len();
+    let tiny: Steps = (0..ranks)
+        .map(|rank| Algorithm::AlltoallB.steps(rank, ranks, 1))
+        .collect();
     for _ in 0..PRIMING {
-        round(workers, 1)?;
+        round(workers, &tiny)?;
     }
     let latency = latency(workers)?;
     let mut counters = settle(workers, plan.pause)?;
     let mut all = Vec::new();
-    for &message in &plan.messages {
+    for program in &plan.programs {
+        let case = Case {
+            profile: &plan.profile,
+            hosts: ranks as u32,
+            beside: &plan.beside,
+            program,
+        };
+        let steps: Steps = steps(&case.operations()?).into();
+        let message = case.longest();
         for _ in 0..plan.warmup {
-            round(workers, message)?;
+            round(workers, &steps)?;
             counters = settle(workers, plan.pause)?;
         }
         let dropped = drops(record)?;
         let mut rounds = Vec::new();
         for number in 1..=plan.rounds {
-            let time = round(workers, message)?;
+            let ranks_ms = round(workers, &steps)?;
             let now = settle(workers, plan.pause)?;
             rounds.push(Round {
-                ms: time.as_secs_f64() * 1e3,
+                ranks_ms,
                 tcp: now - counters,
             });
             counters = now;
             line.show(format_args!(
                 "{} of {message} bytes: round {number} of {}",
-                plan.algorithm.name(),
-                plan.rounds
+                plan.name, plan.rounds
             ));
         }
         line.keep();
@@ -243,20 +252,9 @@ fn conduct(workers: &[Worker], plan: &Plan, record: &Record, line: &LiveLine) ->
             }
         }
         drops_by_server.retain(|_, count| *count > 0);
-        let observed = Observed {
-            hosts: workers.len() as u32,
-            message,
-            latency,
-            jitter: plan.jitter,
-        };
-        let prediction = prediction::predict(&plan.profile, plan.algorithm, observed)?;
-        all.push(Series::new(
-            plan.algorithm.name(),
-            observed,
-            rounds,
-            drops_by_server,
-            prediction,
-        ));
+        let prediction = case.predict(latency)?;
+        let of = (plan.name, case.hosts, message);
+        all.push(Series::new(of, latency, rounds, drops_by_server, prediction));
     }
     Ok(all)
 }
@@ -275,20 +273,21 @@ fn latency(workers: &[Worker]) -> anyhow::Result<Duration> {
     Ok(Duration::from_secs_f64(sample.median() / 2.0))
 }
 
-fn round(workers: &[Worker], message: u64) -> anyhow::Result<Duration> {
+/// Until each rank's end, ms.
+fn round(workers: &[Worker], steps: &Steps) -> anyhow::Result<Vec<f64>> {
     let start = Instant::now() + NOTICE;
-    let answers = tell_all(workers, Order::Round { message, start })?;
+    let steps = Arc::clone(steps);
+    let answers = tell_all(workers, &Order::Round { steps, start })?;
     let ends = answers.iter().filter_map(|answer| match answer {
-        Answer::Ended(end) => Some(*end),
+        Answer::Ended(end) => Some(end.saturating_duration_since(start).as_secs_f64() * 1e3),
         _ => None,
     });
-    let last = ends.max().context("a round without ranks")?;
-    Ok(last.saturating_duration_since(start))
+    Ok(ends.collect())
 }
 
 /// Waits until everything has been acknowledged, and the pause after it; the counters of all hosts.
 fn settle(workers: &[Worker], pause: Duration) -> anyhow::Result<TcpCounters> {
-    let answers = tell_all(workers, Order::Settle)?;
+    let answers = tell_all(workers, &Order::Settle)?;
     thread::sleep(pause);
     Ok(answers
         .iter()

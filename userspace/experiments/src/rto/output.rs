@@ -149,7 +149,7 @@ fn errors(all: &[Series], out: &mut fmt::Formatter<'_>) -> fmt::Result {
         ("PlogPT without time-outs", |series| {
             series.predicted_ms.plogpt_without_timeouts
         }),
-        ("PlogP", |series| Some(series.predicted_ms.plogp)),
+        ("PlogP", |series| series.predicted_ms.plogp),
     ] {
         let found = mean(predicted);
         table.row(vec![
@@ -179,14 +179,14 @@ pub fn csv(all: &[Series]) -> String {
                 series.algorithm,
                 series.hosts,
                 series.message_bytes,
-                round.ms,
+                round.ms(),
                 round.tcp.timeouts,
                 round.tcp.tail_loss_probes,
                 round.tcp.retransmits,
                 cell(predicted.plogpt),
                 cell(predicted.plogpt_expected),
                 cell(predicted.plogpt_without_timeouts),
-                predicted.plogp,
+                cell(predicted.plogp),
                 cell(predicted.plogpt_overlapping),
             );
         }
@@ -223,7 +223,7 @@ pub fn svg(all: &[Series], title: &str) -> anyhow::Result<String> {
         line("PlogPT without time-outs", |series| {
             series.predicted_ms.plogpt_without_timeouts
         }),
-        line("PlogP", |series| Some(series.predicted_ms.plogp)),
+        line("PlogP", |series| series.predicted_ms.plogp),
     ]
     .into_iter()
     .flatten()

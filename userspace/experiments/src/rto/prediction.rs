@@ -2,25 +2,29 @@
 
 use std::time::Duration;
 
-use perturb_models::plogpt::{
-    Beside, CollectiveKind, Competitors, Network, PlogptError, PlogptInput, ProgramInput, Traffic,
-    from_profile, plogp, predict as plogpt_predict,
+use perturb_models::{
+    plogpt::{
+        Beside, CollectiveKind, Competitors, FromProfile, Network, PlogptError, PlogptInput, Program,
+        ProgramInput, Traffic, from_profile, plogp, predict as plogpt_predict,
+    },
+    route::RouteError,
 };
 use perturb_profile::{Layout, Profile};
 use perturb_quantity::{ByteSize, Micros};
 use perturb_workloads::collective::Algorithm;
 use serde::Serialize;
 
-/// What was measured, and of what.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Observed {
-    pub(super) hosts: u32,
-    /// Bytes.
-    pub(super) message: u64,
-    /// One way, of a small message between the farthest hosts.
-    pub(super) latency: Duration,
-    /// J.
-    pub(super) jitter: Duration,
+/// A program and the network that it runs on.
+#[derive(Clone, Debug)]
+pub struct Case<'a> {
+    /// As it is written.
+    pub profile: &'a Profile,
+    /// One rank on each.
+    pub hosts: u32,
+    /// What PlogPT takes and the profile does not say.
+    pub beside: &'a Beside,
+    /// What the hosts do.
+    pub program: &'a ProgramInput,
 }
 
 /// What the models say of a round, ms.
@@ -29,8 +33,9 @@ pub struct Predicted {
     /// PlogPT, all transfers that qualify by eq. 14 delayed: its worst case; absent where the network is no tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plogpt: Option<f64>,
-    /// PlogP: neither contention nor time-outs.
-    pub plogp: f64,
+    /// PlogP: neither contention nor time-outs; of collectives only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plogp: Option<f64>,
     /// PlogPT without time-outs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) plogpt_without_timeouts: Option<f64>,
@@ -52,35 +57,74 @@ pub(super) struct Prediction {
     pub(super) rto: f64,
 }
 
-/// Predicts a round.
-pub(super) fn predict(
-    profile: &Profile,
-    algorithm: Algorithm,
-    observed: Observed,
-) -> Result<Prediction, PlogptError> {
+/// A collective as a program.
+pub fn collective(algorithm: Algorithm, message: u64) -> ProgramInput {
     let kind = match algorithm {
         Algorithm::AlltoallA => CollectiveKind::AlltoallA,
         Algorithm::AlltoallB => CollectiveKind::AlltoallB,
         Algorithm::Incast => CollectiveKind::Gather,
     };
-    let micros = |time: Duration| Some(Micros(time.as_secs_f64() * 1e6));
-    let traffic = Traffic {
-        nodes: Some(observed.hosts),
-        one_way: kind.one_way(),
-        sizes: vec![observed.message],
-    };
-    let beside = Beside {
-        jitter: micros(observed.jitter),
-        measured_latency: micros(observed.latency),
-        ..Beside::default()
-    };
-    let found = from_profile(profile, &traffic, &beside)?;
+    ProgramInput::collective(kind, ByteSize(message as f64))
+}
+
+impl Case<'_> {
+    fn traffic(&self) -> Traffic {
+        Traffic {
+            nodes: Some(self.hosts),
+            ..Traffic::of(self.program)
+        }
+    }
+
+    /// Its longest message, bytes.
+    pub(super) fn longest(&self) -> u64 {
+        self.traffic().sizes.into_iter().max().unwrap_or(0)
+    }
+
+    fn network(&self, latency: Option<Duration>) -> Result<(FromProfile, Network), PlogptError> {
+        let beside = Beside {
+            measured_latency: latency.map(|time| Micros(time.as_secs_f64() * 1e6)),
+            ..self.beside.clone()
+        };
+        let traffic = self.traffic();
+        let found = from_profile(self.profile, &traffic, &beside)?;
+        let network = Network::new(&found.parameters, traffic.one_way)?;
+        Ok((found, network))
+    }
+
+    /// Its operations, matched.
+    pub(super) fn operations(&self) -> Result<Program, PlogptError> {
+        Ok(Program::new(self.program, &self.network(None)?.1)?)
+    }
+
+    /// Whether the program comes to an end, and can be predicted.
+    ///
+    /// # Errors
+    /// When not.
+    pub fn check(&self) -> Result<(), PlogptError> {
+        self.predict(Duration::ZERO).map(|_| ())
+    }
+
+    /// A round's times, given the measured latency one way of a small message between the farthest hosts.
+    pub(super) fn predict(&self, latency: Duration) -> Result<Prediction, PlogptError> {
+        let (found, network) = self.network(Some(latency))?;
+        predict(self.program, found, &network)
+    }
+}
+
+fn predict(program: &ProgramInput, found: FromProfile, network: &Network) -> Result<Prediction, PlogptError> {
     let parameters = found.parameters;
     let rto = parameters.rto.0 / 1e3;
-    let network = Network::new(&parameters, kind.one_way())?;
-    let bytes = observed.message as f64;
-    let plogp = plogp(&network, kind, bytes).map_err(PlogptError::Parameters)? / 1e3;
-    if found.no_tree.is_some() {
+    let collective = program.collective.zip(program.message);
+    let plogp = collective.map(|(kind, message)| plogp(network, kind, message.0));
+    let plogp = plogp
+        .transpose()
+        .map_err(PlogptError::Parameters)?
+        .map(|us| us / 1e3);
+    if let Some(kind) = found.no_tree {
+        if plogp.is_none() {
+            let wanted = "a tree of switches or a star";
+            return Err(RouteError::Topology { kind, wanted }.into());
+        }
         let predicted = Predicted {
             plogpt: None,
             plogp,
@@ -96,7 +140,7 @@ pub(super) fn predict(
     }
     let mut input = PlogptInput {
         parameters,
-        program: ProgramInput::collective(kind, ByteSize(bytes)),
+        program: program.clone(),
     };
     let plogpt = plogpt_predict(&input)?;
     let total = plogpt.total_us / 1e3;
@@ -138,19 +182,22 @@ topology:
 tcp: { rto_min: 150ms }
 ";
 
-    fn observed(message: u64) -> Observed {
-        Observed {
+    fn predict(profile: &str, algorithm: Algorithm, message: u64) -> Prediction {
+        let case = Case {
+            profile: &perturb_profile::parse(profile).unwrap(),
             hosts: 8,
-            message,
-            latency: Duration::from_micros(500),
-            jitter: Duration::from_micros(100),
-        }
+            beside: &Beside {
+                jitter: Some(Micros(100.0)),
+                ..Beside::default()
+            },
+            program: &collective(algorithm, message),
+        };
+        case.predict(Duration::from_micros(500)).unwrap()
     }
 
     #[test]
     fn time_outs_begin_where_a_message_exceeds_a_node_s_share_of_the_buffer() {
-        let profile = perturb_profile::parse(TREE).unwrap();
-        let predict = |algorithm, message| predict(&profile, algorithm, observed(message)).unwrap();
+        let predict = |algorithm, message| predict(TREE, algorithm, message);
         // 2560 us of 100 Mbit/s are 32000 bytes.
         for message in [1_000, 8_000, 28_000] {
             assert_eq!(predict(Algorithm::AlltoallB, message).timeouts, 0, "{message}");
@@ -170,10 +217,7 @@ tcp: { rto_min: 150ms }
     /// Eq. 23: three steps at the host's rate and four at half of it, its share of the top; PlogP has seven at its rate.
     #[test]
     fn closed_form_of_b() {
-        let profile = perturb_profile::parse(TREE).unwrap();
-        let found = predict(&profile, Algorithm::AlltoallB, observed(14_480))
-            .unwrap()
-            .predicted;
+        let found = predict(TREE, Algorithm::AlltoallB, 14_480).predicted;
         // Ten frames and five acknowledgments.
         let gap = (14_480.0 + 66.0 * 15.0) * 8e6 / 1e8;
         // Of the six servers behind the NIC four are twice as fast.
@@ -183,7 +227,7 @@ tcp: { rto_min: 150ms }
             "{found:?}"
         );
         assert!(
-            (found.plogp * 1e3 - (7.0 * gap + latency)).abs() < 1e-6,
+            (found.plogp.unwrap() * 1e3 - (7.0 * gap + latency)).abs() < 1e-6,
             "{found:?}"
         );
     }
@@ -191,12 +235,11 @@ tcp: { rto_min: 150ms }
     #[test]
     fn a_network_that_is_no_tree_has_plogp_only() {
         let text = "version: 1\nservers: { bus: { bandwidth: 10Mbit/s } }\nclasses: [{ name: all, match: {}, egress: [bus] }]\n";
-        let profile = perturb_profile::parse(text).unwrap();
-        let found = predict(&profile, Algorithm::Incast, observed(1_448)).unwrap();
+        let found = predict(text, Algorithm::Incast, 1_448);
         assert_eq!(found.predicted.plogpt, None);
         // Seven messages of 1514 bytes at 10 Mbit/s, and the latency.
         assert!(
-            (found.predicted.plogp - (7.0 * 1.2112 + 0.5)).abs() < 1e-6,
+            (found.predicted.plogp.unwrap() - (7.0 * 1.2112 + 0.5)).abs() < 1e-6,
             "{found:?}"
         );
         assert!((found.rto - 200.0).abs() < 1e-9);

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     counters::TcpCounters,
-    prediction::{Observed, Predicted, Prediction},
+    prediction::{Predicted, Prediction},
 };
 
 /// How far below and above a whole multiple of the smallest time-out a delay may lie, as shares of it. A time-out is
@@ -15,23 +15,33 @@ use super::{
 const NEAR: (f64, f64) = (0.25, 0.5);
 
 /// One round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Round {
-    /// Until the last rank's end.
-    pub(super) ms: f64,
+    /// Until each rank's end.
+    pub(super) ranks_ms: Vec<f64>,
     /// Of all hosts.
     pub(super) tcp: TcpCounters,
 }
 
-/// The rounds of one message size; the keys of `perturb rto --json`.
+impl Round {
+    /// Until the last rank's end.
+    pub(super) fn ms(&self) -> f64 {
+        self.ranks_ms.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+/// The rounds of one message size or program; the keys of `perturb rto --json`.
 #[derive(Debug, Serialize)]
 pub struct Series {
-    pub(super) algorithm: &'static str,
+    /// Its name, or `program`.
+    pub algorithm: &'static str,
     pub(super) hosts: u32,
-    /// Of each message.
+    /// Of each message; of a program's longest.
     pub message_bytes: u64,
     /// Each round's time, until the last rank's end.
     pub rounds_ms: Vec<f64>,
+    /// The median time until each rank's end.
+    pub ranks_ms: Vec<f64>,
     /// What a round takes without time-outs: PlogPT's prediction, PlogP's where there is none.
     pub ideal_ms: f64,
     /// Rounds with time-outs that took nearly a whole multiple of the time-out longer than without.
@@ -57,8 +67,8 @@ pub struct Series {
 
 impl Series {
     pub(super) fn new(
-        algorithm: &'static str,
-        observed: Observed,
+        (algorithm, hosts, message_bytes): (&'static str, u32, u64),
+        latency: Duration,
         rounds: Vec<Round>,
         drops_by_server: BTreeMap<String, u64>,
         prediction: Prediction,
@@ -70,10 +80,14 @@ impl Series {
         } = prediction;
         Self {
             algorithm,
-            hosts: observed.hosts,
-            message_bytes: observed.message,
-            rounds_ms: rounds.iter().map(|round| round.ms).collect(),
-            ideal_ms: predicted.plogpt_without_timeouts.unwrap_or(predicted.plogp),
+            hosts,
+            message_bytes,
+            rounds_ms: rounds.iter().map(Round::ms).collect(),
+            ranks_ms: (0..hosts as usize).map(|rank| of_rank(&rounds, rank)).collect(),
+            ideal_ms: predicted
+                .plogpt_without_timeouts
+                .or(predicted.plogp)
+                .unwrap_or(f64::NAN),
             near_rto_multiple: near_multiples(&rounds, predicted.plogpt_without_timeouts, rto),
             tcp: rounds.iter().map(|round| round.tcp).sum(),
             drops: drops_by_server.values().sum(),
@@ -82,7 +96,7 @@ impl Series {
             timeouts_by_round: rounds.iter().map(|round| round.tcp.timeouts).collect(),
             predicted_timeouts: timeouts,
             rto_ms: rto,
-            latency_us: micros(observed.latency),
+            latency_us: micros(latency),
             rounds,
         }
     }
@@ -98,6 +112,15 @@ impl Series {
     }
 }
 
+/// Median time until a rank's end, ms.
+fn of_rank(rounds: &[Round], rank: usize) -> f64 {
+    let ends: Vec<f64> = rounds
+        .iter()
+        .filter_map(|round| round.ranks_ms.get(rank).copied())
+        .collect();
+    median(&ends).unwrap_or(f64::NAN)
+}
+
 fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
@@ -105,13 +128,13 @@ fn micros(time: Duration) -> f64 {
 /// Counts the rounds that were delayed by the time-out: some TCP counted one, and the round took nearly a multiple of it
 /// longer than the ideal one, or than the fastest if that is faster or there is no ideal.
 fn near_multiples(rounds: &[Round], ideal: Option<f64>, rto: f64) -> usize {
-    let fastest = rounds.iter().map(|round| round.ms).fold(f64::INFINITY, f64::min);
+    let fastest = rounds.iter().map(Round::ms).fold(f64::INFINITY, f64::min);
     let base = ideal.map_or(fastest, |ideal| ideal.min(fastest));
     let (below, above) = NEAR;
     rounds
         .iter()
         .filter(|round| {
-            let multiple = (round.ms - base) / rto;
+            let multiple = (round.ms() - base) / rto;
             let whole = (multiple + below).floor();
             round.tcp.timeouts > 0 && whole >= 1.0 && multiple - whole <= above
         })
@@ -124,7 +147,7 @@ mod tests {
 
     fn round(ms: f64, timeouts: u64) -> Round {
         Round {
-            ms,
+            ranks_ms: vec![ms / 2.0, ms],
             tcp: TcpCounters {
                 timeouts,
                 ..TcpCounters::default()

@@ -330,6 +330,16 @@ impl Program {
         self.sizes[size as usize]
     }
 
+    /// Size of an isend's message, or of the one that an irecv is for, in bytes; none for others.
+    #[must_use]
+    pub fn bytes(&self, op: u32) -> Option<f64> {
+        match self.ops[op as usize] {
+            Op::Isend { size, .. } => Some(self.size(size).bytes),
+            Op::Irecv { .. } => self.partner(op).and_then(|send| self.bytes(send)),
+            Op::Wait(_) | Op::Compute(_) => None,
+        }
+    }
+
     /// The matching operation of an isend or irecv, if it has one.
     #[must_use]
     pub fn partner(&self, op: u32) -> Option<u32> {

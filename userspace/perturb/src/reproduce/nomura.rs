@@ -1,5 +1,6 @@
 //! Nomura, Matsuba and Ishikawa 2007: messages over a tree of switches, with TCP's time-outs.
 
+mod example;
 mod measured;
 
 use perturb_models::{

@@ -59,7 +59,11 @@ fn every_algorithm_ends_on_loopback() {
                     for message in [1, 100_000, 3_000_000] {
                         barrier.wait();
                         let ended = this
-                            .round(algorithm, message, start, Duration::from_secs(60))
+                            .round(
+                                &algorithm.steps(rank, RANKS, message),
+                                start,
+                                Duration::from_secs(60),
+                            )
                             .unwrap();
                         assert!(ended >= start);
                         barrier.wait();
@@ -84,7 +88,11 @@ fn a_message_that_does_not_come_is_an_error() {
         buffer: vec![0; 16],
     };
     let error = rank
-        .round(Algorithm::Incast, 10, Instant::now(), Duration::from_millis(50))
+        .round(
+            &Algorithm::Incast.steps(0, 2, 10),
+            Instant::now(),
+            Duration::from_millis(50),
+        )
         .unwrap_err();
     assert!(
         matches!(
@@ -100,7 +108,11 @@ fn a_message_that_does_not_come_is_an_error() {
     );
     drop(listener);
     let error = rank
-        .round(Algorithm::Incast, 10, Instant::now(), Duration::from_secs(5))
+        .round(
+            &Algorithm::Incast.steps(0, 2, 10),
+            Instant::now(),
+            Duration::from_secs(5),
+        )
         .unwrap_err();
     assert!(
         matches!(error, CollectiveError::Connection { peer: 1, .. }),

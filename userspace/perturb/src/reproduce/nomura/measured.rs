@@ -2,13 +2,14 @@
 //!
 //! Real TCP between private hosts, as `perturb rto` measures it, beside PlogPT and PlogP of the same tree.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use perturb_emulator::{conduct::Pacing, lab, prepared::Prepared};
 use perturb_experiments::rto::{self, Plan, Series};
-use perturb_models::published::tables;
+use perturb_models::{plogpt::Beside, published::tables};
 use perturb_present::{LiveLine, Table, computed, shell};
+use perturb_quantity::Micros;
 use perturb_workloads::collective::Algorithm;
 use serde_json::{Deserializer, Value};
 
@@ -17,7 +18,7 @@ use super::{
         figure::{Differs, Figure, Paper, Setting},
         outcome::{Curve, Outcome, Panel, Row, Scale},
     },
-    timeouts,
+    example, timeouts,
 };
 
 /// Every rate of Table II is divided by it: what 32 hosts send together then fits through one machine.
@@ -58,6 +59,14 @@ pub(crate) static FIGURES: &[Figure] = &[
             why: "the paper's is of a round trip; a flood shows the first buffer that is full on one way, and every edge has its own",
         },
     ]),
+    Figure::emulation(
+        Paper::Nomura,
+        "nomura-fig-12-measured",
+        "the worked example of Figs 9 to 12, run on an emulated tree",
+        0.2,
+        example::fig_12,
+    )
+    .differs(example::DIFFERS),
     Figure::emulation(
         Paper::Nomura,
         "nomura-fig-17-measured",
@@ -123,17 +132,34 @@ fn rounds(
         listed.join(","),
         JITTER.as_micros(),
     );
-    let prepared = Prepared::load_for(&path, &lab::all_addresses(nodes))?;
     let plan = Plan {
-        algorithm,
-        messages: sizes.to_vec(),
+        name: algorithm.name(),
+        programs: sizes
+            .iter()
+            .map(|size| rto::collective(algorithm, *size))
+            .collect(),
         rounds,
         warmup: WARM_UP,
         pause: Duration::from_millis(20),
-        jitter: JITTER,
+        beside: Beside {
+            jitter: Some(Micros(JITTER.as_secs_f64() * 1e6)),
+            ..Beside::default()
+        },
         profile: Prepared::read(&path)?,
     };
-    let measure = || rto::measure(nodes, &prepared, Pacing::default(), plan, LiveLine::stderr(false));
+    series(setting, outcome, command, (&path, nodes), plan)
+}
+
+/// What `perturb rto` measures on so many hosts of a profile.
+pub(super) fn series(
+    setting: &Setting,
+    outcome: &mut Outcome,
+    command: String,
+    (path, hosts): (&Path, u32),
+    plan: Plan,
+) -> anyhow::Result<Vec<Series>> {
+    let prepared = Prepared::load_for(path, &lab::all_addresses(hosts))?;
+    let measure = || rto::measure(hosts, &prepared, Pacing::default(), plan, LiveLine::stderr(false));
     let (series, faults) = setting.work(outcome, command, measure)?;
     ensure!(
         faults.is_empty(),
@@ -206,7 +232,10 @@ fn claims(nodes: u32, a: &[Series], b: &[Series]) -> Vec<Row> {
         let error = |predicted: f64, series: &Series| (predicted / series.median() - 1.0).abs();
         let nearer = all.iter().filter(|series| {
             let plogpt = series.predicted_ms.plogpt;
-            plogpt.is_some_and(|ms| error(ms, series) <= error(series.predicted_ms.plogp, series))
+            let plogp = series.predicted_ms.plogp;
+            plogpt
+                .zip(plogp)
+                .is_some_and(|(one, other)| error(one, series) <= error(other, series))
         });
         rows.push(row(
             format!("sizes at which PlogPT is nearer to the median of {name} than PlogP"),
@@ -238,7 +267,7 @@ fn panel(nodes: u32, both: [(&str, &[Series]); 2]) -> Panel {
             .filter_map(|series| Some((bytes(series), series.predicted_ms.plogpt?)));
         let plogp = all
             .iter()
-            .map(|series| (bytes(series), series.predicted_ms.plogp));
+            .filter_map(|series| Some((bytes(series), series.predicted_ms.plogp?)));
         curves.push(Curve::new(format!("{name}, measured"), [], measured));
         curves.push(Curve::new(format!("{name}, PlogPT"), plogpt, []));
         curves.push(Curve::new(format!("{name}, PlogP"), [], plogp));
