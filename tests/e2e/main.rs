@@ -28,6 +28,7 @@ mod privileges;
 mod rates;
 mod record;
 mod refusals;
+mod response;
 mod runs;
 mod scopes;
 mod service;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         fates::TESTS,
         buffers::TESTS,
         changes::TESTS,
+        response::TESTS,
         overhead::TESTS,
         pacer::TESTS,
         kept::TESTS,
