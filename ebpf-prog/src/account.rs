@@ -5,6 +5,7 @@ use aya_log_ebpf::info;
 use perturb_common::{
     abi::{Direction, Event, class_counter, lateness_bucket},
     departure::Load,
+    queue::Verdict,
     units::{Nanos, Ticks},
 };
 
@@ -85,6 +86,8 @@ pub(crate) enum Served {
     Sent { backlog: Ticks, busy: Ticks },
     /// No room.
     TailDrop,
+    /// Dropped by its queue's law.
+    Early,
     /// Transmitted and lost.
     Lost,
 }
@@ -105,7 +108,22 @@ pub(crate) fn server(slot: u32, bytes: u64, served: &Served) {
                 }
             }
             Served::TailDrop => counters.tail_drops += 1,
+            Served::Early => counters.early_drops += 1,
             Served::Lost => counters.losses += 1,
+        }
+    }
+}
+
+/// Counts that a server's law marks a packet.
+#[inline(always)]
+pub(crate) fn verdict(slot: u32, verdict: u32) {
+    if let Some(counters) = SERVER_COUNTERS.get_ptr_mut(slot) {
+        // SAFETY: as above.
+        let counters = unsafe { &mut *counters };
+        if verdict == Verdict::Mark as u32 {
+            counters.marks += 1;
+        } else {
+            counters.marks_above += 1;
         }
     }
 }

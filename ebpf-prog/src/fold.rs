@@ -7,8 +7,8 @@ use aya_ebpf::{
 use perturb_common::{
     abi::{
         Attachment, Direction, Event, MAX_PATH_SERVERS, NETWORK, NONE, NthKey, PACER_USER, Path,
-        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH, SERVER_TIMELINE,
-        ServerConfig, ServerState, Tag, in_half,
+        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_LAW, SERVER_NTH,
+        SERVER_TIMELINE, ServerConfig, ServerState, Tag, in_half,
     },
     departure::{Load, Outcome, Service, departure},
     fate::{Chance, JITTER_ENTRIES, Purpose, draw, jitter_ticks},
@@ -21,7 +21,7 @@ use crate::{
     atomic::{self, Shared},
     buffer, collide, hold, instance, lead,
     maps::{JITTER, NTH, PACER, PATHS, SERVERS},
-    network,
+    network, queue,
     scratch::{Job, Scratch, Walk},
     timeline,
 };
@@ -84,7 +84,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         damage: 0,
     };
     let direction = direction(scratch.key.direction);
-    let folded = leg(path, position, half, attachment.target);
+    let folded = leg(ctx, path, position, half, attachment.target);
     // SAFETY: as above; nothing changes it from here on.
     let scratch = unsafe { &*place };
     let position = match folded {
@@ -132,7 +132,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
 
 /// Visits servers up to the next cut; says where the fold goes on.
 #[inline(always)]
-fn leg(path: &Path, from: u32, half: u32, interface: u32) -> Result<u32, Dropped> {
+fn leg(ctx: &TcContext, path: &Path, from: u32, half: u32, interface: u32) -> Result<u32, Dropped> {
     for index in 0..MAX_PATH_SERVERS {
         let position = index as u32;
         if position >= path.len {
@@ -145,11 +145,16 @@ fn leg(path: &Path, from: u32, half: u32, interface: u32) -> Result<u32, Dropped
             return Ok(position);
         }
         let mut event = visit(path.servers[index], half, interface);
-        if event == CHANGES {
-            event = timeline::cross_changing(path.servers[index], half, interface);
-        }
         if event != PASSED {
-            return Err(Dropped(event));
+            if event == CHANGES {
+                event = timeline::cross_changing(path.servers[index], half, interface);
+            } else if event == JUDGES {
+                queue::look(ctx);
+                event = queue::cross(path.servers[index], half);
+            }
+            if event != PASSED {
+                return Err(Dropped(event));
+            }
         }
     }
     Ok(Tag::DELIVER)
@@ -159,6 +164,8 @@ fn leg(path: &Path, from: u32, half: u32, interface: u32) -> Result<u32, Dropped
 pub(crate) const PASSED: u32 = u32::MAX;
 /// [`visit`]'s answer at a server that changes: it has not crossed it.
 const CHANGES: u32 = u32::MAX - 1;
+/// [`visit`]'s answer at a server whose law judges packets: it has not crossed it.
+const JUDGES: u32 = u32::MAX - 2;
 
 /// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
 /// that dropped it. A global function, which takes numbers only: the verifier walks it once, however
@@ -171,8 +178,12 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
         account::count(Event::Inconsistent);
         return PASSED;
     };
-    if config.flags & SERVER_TIMELINE != 0 {
-        return CHANGES;
+    if config.flags & (SERVER_TIMELINE | SERVER_LAW) != 0 {
+        return if config.flags & SERVER_LAW != 0 {
+            JUDGES
+        } else {
+            CHANGES
+        };
     }
     let mut lost = 0;
     if config.flags & SERVER_COLLISIONS != 0 {
@@ -294,6 +305,7 @@ pub(crate) fn served(
         Outcome::TailDrop => (Event::TailDrop, Served::TailDrop),
         Outcome::BeyondHorizon => (Event::Horizon, Served::TailDrop),
         Outcome::Down => (Event::Down, Served::Lost),
+        Outcome::Early => (Event::EarlyDrop, Served::Early),
     };
     account::server(config.slot, 0, &counted);
     Err(event.into())

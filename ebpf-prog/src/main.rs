@@ -38,6 +38,7 @@ mod memory;
 mod network;
 mod overhead;
 mod packet;
+mod queue;
 mod release;
 mod scratch;
 mod timeline;

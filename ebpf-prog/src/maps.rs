@@ -21,6 +21,7 @@ use perturb_common::{
     instance::PAGE_PLACES,
     network::PairEntry,
     priorities::LABELS,
+    queue::Queue,
     timeline::{Course, Row},
 };
 
@@ -76,6 +77,9 @@ pub(crate) static SEGMENTS: Array<Row> = Array::with_max_entries(2 * MAX_SEGMENT
 /// By slot, of servers that change: [`perturb_common::timeline::Hints`].
 #[map]
 pub(crate) static HINTS: Array<u64> = Array::with_max_entries(MAX_SERVERS, 0);
+/// By slot, of servers whose law judges packets.
+#[map]
+pub(crate) static QUEUES: Array<Queue> = Array::with_max_entries(MAX_SERVERS, FROM_A_PAGE);
 /// When timelines' clocks started, ticks of CLOCK_MONOTONIC; 0 if they have not yet.
 #[map]
 pub(crate) static CLOCKS: Array<u64> = Array::with_max_entries(CLOCKS_LEN, 0);

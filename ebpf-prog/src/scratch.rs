@@ -10,7 +10,7 @@ use perturb_common::{
     units::{Instant, MonoNanos},
 };
 
-use crate::{hold::Held, timeline::Change};
+use crate::{hold::Held, queue::Judged, timeline::Change};
 
 #[map]
 static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
@@ -33,6 +33,7 @@ pub(crate) struct Scratch {
     pub(crate) walk: Walk,
     pub(crate) place: Place,
     pub(crate) change: Change,
+    pub(crate) judged: Judged,
     pub(crate) fragment: FragmentKey,
     pub(crate) held: Held,
 }

@@ -6,6 +6,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use perturb_common::{
+    queue::{CODEL, Head, Law, State, Verdict, judge, spacing},
+    units::{Instant, MonoNanos, Nanos},
+};
 use perturb_tests::datagrams::{self, Plan, Trace};
 use serde_json::Value;
 
@@ -19,6 +23,9 @@ pub(crate) const TESTS: &[Test] = &[
     each("fates::checksums_catch_corruption", corruption),
     each("fates::ecn_marks_above_the_backlog", |setting| {
         thrice(|| marks(setting))
+    }),
+    each("fates::codel_drops_and_marks", |setting| {
+        thrice(|| codel(setting))
     }),
     each("fates::jitter_keeps_order", jitter_in_order),
     each("fates::jitter_reorders_if_asked", jitter_reordered),
@@ -236,6 +243,67 @@ fn marks(setting: &Setting) -> Result<Option<String>> {
     let expected = count(560.0)..=count(520.0);
     let miscounted = (!expected.contains(&capable)).then(|| format!("counted {capable}, not {expected:?}"));
     Ok(wrong.or(miscounted))
+}
+
+/// 1042-byte frames at 1 Mbit/s take 8.336 ms each; they come as if it were 1.67 Mbit/s.
+fn codel(setting: &Setting) -> Result<Option<String>> {
+    const ECT0: u8 = 2;
+    const CE: u8 = 3;
+    let profile =
+        "bandwidth: 1Mbit/s\nbuffer: 3s\nqueue: { kind: codel, target: 20ms, interval: 100ms, ecn: true }";
+    let plan = Plan {
+        count: 200,
+        size: 1000,
+        burst: 10,
+        interval: Duration::from_millis(50),
+        patience: Duration::from_secs(2),
+        ..Plan::default()
+    };
+    let (trace, report) = through(setting, profile, &plan)?;
+    let queue = &report["servers"][0]["queue"];
+    let lost = trace.lost().len();
+    ensure!(
+        queue["kind"] == "codel" && queue["drops"] == lost && report["drops"]["early_drop"] == lost,
+        "{lost} lost: {queue}"
+    );
+    // The law over the times of sending: the program reads the clock a little later.
+    let millis = |count: u64| Nanos(count * 1_000_000).ticks();
+    let law = Law {
+        kind: CODEL,
+        target: millis(20),
+        interval: millis(100),
+        ..Law::TAIL
+    };
+    let (mut free, mut state) = (Instant(0), State::default());
+    let mut dropped = 0;
+    for &sent in &trace.sent {
+        let arrival = MonoNanos(sent).instant();
+        let start = arrival.max(free);
+        let head = Head {
+            start,
+            sojourn: start.since(arrival),
+            ecn: 0,
+        };
+        if judge(&law, &mut state, head, spacing) == Verdict::Drop {
+            dropped += 1;
+        } else {
+            free = start.after(Nanos(8_336_000).ticks());
+        }
+    }
+    figure!("codel: {lost} of 200 dropped; by the times of sending {dropped}");
+    ensure!(dropped > 20, "{dropped} to be dropped");
+    let (marked, report) = through(setting, profile, &Plan { tos: ECT0, ..plan })?;
+    let marks = marked.received.iter().filter(|receipt| receipt.tos == CE).count();
+    let queue = &report["servers"][0]["queue"];
+    ensure!(
+        marked.lost().is_empty()
+            && marks > 20
+            && queue["marks"] == marks
+            && report["events"]["marked"] == marks,
+        "{} lost, {marks} marked: {queue}",
+        marked.lost().len()
+    );
+    Ok((lost.abs_diff(dropped) > 2).then(|| format!("{lost} dropped, not {dropped}")))
 }
 
 /// The backlog that each datagram finds at a server that takes so many milliseconds for one.

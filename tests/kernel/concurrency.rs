@@ -198,6 +198,39 @@ fn admissions_are_counted() {
     assert!(class.dropped > 0);
 }
 
+/// Each packet is judged under the lock, or counted as one that was not; nobody keeps the lock.
+#[test]
+fn laws_judge_one_packet_at_a_time() {
+    let keys = "bandwidth: 100Mbit/s, queue: { kind: codel, target: 2us, interval: 5us }";
+    let Some(mut rig) = rig(&server(keys)) else { return };
+    // However slowly packets come, they wait.
+    rig.set_state(
+        "s",
+        ServerState {
+            free: MonoNanos(now() + 1_000_000_000).instant().0,
+            ..ServerState::default()
+        },
+    );
+    send(rig.capture(Direction::Egress), packets_per_thread());
+    let counters = rig.counters(1);
+    let (server, class) = (counters.servers[0], counters.classes[0][0]);
+    assert_eq!(class.packets, server.packets + server.early_drops);
+    assert_eq!(rig.event(Event::EarlyDrop), class.dropped);
+    assert!(class.dropped > 100, "{} dropped", class.dropped);
+    // 114 bytes at 100 Mbit/s: what was dropped, took no time.
+    assert_eq!(server.busy, server.packets * Nanos(9120).ticks().0);
+    let slot = rig.slot("s");
+    let queue = rig.loader.maps().queues.get(&slot, 0).unwrap().0;
+    assert_eq!(queue.lock, 0);
+    assert!(queue.state.count >= queue.state.last && queue.state.last > 0);
+    eprintln!(
+        "{} of {} dropped, {} outlasted the retries",
+        class.dropped,
+        class.packets,
+        rig.event(Event::Contention)
+    );
+}
+
 #[test]
 fn order_is_kept() {
     let keys = "latency: 5ms, jitter: { distribution: normal, stddev: 1ms }";

@@ -27,13 +27,9 @@
 
 mod support;
 
-use std::{fmt::Write as _, num::NonZero, ptr::NonNull, time::Instant};
+use std::fmt::Write as _;
 
-use nix::sys::mman::{self, MapFlags, MmapAdvise, ProtFlags};
-use perturb_common::{
-    abi::{Attachment, Direction, Event, ServerState},
-    instance::places,
-};
+use perturb_common::abi::{Attachment, Direction, Event};
 use perturb_dataplane::{
     attach::{Attached, Clsact, Side},
     jit,
@@ -44,6 +40,7 @@ use perturb_verdict::skipped;
 use support::{
     Context, LOOPBACK, Rig,
     batches::{Bench, Fate, NOWHERE, batch, quartiles, record},
+    lines::Lines,
     packet::{TCP, UDP, V4, V6, tcp, udp},
     sink::Sink,
 };
@@ -52,6 +49,10 @@ const FLOWS: u32 = 100_000;
 
 /// Faster than packets come, 24 of them, too.
 const ONE: &str = "gap: 1ns, bandwidth: 1Tbit/s, buffer: 10ms";
+
+/// The same, of whose packets none waits for long enough to be dropped or marked.
+const CODEL: &str =
+    "gap: 1ns, bandwidth: 1Tbit/s, buffer: 10ms, queue: { kind: codel, ecn: true, ce_threshold: 1ms }";
 
 /// A profile whose single class sends everything through so many servers.
 fn servers(count: u32, keys: &str) -> String {
@@ -122,59 +123,6 @@ fn know_flows(rig: &mut Rig, flows: u32) {
     }
 }
 
-/// Memory of this process, as large as a table of instances, of which a line is read where the programs find one: what they
-/// cannot do without when no cache has it. It is mapped in small pages, as the memory of maps is, so that a read walks the page
-/// tables, too.
-struct Lines {
-    first: NonNull<u64>,
-    bytes: NonZero<usize>,
-    next: usize,
-}
-
-impl Lines {
-    /// As large as the table of so many instances.
-    fn of(instances: u32) -> Self {
-        let bytes = NonZero::new(places(instances) as usize * size_of::<ServerState>()).unwrap();
-        let (access, flags) = (
-            ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
-            MapFlags::MAP_PRIVATE,
-        );
-        // SAFETY: new memory, which is filled before it is read.
-        let first = unsafe {
-            let first = mman::mmap_anonymous(None, bytes, access, flags).unwrap();
-            mman::madvise(first, bytes.get(), MmapAdvise::MADV_NOHUGEPAGE).unwrap();
-            first.write_bytes(1, bytes.get());
-            first.cast()
-        };
-        Self {
-            first,
-            bytes,
-            next: 0,
-        }
-    }
-
-    /// What the next of `count` lines costs over a line that was just read, ns.
-    fn read(&mut self, count: u32) -> f64 {
-        self.next = (self.next + STRIDE as usize) % count as usize;
-        let place = (self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16)
-            % (self.bytes.get() / size_of::<ServerState>());
-        let [first, again] = [(); 2].map(|()| {
-            let start = Instant::now();
-            // SAFETY: one of the lines. Each reading of the clock waits for what comes before it.
-            unsafe { self.first.add(place * 8).read_volatile() };
-            start.elapsed().as_nanos() as f64
-        });
-        first - again
-    }
-}
-
-impl Drop for Lines {
-    fn drop(&mut self) {
-        // SAFETY: nobody else knows of it.
-        unsafe { mman::munmap(self.first.cast(), self.bytes.get()).unwrap() };
-    }
-}
-
 /// Hops over the flows.
 const STRIDE: u32 = 61_007;
 
@@ -207,7 +155,7 @@ fn single_runs(one: &mut Rig, many: &mut Rig, lines: &mut Lines, flows: u32, rou
         times[0].push(batch(idle, &same, &lone, 1).0);
         times[1].push(batch(one.capture(Direction::Egress), &same, &lone, 1).0);
         times[2].push(batch(many.capture(Direction::Egress), &next, &lone, 1).0);
-        times[3].push(lines.read(flows));
+        times[3].push(lines.read(flows, STRIDE));
     }
     for ((captured, refused), after) in before.into_iter().zip([held(one), held(many)]) {
         let runs = u64::from(rounds);
@@ -251,6 +199,7 @@ fn table() {
     let many_hosts = bench.rig(&hosts(1024), Pacer::Fq, 131_072).unwrap();
     let collisions = format!("{ONE}, collisions: {{ slot: 51.2us }}");
     let bus = bench.rig(&servers(1, &collisions), Pacer::Fq, 131_072).unwrap();
+    let codel = bench.rig(&servers(1, CODEL), Pacer::Fq, 131_072).unwrap();
     let stepping = bench.million_steps(&servers(1, ONE)).unwrap();
     let held = bench.rigs[untouched].hold; // Of the namespace that this thread is in.
     bench.idle(one, frame());
@@ -285,6 +234,7 @@ fn table() {
         ),
         ("a leg of 1024 hosts, fq, egress, alone", many_hosts, egress),
         ("1 server with collisions, fq, egress, alone", bus, egress),
+        ("1 server with codel, fq, egress, alone", codel, egress),
         ("1 server of a million steps, fq, egress, alone", stepping, egress),
     ] {
         bench.case(name, rig, direction, frame(), NOWHERE);
@@ -459,8 +409,10 @@ fn stays_cheap() {
     know_flows(&mut bench.rigs[many_flows], FLOWS);
     bench.idle(one, frame());
     let stepping = bench.million_steps(&servers(1, ONE)).unwrap();
+    let codel = bench.rig(&servers(1, CODEL), Pacer::Fq, 131_072).unwrap();
     let rigs = [
         one,
+        codel,
         stepping,
         ten,
         many_classes,
@@ -474,6 +426,7 @@ fn stays_cheap() {
     let idle = bench.idle_time();
     let [
         one,
+        codel,
         stepping,
         ten,
         many_classes,
@@ -483,11 +436,12 @@ fn stays_cheap() {
         many_hosts,
     ] = cases.map(|case| bench.median(case));
     eprintln!(
-        "idle {idle:.0} ns; over it: one server {one:.0}, of a million steps {stepping:.0}, ten {ten:.0}, 4096 classes {many_classes:.0}, one {one_class:.0}, 100 000 flows {many_flows:.0}, 80 hosts {few_hosts:.0}, 1024 {many_hosts:.0}"
+        "idle {idle:.0} ns; over it: one server {one:.0}, with codel {codel:.0}, of a million steps {stepping:.0}, ten {ten:.0}, 4096 classes {many_classes:.0}, one {one_class:.0}, 100 000 flows {many_flows:.0}, 80 hosts {few_hosts:.0}, 1024 {many_hosts:.0}"
     );
     // In units of the idle program, within limits: a machine that is quick at that (9 ns) need not be as much quicker at the
     // rest. With a neighbour on the same core, idle 13, one server took 204 to 230 and ten 606 to 654.
     assert!(one < (18.0 * idle).clamp(200.0, 350.0) && ten < (55.0 * idle).clamp(500.0, 1000.0));
+    assert!(codel - one < (8.0 * idle).max(80.0));
     assert!(stepping + idle < 1.8 * (one + idle));
     assert!(many_classes + idle < 1.2 * (one_class + idle));
     assert!(many_hosts + idle < 1.2 * (few_hosts + idle));

@@ -118,7 +118,7 @@ impl Reference {
                     counters.tail_drops += 1;
                     return Fate::Dropped(Event::Horizon);
                 }
-                Outcome::Down => unreachable!("none of them changes"),
+                Outcome::Down | Outcome::Early => unreachable!("none of them changes, nor has a law"),
                 Outcome::Served(service) => {
                     counters.packets += 1;
                     counters.bytes += load.bytes;

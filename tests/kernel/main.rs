@@ -14,6 +14,7 @@ mod legs;
 mod load;
 mod malformed;
 mod network;
+mod queue;
 mod room;
 mod support;
 mod timeline;

@@ -11,6 +11,7 @@
 pub(crate) mod batches;
 pub(crate) mod choices;
 pub(crate) mod headers;
+pub(crate) mod lines;
 pub(crate) mod oracle;
 pub(crate) mod packet;
 pub(crate) mod sink;

@@ -25,6 +25,7 @@ use crate::{
     departure::Server,
     fate::{Chance, GilbertElliott, JITTER_ENTRIES},
     network::Network,
+    queue::Law,
     units::{Nanos, Ticks},
 };
 
@@ -189,6 +190,8 @@ pub const SERVER_FATE: u32 = 8;
 pub const SERVER_COLLISIONS: u32 = 16;
 /// [`ServerConfig::flags`]: it changes by its [`ServerConfig::timeline`]; the loader says so.
 pub const SERVER_TIMELINE: u32 = 32;
+/// [`ServerConfig::flags`]: its [`ServerConfig::law`] judges packets; scope shared only.
+pub const SERVER_LAW: u32 = 64;
 
 /// A server's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +208,8 @@ pub struct ServerConfig {
     pub salt: u64,
     /// The slot of collisions, ticks.
     pub collision_slot: u64,
+    /// By which it drops and marks packets before its buffer is full.
+    pub law: Law,
     /// Burst loss.
     pub burst: GilbertElliott,
     /// Independent loss.
@@ -242,6 +247,7 @@ impl ServerConfig {
         jitter_scale: 0,
         salt: 0,
         collision_slot: 0,
+        law: Law::TAIL,
         burst: GilbertElliott {
             to_bad: Chance::NEVER,
             to_good: Chance::NEVER,

@@ -65,6 +65,8 @@ pub enum Outcome {
     BeyondHorizon,
     /// It would begin service while the server is down ([`crate::timeline`]).
     Down,
+    /// The law of its queue drops it ([`crate::queue`]).
+    Early,
 }
 
 /// The times of a served packet.

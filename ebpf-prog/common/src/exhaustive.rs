@@ -137,7 +137,7 @@ macro_rules! at {
             }
             Outcome::TailDrop => Err("tail drop"),
             Outcome::BeyondHorizon => Err("beyond the horizon"),
-            Outcome::Down => Err("down"),
+            Outcome::Down | Outcome::Early => Err("down, or early"),
         }
     }};
 }

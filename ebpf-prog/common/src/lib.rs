@@ -17,6 +17,7 @@ pub mod lead;
 pub mod memory;
 pub mod network;
 pub mod priorities;
+pub mod queue;
 pub mod shared;
 pub mod slots;
 pub mod steps;

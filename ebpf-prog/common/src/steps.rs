@@ -61,6 +61,27 @@ pub fn serve<const ATTEMPTS: u32, W: Word>(
     }
 }
 
+/// How often a CPU looks at a lock before it goes without: far longer than any CPU has it, unless that is kept from running.
+pub const LOOKS: u32 = 500;
+
+/// Takes a lock, so that state of several words is one CPU's; [`unlock`] it afterwards. Whether it was taken: another CPU may have
+/// been kept from running.
+#[inline(always)]
+pub fn lock<const LOOKS: u32, W: Word>(word: &W) -> bool {
+    for _ in 0..LOOKS {
+        if word.load() == 0 && word.compare_exchange(0, 1) == 0 {
+            return true;
+        }
+    }
+    false
+}
+
+/// Gives a lock back. An exchange: what was written under it must be there before.
+#[inline(always)]
+pub fn unlock<W: Word>(word: &W) {
+    word.compare_exchange(1, 0);
+}
+
 /// `time`, or later: not before any departure that was given to another. The word has the last one.
 #[inline(always)]
 pub fn in_order<const ATTEMPTS: u32, W: Word>(word: &W, time: Instant, contended: impl Fn()) -> Instant {

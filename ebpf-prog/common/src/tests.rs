@@ -102,7 +102,7 @@ proptest! {
                     let found = free.since(arrival).plus(server.per_byte.transmit(bytes));
                     prop_assert!(found > buffer, "dropped although it fits");
                 }
-                Outcome::BeyondHorizon | Outcome::Down => prop_assert!(false, "nothing else was asked for"),
+                Outcome::BeyondHorizon | Outcome::Down | Outcome::Early => prop_assert!(false, "nothing else was asked for"),
             }
         }
     }

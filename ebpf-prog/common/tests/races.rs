@@ -213,6 +213,33 @@ fn departures_are_in_order() {
     );
 }
 
+/// Words that are written one by one change together under a lock; who does not get it knows.
+#[test]
+fn a_lock_is_one_cpus() {
+    on_cpus(
+        3,
+        || (0..3).map(|_| Shared::new(0)).collect(),
+        |_, words| {
+            let locked = steps::lock::<2, _>(&words[0]);
+            if locked {
+                let one = words[1].load();
+                assert_eq!(one, words[2].load());
+                for word in &words[1..] {
+                    word.0.store(one + 1, Ordering::Relaxed);
+                }
+                steps::unlock(&words[0]);
+            }
+            locked
+        },
+        |words, said| {
+            let locked = said.into_iter().filter(|&locked| locked).count() as u64;
+            assert!(locked > 0);
+            let values: Vec<u64> = words.iter().map(Word::load).collect();
+            assert_eq!(values, [0, locked, locked]);
+        },
+    );
+}
+
 /// The turns are the first word, the places the others.
 fn reserve_and_tell(words: &[Shared], arrival: u64, contended: impl Fn()) -> Option<Reserved> {
     let place = |index: u32| named(words, index as usize + 1);

@@ -68,7 +68,7 @@ pub(crate) fn simulate(servers: &[Server], packets: &[Packet], order: Order) -> 
                     time = service.next;
                     fates[index] = Fate::Delivered(time);
                 }
-                Outcome::TailDrop | Outcome::BeyondHorizon | Outcome::Down => {
+                Outcome::TailDrop | Outcome::BeyondHorizon | Outcome::Down | Outcome::Early => {
                     fates[index] = Fate::Dropped(server);
                     break;
                 }

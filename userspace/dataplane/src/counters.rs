@@ -76,5 +76,8 @@ fn add_server(total: &mut ServerCounters, cpu: &ServerCounters) {
     total.tail_drops += cpu.tail_drops;
     total.losses += cpu.losses;
     total.busy += cpu.busy;
+    total.early_drops += cpu.early_drops;
+    total.marks += cpu.marks;
+    total.marks_above += cpu.marks_above;
     total.max_backlog = total.max_backlog.max(cpu.max_backlog);
 }

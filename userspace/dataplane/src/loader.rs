@@ -19,6 +19,7 @@ use perturb_common::{
         ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
     },
     collisions::Contention,
+    queue::Queue,
     tables::Tables,
     timeline::Unfit,
 };
@@ -305,6 +306,7 @@ impl Loader {
             "CONTENTION",
             maps.contention.set(slot, Wire(Contention::default()), 0),
         )?;
+        write("QUEUES", maps.queues.set(slot, Wire(Queue::default()), 0))?;
         write("ORDINALS", maps.ordinals.set(slot, 0, 0))?;
         let cpus = write("SERVER_COUNTERS", maps.server_counters.get(&slot, 0))?.len();
         let nothing =

@@ -12,6 +12,7 @@ use perturb_common::abi::{
 };
 use perturb_common::{
     collisions::{CollisionTable, Contention},
+    queue::Queue,
     timeline::{Course, Row},
 };
 
@@ -85,6 +86,7 @@ maps! {
     contention: "CONTENTION" => Array<Wire<Contention>>,
     timelines: "TIMELINES" => Array<Wire<Course>>,
     segments: "SEGMENTS" => Array<Wire<Row>>,
+    queues: "QUEUES" => Array<Wire<Queue>>,
     clocks: "CLOCKS" => Array<u64>,
     nth: "NTH" => HashMap<Wire<NthKey>, u32>,
     spans: "SPANS" => Array<Wire<Span>>,

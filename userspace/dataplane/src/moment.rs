@@ -1,9 +1,10 @@
-//! Where servers are in their timelines.
+//! Where servers are in their timelines, and what their queues' laws remember.
 
 use aya::maps::MapError;
 use perturb_clock::now;
 use perturb_common::{
-    abi::{CONTROL_GENERATION, SERVER_TIMELINE, in_half},
+    abi::{CONTROL_GENERATION, SERVER_LAW, SERVER_TIMELINE, ServerConfig, in_half},
+    queue::{Law, State},
     timeline::{By, Course, locate},
     units::{Instant, MonoNanos, Ticks},
 };
@@ -45,8 +46,7 @@ pub struct Moment {
 impl Moment {
     /// Now, of the server that has this index in the profile; `None` if it does not change.
     pub fn of(maps: &Maps, server: u32) -> Result<Option<Self>, MapError> {
-        let half = (maps.control.get(&CONTROL_GENERATION, 0)? & 1) as u32;
-        let config = maps.servers.get(&in_half(half, server), 0)?.0;
+        let config = config(maps, server)?;
         if config.flags & SERVER_TIMELINE == 0 {
             return Ok(None);
         }
@@ -72,4 +72,18 @@ impl Moment {
             segments,
         }))
     }
+}
+
+fn config(maps: &Maps, server: u32) -> Result<ServerConfig, MapError> {
+    let half = (maps.control.get(&CONTROL_GENERATION, 0)? & 1) as u32;
+    Ok(maps.servers.get(&in_half(half, server), 0)?.0)
+}
+
+/// The law of the server that has this index in the profile, and what it remembers; `None` if the server has none.
+pub fn law(maps: &Maps, server: u32) -> Result<Option<(Law, State)>, MapError> {
+    let config = config(maps, server)?;
+    if config.flags & SERVER_LAW == 0 {
+        return Ok(None);
+    }
+    Ok(Some((config.law, maps.queues.get(&config.slot, 0)?.0.state)))
 }

@@ -144,7 +144,7 @@ impl Room {
     }
 
     /// The maps and how many entries each gets.
-    pub(crate) fn entries(&self) -> [(&'static str, u32); 19] {
+    pub(crate) fn entries(&self) -> [(&'static str, u32); 20] {
         [
             ("SERVERS", self.servers * 2),
             ("STATES", self.servers),
@@ -163,6 +163,7 @@ impl Room {
             ("TIMELINES", self.timelines * 2),
             ("SEGMENTS", self.segments * 2),
             ("HINTS", self.servers),
+            ("QUEUES", self.servers),
             ("RING", self.ring),
             ("FLOWS", self.flows),
             ("INSTANCES", self.instances),

@@ -124,6 +124,36 @@ pub struct ServerReport {
     /// Where it is in its timeline, if it changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeline: Option<TimelineReport>,
+    /// What the law of its queue does, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueReport>,
+}
+
+impl ServerReport {
+    /// Dropped, whatever the reason.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.tail_drops + self.losses + self.queue.as_ref().map_or(0, |queue| queue.drops)
+    }
+}
+
+/// What the law of a queue does.
+#[derive(Debug, Serialize)]
+pub struct QueueReport {
+    /// As the profile has it.
+    pub kind: &'static str,
+    /// Packets that it dropped.
+    pub drops: u64,
+    /// Packets that it marked in place of dropping them.
+    pub marks: u64,
+    /// Packets that it marked because they had waited for longer than the threshold.
+    pub threshold_marks: u64,
+    /// Whether CoDel drops or marks packets now; absent of other laws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropping: Option<bool>,
+    /// CoDel's `count`: the next drop comes interval / sqrt(count) after the last; absent of other laws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
 }
 
 /// Where a server is in its timeline.
@@ -156,6 +186,8 @@ pub struct Drops {
     pub collided: u64,
     /// They would have begun service while their server was down.
     pub down: u64,
+    /// By the law of a queue.
+    pub early_drop: u64,
 }
 
 impl Drops {
@@ -170,8 +202,9 @@ impl Drops {
             nth_loss,
             collided,
             down,
+            early_drop,
         } = *self;
-        tail_drop + packet_limit + loss + burst_loss + nth_loss + collided + down
+        tail_drop + packet_limit + loss + burst_loss + nth_loss + collided + down + early_drop
     }
 }
 

@@ -13,7 +13,7 @@
 //! What a model does not know is named, not guessed: see [`Route::unused`].
 
 use perturb_profile::{
-    Acknowledgments, Class, Knob, Layout, Overhead, Probability, Profile, Server, ServerId, Sharing,
+    Acknowledgments, Class, Knob, Layout, Overhead, Probability, Profile, Queue, Server, ServerId, Sharing,
 };
 use serde::Serialize;
 
@@ -214,6 +214,7 @@ impl Route {
             ),
             ("corrupt", any(|server| server.corrupt != Probability::default())),
             ("ecn", any(|server| server.ecn.is_some())),
+            ("queue", any(|server| server.queue != Queue::Tail)),
             (
                 "collisions",
                 any(|server| server.collisions.is_some()) || self.layout.as_ref().is_some_and(collisions),

@@ -16,12 +16,13 @@ use std::sync::Arc;
 
 use perturb_common::abi::{
     self, Direction, JitterTable, MAX_BOUNDS, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS,
-    MAX_VECTORS, NONE, NthKey, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_NTH,
-    SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, ServerConfig, Settings,
+    MAX_VECTORS, NONE, NthKey, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_LAW,
+    SERVER_NTH, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, ServerConfig, Settings,
 };
 use perturb_common::collisions::CollisionTable;
 use perturb_common::departure::Server as Knobs;
 use perturb_common::fate::{self, Chance};
+use perturb_common::queue::{self, Law};
 use perturb_common::tables::Tables;
 use perturb_common::timeline::Timeline;
 use perturb_common::units::{GapPerByte, Nanos, Ticks};
@@ -30,8 +31,8 @@ use perturb_quantity::{Duration, Probability, Rate, Size};
 use crate::expand::Network;
 use crate::explain::horizon;
 use crate::model::{
-    Acknowledgments, Class, Distribution, GilbertElliott, Profile, Scope, Segmentation, Server, ServerId,
-    Volume,
+    Acknowledgments, Class, Distribution, GilbertElliott, Profile, Queue, Scope, Segmentation, Server,
+    ServerId, Volume,
 };
 use crate::recording::{Format, Recording};
 use crate::{Name, delay};
@@ -130,7 +131,7 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
     let changes = Changes::new(profile, files)?;
     let mut timelines: HashMap<Timeline, u32> = HashMap::new();
     for ((index, (name, server)), queue) in (0u32..).zip(&profile.servers).zip(queues) {
-        let mut config = config(profile.seed, name, server, queue);
+        let mut config = config(profile, name, server, queue);
         if let Some(timeline) = changes.of_server(index as usize)? {
             config.flags |= timeline::flags(server, &timeline);
             config.timeline = match timelines.get(&timeline) {
@@ -271,6 +272,7 @@ pub(crate) fn splits(profile: &Profile) -> bool {
             || server.bandwidth.is_some_and(|rate| rate <= SLOW)
             || server.buffer.packets.is_some()
             || server.ecn.is_some()
+            || server.queue != Queue::Tail
             || decides(server)
     };
     match profile.segmentation {
@@ -299,7 +301,7 @@ fn decides(server: &Server) -> bool {
         || server.corrupt > Probability::ZERO
 }
 
-fn config(seed: u64, name: &Name, server: &Server, longest_queue: Duration) -> ServerConfig {
+fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Duration) -> ServerConfig {
     let per_byte = server.bandwidth.map_or(GapPerByte(0), gap_per_byte);
     let time_of = |volume| match volume {
         Volume::Bytes(size) => per_byte.transmit(size.bytes()),
@@ -316,8 +318,9 @@ fn config(seed: u64, name: &Name, server: &Server, longest_queue: Duration) -> S
             horizon: ticks(longest_queue),
         },
         ecn: server.ecn.map_or(Ticks::MAX, time_of),
+        law: law(server.queue, time_of, per_byte.transmit(profile.frame().bytes())),
         jitter_scale: server.jitter.as_ref().map_or(0, |jitter| ticks(jitter.scale).0),
-        salt: fate::salt(seed, name.as_str().as_bytes()),
+        salt: fate::salt(profile.seed, name.as_str().as_bytes()),
         collision_slot: server.collisions.map_or(0, |collisions| ticks(collisions.slot).0),
         burst: server
             .loss
@@ -340,10 +343,38 @@ fn config(seed: u64, name: &Name, server: &Server, longest_queue: Duration) -> S
             | flag(!server.loss.nth.is_empty(), SERVER_NTH)
             | flag(server.loss.burst.is_some(), SERVER_BURST)
             | flag(server.collisions.is_some(), SERVER_COLLISIONS)
+            | flag(server.queue != Queue::Tail, SERVER_LAW)
             | flag(decides(server), SERVER_FATE),
         collision_table: NONE,
         timeline: NONE,
         reserved: 0,
+    }
+}
+
+/// The law of a queue at a server that transmits a full frame in this time.
+fn law(queue: Queue, time_of: impl Fn(Volume) -> Ticks, frame: Ticks) -> Law {
+    let flag = |set: bool, flag| if set { flag } else { 0 };
+    match queue {
+        Queue::Tail => Law::TAIL,
+        Queue::Step { threshold, l4s } => Law {
+            kind: queue::STEP,
+            flags: flag(l4s, queue::LAW_L4S),
+            threshold: time_of(threshold),
+            ..Law::TAIL
+        },
+        Queue::CoDel {
+            target,
+            interval,
+            ecn,
+            ce_threshold,
+        } => Law {
+            kind: queue::CODEL,
+            flags: flag(ecn, queue::LAW_ECN),
+            // Never while no more than a packet is ahead.
+            target: ticks(target).max(frame.plus(Ticks(1))),
+            interval: ticks(interval),
+            threshold: ce_threshold.map_or(Ticks::MAX, time_of),
+        },
     }
 }
 

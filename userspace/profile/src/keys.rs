@@ -43,6 +43,10 @@ pub(crate) const BUFFER_DELAY: Bounds<Duration> = bounds(Duration::from_nanos(1)
 pub(crate) const BUFFER_PACKETS: Bounds<u64> = bounds(1, abi::MAX_RING_SLOTS as u64);
 pub(crate) const ECN_BYTES: Bounds<Size> = bounds(Size::from_bytes(1), Size::from_bytes(64 << 30));
 pub(crate) const ECN_DELAY: Bounds<Duration> = bounds(Duration::from_nanos(1), MAX_HORIZON);
+pub(crate) const TARGET: Bounds<Duration> =
+    bounds(Duration::from_nanos(1_000), Duration::from_nanos(10 * SECOND));
+pub(crate) const INTERVAL: Bounds<Duration> =
+    bounds(Duration::from_nanos(1_000), Duration::from_nanos(100 * SECOND));
 pub(crate) const SHARE: Bounds<Probability> = bounds(Probability::ZERO, Probability::ONE);
 pub(crate) const NTH: Bounds<u64> = bounds(1, 1 << 48);
 pub(crate) const FLOWS: Bounds<u64> = bounds(1024, 4_194_304);

@@ -52,7 +52,7 @@ pub use load::{LoadError, Loaded, files, load};
 pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
 pub use model::{
     Acknowledgments, Buffer, Class, Distribution, EcnThreshold, GilbertElliott, Jitter, Limits, Loss, Name,
-    Overhead, Profile, Scope, Segmentation, Server, ServerId, Treatment, Volume,
+    Overhead, Profile, Queue, Scope, Segmentation, Server, ServerId, Treatment, Volume,
 };
 pub use perturb_quantity::{Duration, Probability, Rate, Size};
 pub use read::profile::parse;

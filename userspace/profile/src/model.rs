@@ -239,6 +239,8 @@ pub struct Server {
     pub corrupt: Probability,
     /// Backlog above which ECN-capable packets are marked.
     pub ecn: Option<EcnThreshold>,
+    /// What drops and marks packets before the buffer is full.
+    pub queue: Queue,
     /// CSMA/CD back-off between the stations that send over it.
     pub collisions: Option<Collisions>,
     /// A file by which it changes.
@@ -289,6 +291,39 @@ pub enum Volume {
 
 /// Backlog above which ECN-capable packets are CE-marked.
 pub type EcnThreshold = Volume;
+
+/// What drops and marks packets before the buffer is full: see `perturb_common::queue`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Queue {
+    /// Nothing does.
+    #[default]
+    Tail,
+    /// Marks packets that have waited for longer.
+    Step {
+        /// Than this.
+        threshold: EcnThreshold,
+        /// Only those of L4S, ECT(1).
+        l4s: bool,
+    },
+    /// RFC 8289.
+    CoDel {
+        /// The wait that may last.
+        target: Duration,
+        /// How long it may be longer before packets are dropped.
+        interval: Duration,
+        /// ECN-capable packets are marked in place of being dropped.
+        ecn: bool,
+        /// ECN-capable packets that have waited for longer are marked.
+        ce_threshold: Option<EcnThreshold>,
+    },
+}
+
+impl Queue {
+    /// RFC 8289's TARGET.
+    pub const TARGET: Duration = Duration::from_millis(5);
+    /// RFC 8289's INTERVAL.
+    pub const INTERVAL: Duration = Duration::from_millis(100);
+}
 
 /// A random addition to the latency; the sum is never below zero.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,8 @@ use value::{Map, Value, alternatives, bare, text, write_entry};
 
 use crate::matching::Match;
 use crate::model::{
-    Buffer, Class, Distribution, Jitter, Limits, Loss, Overhead, Profile, Server, ServerId, Treatment, Volume,
+    Buffer, Class, Distribution, Jitter, Limits, Loss, Overhead, Profile, Queue, Server, ServerId, Treatment,
+    Volume,
 };
 use crate::topology::{Collisions, Layout, Tcp, Topology, Window};
 
@@ -105,6 +106,7 @@ fn server(server: &Server) -> Map {
     map.unless_default("duplicate", &server.duplicate, bare);
     map.unless_default("corrupt", &server.corrupt, bare);
     map.optional("ecn", server.ecn.as_ref(), volume);
+    map.unless_default("queue", &server.queue, queue);
     map.optional("collisions", server.collisions.as_ref(), collisions);
     map.optional("trace", server.trace.as_ref(), timeline::trace);
     map
@@ -122,6 +124,32 @@ fn volume(volume: &Volume) -> Value {
         Volume::Bytes(size) => bare(size),
         Volume::Delay(delay) => bare(delay),
     }
+}
+
+fn queue(queue: &Queue) -> Value {
+    let mut map = Map::default();
+    match queue {
+        Queue::Tail => {
+            map.set("kind", bare("tail"));
+        }
+        Queue::Step { threshold, l4s } => {
+            map.set("kind", bare("step")).set("threshold", volume(threshold));
+            map.unless_default("l4s", l4s, |&flag| Value::Flag(flag));
+        }
+        Queue::CoDel {
+            target,
+            interval,
+            ecn,
+            ce_threshold,
+        } => {
+            map.set("kind", bare("codel"))
+                .set("target", bare(target))
+                .set("interval", bare(interval));
+            map.unless_default("ecn", ecn, |&flag| Value::Flag(flag));
+            map.optional("ce_threshold", ce_threshold.as_ref(), volume);
+        }
+    }
+    Value::Map(map)
 }
 
 fn buffer(buffer: &Buffer) -> Value {

@@ -2,6 +2,7 @@
 
 mod class;
 pub(crate) mod profile;
+mod queue;
 pub(crate) mod server;
 mod timeline;
 mod topology;

@@ -182,11 +182,12 @@ fn reference(name: &str) -> Value {
 
 /// The reference of all keys in Markdown: a table per section.
 pub fn reference_markdown() -> String {
-    let sections: [&Section; 22] = [
+    let sections: [&Section; 23] = [
         &keys::PROFILE,
         &keys::OVERHEAD_SECTION,
         &keys::LIMITS,
         &keys::SERVER,
+        &keys::QUEUE,
         &keys::BUFFER,
         &keys::JITTER,
         &keys::LOSS,

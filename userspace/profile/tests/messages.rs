@@ -169,6 +169,55 @@ fn a_full_packet_fits_every_buffer() {
 }
 
 #[test]
+fn queues_say_what_does_not_fit() {
+    let server = |keys: &str| format!("{{ version: 1, servers: {{ s: {{ {keys} }} }} }}");
+    let queue = |keys: &str| server(&format!("bandwidth: 20Mbit/s, queue: {{ {keys} }}"));
+    for kind in ["fq_codel", "cake", "dualpi2"] {
+        let found = parse(&queue(&format!("kind: {kind}"))).unwrap_err().to_string();
+        for said in [
+            "a packet that comes later changes when earlier ones leave",
+            "`step`",
+        ] {
+            assert!(found.contains(said), "{found}");
+        }
+    }
+    assert!(matches!(
+        errors(&queue("kind: blue"))[..],
+        [Problem::NotOneOf { .. }]
+    ));
+    let unfit = |text: &str| matches!(errors(text)[..], [Problem::Unfit { .. }]);
+    assert!(unfit(&queue("kind: tail, target: 5ms")));
+    assert!(unfit(&queue("kind: codel, threshold: 5ms")));
+    assert!(unfit(&queue("kind: step, threshold: 5ms, ecn: true")));
+    assert!(unfit(&server(
+        "bandwidth: 1Mbit/s, scope: host, queue: { kind: codel }"
+    )));
+    let steps = "timeline: { steps: [{ at: 1s, server: s, latency: 9ms }] }";
+    let text = "version: 1, servers: { s: { gap: 1us, queue: { kind: codel } } }";
+    assert!(unfit(&format!("{{ {text}, {steps} }}")));
+    let link = "version: 1, topology: { kind: star, link: { gap: 1us, queue: { kind: codel } } }";
+    let steps = "timeline: { steps: [{ at: 1s, link: all, latency: 9ms }] }";
+    assert!(unfit(&format!("{{ {link}, {steps} }}")));
+    assert!(matches!(
+        errors(&queue("kind: step"))[..],
+        [Problem::MissingKey { .. }]
+    ));
+    let needs = |text: &str| matches!(errors(text)[..], [Problem::Needs { .. }]);
+    assert!(needs(&server("queue: { kind: codel }")));
+    assert!(needs(&server("gap: 1us, queue: { kind: step, threshold: 1kB }")));
+    let excludes = |text: &str| matches!(errors(text)[..], [Problem::Excludes { .. }]);
+    let codel = "bandwidth: 1Mbit/s, queue: { kind: codel }";
+    for other in ["ecn: 1ms", "collisions: { slot: 1us }", "trace: { file: a.csv }"] {
+        assert!(excludes(&server(&format!("{codel}, {other}"))), "{other}");
+    }
+    assert!(excludes(&format!(
+        "{{ version: 1, topology: {{ kind: bus, link: {{ {codel} }}, collisions: {{ slot: 1us }} }} }}"
+    )));
+    // Tail drop is what there is without.
+    assert_eq!(parse(&queue("kind: tail")), parse(&server("bandwidth: 20Mbit/s")));
+}
+
+#[test]
 fn contradictory_matches_are_errors() {
     let matching =
         |text: &str| format!("{{ version: 1, classes: [{{ name: a, match: {text}, bypass: true }}] }}");

@@ -65,10 +65,12 @@ pub enum Event {
     Outdated = 27,
     /// Dropped by emulation: it would have begun service while its server was down.
     Down = 28,
+    /// Dropped by emulation: by the law of a queue ([`crate::queue`]), whatever room there was.
+    EarlyDrop = 29,
 }
 
 /// Number of events.
-pub const EVENTS: u32 = 29;
+pub const EVENTS: u32 = 30;
 
 /// Index of a class's counters in the CLASS_COUNTERS map.
 #[inline(always)]
@@ -112,6 +114,12 @@ pub struct ServerCounters {
     pub busy: u64,
     /// Largest backlog that a packet found, ticks.
     pub max_backlog: u64,
+    /// Dropped here by the law of its queue.
+    pub early_drops: u64,
+    /// Marked here by that law in place of being dropped.
+    pub marks: u64,
+    /// Marked here because they waited for longer than its threshold.
+    pub marks_above: u64,
 }
 
 /// What the controller tells of pacer and devices through the PACER_STATS map: index into it.

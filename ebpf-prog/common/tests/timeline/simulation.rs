@@ -181,6 +181,7 @@ pub(crate) fn compare(
     match outcome {
         Outcome::TailDrop => assert!(excess > -doubt || excess.is_nan(), "dropped with room: {excess}"),
         Outcome::Down => assert_eq!(begun.gate, Gate::Drop),
+        Outcome::Early => unreachable!("a timeline has no law"),
         Outcome::BeyondHorizon => {
             assert!(
                 wait > horizon.0 || late - arrival as f64 > horizon.0 as f64,

@@ -30,6 +30,7 @@ impl Counts {
             nth_loss: self.event(Event::NthLoss),
             collided: self.event(Event::Collided),
             down: self.event(Event::Down),
+            early_drop: self.event(Event::EarlyDrop),
         }
     }
 
@@ -130,6 +131,7 @@ pub(super) mod tests {
             | Event::NthLoss
             | Event::Collided
             | Event::Down
+            | Event::EarlyDrop
             | Event::Horizon
             | Event::HoldFull
             | Event::NoSlot
@@ -184,6 +186,7 @@ pub(super) mod tests {
         Event::MemoryLimit,
         Event::Outdated,
         Event::Down,
+        Event::EarlyDrop,
     ];
 
     /// Nothing but a hundred of one event.

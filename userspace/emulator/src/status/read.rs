@@ -6,13 +6,18 @@ use anyhow::Context as _;
 use perturb_clock::now;
 use perturb_common::{
     abi::{CONTROL_LEASE, ClassCounters, LATENESS_BUCKETS, PACER_STATS_LEN, ServerCounters, lateness_bound},
+    queue::{CODEL, DROPPING, State},
     units::{Instant, MonoNanos, Nanos, Ticks},
 };
 use perturb_dataplane::{
-    counters::Counters, maps::Maps, moment::Moment, namespace::Namespace, programs::Pacer,
+    counters::Counters,
+    maps::Maps,
+    moment::{self, Moment},
+    namespace::Namespace,
+    programs::Pacer,
 };
 
-use super::{ClassReport, Flow, Lateness, Report, ServerReport, TimelineReport, counts::Counts};
+use super::{ClassReport, Flow, Lateness, QueueReport, Report, ServerReport, TimelineReport, counts::Counts};
 use crate::registry::Record;
 
 impl Report {
@@ -98,8 +103,10 @@ impl Report {
                 .map(|(index, ((name, &slot), server))| {
                     let state = maps.states.get(&slot, 0).context("reading a server's state")?;
                     let moment = Moment::of(&maps, index).context("reading a server's timeline")?;
+                    let law = moment::law(&maps, index).context("reading a server's queue")?;
                     Ok(ServerReport {
                         timeline: moment.map(timeline),
+                        queue: law.map(|(law, state)| queue(law.kind, &state, server)),
                         ..server_report(name, server, Instant(state.0.free), age)
                     })
                 })
@@ -155,6 +162,19 @@ fn server_report(
             .filter(|age| *age >= Duration::from_secs(1))
             .map(|age| busy.as_secs_f64() / age.as_secs_f64()),
         timeline: None,
+        queue: None,
+    }
+}
+
+fn queue(kind: u32, state: &State, counters: &ServerCounters) -> QueueReport {
+    let codel = kind == CODEL;
+    QueueReport {
+        kind: if codel { "codel" } else { "step" },
+        drops: counters.early_drops,
+        marks: counters.marks,
+        threshold_marks: counters.marks_above,
+        dropping: codel.then_some(state.mode & DROPPING != 0),
+        count: codel.then_some(state.count),
     }
 }
 

@@ -304,6 +304,9 @@ fn drops(record: &Record) -> anyhow::Result<BTreeMap<String, u64>> {
     Ok(report
         .servers
         .into_iter()
-        .map(|server| (server.name, server.tail_drops + server.losses))
+        .map(|server| {
+            let dropped = server.dropped();
+            (server.name, dropped)
+        })
         .collect())
 }

@@ -224,8 +224,10 @@ impl Simulation<'_> {
                 *free = service.free;
                 (service.next, service.backlog)
             }
-            // The server has neither buffer limit nor horizon, and does not change.
-            Outcome::TailDrop | Outcome::BeyondHorizon | Outcome::Down => (self.now, Ticks(0)),
+            // The server has neither buffer limit, horizon nor law, and does not change.
+            Outcome::TailDrop | Outcome::BeyondHorizon | Outcome::Down | Outcome::Early => {
+                (self.now, Ticks(0))
+            }
         }
     }
 

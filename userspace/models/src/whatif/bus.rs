@@ -202,8 +202,8 @@ impl Bus {
                 // Added to the exact send time: a bus that takes no time must change nothing.
                 time + delay.0 as f64 / TICKS
             }
-            // The server has neither buffer limit nor horizon, and does not change.
-            Outcome::TailDrop | Outcome::BeyondHorizon | Outcome::Down => time,
+            // The server has neither buffer limit, horizon nor law, and does not change.
+            Outcome::TailDrop | Outcome::BeyondHorizon | Outcome::Down | Outcome::Early => time,
         }
     }
 

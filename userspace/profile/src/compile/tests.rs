@@ -55,6 +55,39 @@ fn a_full_buffer_admits_exactly_its_bytes() {
 }
 
 #[test]
+fn laws_have_their_parameters() {
+    let server = |keys: &str| compiled(&format!("{{ version: 1, {keys} }}")).servers[0];
+    let tail = server("bandwidth: 8Mbit/s");
+    assert_eq!((tail.law, tail.flags & SERVER_LAW), (Law::TAIL, 0));
+    let codel = server("bandwidth: 8Mbit/s, queue: { kind: codel, ecn: true }");
+    let expected = Law {
+        kind: queue::CODEL,
+        flags: queue::LAW_ECN,
+        target: Ticks(5_000_000 * 64),
+        interval: Ticks(100_000_000 * 64),
+        threshold: Ticks::MAX,
+    };
+    assert_eq!((codel.law, codel.flags & SERVER_LAW), (expected, SERVER_LAW));
+    // A full frame takes 12.112 ms; a target that is not longer counts as that.
+    let slow = server("bandwidth: 1Mbit/s, queue: { kind: codel, ce_threshold: 1kB }");
+    assert_eq!(
+        (slow.law.target, slow.law.threshold),
+        (Ticks(12_112_000 * 64 + 1), Ticks(8_000_000 * 64))
+    );
+    let step = server("gap: 1us, queue: { kind: step, threshold: 1ms, l4s: true }");
+    let expected = Law {
+        kind: queue::STEP,
+        flags: queue::LAW_L4S,
+        threshold: Ticks(1_000_000 * 64),
+        ..Law::TAIL
+    };
+    assert_eq!(step.law, expected);
+    let fast = "bandwidth: 10Gbit/s";
+    let splits = |keys: &str| splits(&parse(&format!("{{ version: 1, {fast}{keys} }}")).unwrap());
+    assert!(!splits("") && splits(", queue: { kind: codel }"));
+}
+
+#[test]
 fn fates_set_their_flags() {
     let flags = |key: &str| compiled(&format!("{{ version: 1, latency: 5ms, {key} }}")).servers[0].flags;
     assert_eq!(flags("seed: 3"), 0);

@@ -17,6 +17,7 @@ macro_rules! server_keys {
         key("duplicate", Shape::Share, "0%", "Probability that a packet leaves twice."),
         key("corrupt", Shape::Share, "0%", "Probability that one random bit of a packet is flipped."),
         key("ecn", Shape::Either(&[Shape::Size(ECN_BYTES), Shape::Duration(ECN_DELAY)]), "never", "Backlog above which ECN-capable packets are CE-marked: bytes need a bandwidth, a time needs a bandwidth or gap."),
+        key("queue", Shape::Section(&QUEUE), "tail drop", "What drops and marks packets before the buffer is full. Needs a bandwidth or gap, and scope shared."),
         $($extra),*
     ] };
 }
@@ -66,6 +67,55 @@ pub(crate) static LEVEL: Section = Section {
         "as `buffer` says",
         "PlogPT's d(h), another way to write `buffer` in time."
     )),
+};
+
+pub(crate) const QUEUES: &[&str] = &["tail", "step", "codel"];
+
+const THRESHOLD: Shape = Shape::Either(&[Shape::Size(ECN_BYTES), Shape::Duration(ECN_DELAY)]);
+
+pub(crate) static QUEUE: Section = Section {
+    what: "a queue",
+    title: "queue",
+    doc: "A law that judges each packet when its service begins. Super-packets are split first, unless `segmentation: whole`: then each is judged as one.",
+    keys: &[
+        key(
+            "kind",
+            Shape::Choice(QUEUES),
+            "tail",
+            "tail: none but the buffer; step: marks above a wait (DCTCP, L4S); codel: RFC 8289.",
+        ),
+        key(
+            "threshold",
+            THRESHOLD,
+            "required by step",
+            "step: the wait, or the bytes that take it, above which ECN-capable packets are CE-marked.",
+        ),
+        key("l4s", Shape::Flag, "false", "step: marks ECT(1) only."),
+        key(
+            "target",
+            Shape::Duration(TARGET),
+            "5ms",
+            "codel: the wait that may last. At least what a full frame takes counts.",
+        ),
+        key(
+            "interval",
+            Shape::Duration(INTERVAL),
+            "100ms",
+            "codel: for how long the wait must be above the target: a round trip.",
+        ),
+        key(
+            "ecn",
+            Shape::Flag,
+            "false",
+            "codel: ECN-capable packets are marked in place of being dropped.",
+        ),
+        key(
+            "ce_threshold",
+            THRESHOLD,
+            "never",
+            "codel: ECN-capable packets are marked above this, too.",
+        ),
+    ],
 };
 
 pub(crate) static BUFFER: Section = Section {

@@ -5,7 +5,8 @@ use perturb_quantity::{Duration, Probability, Quantity, Rate, Size};
 use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys;
-use crate::model::{Buffer, Distribution, GilbertElliott, Jitter, Loss, Scope, Server, Volume};
+use crate::model::{Buffer, Distribution, GilbertElliott, Jitter, Loss, Queue, Scope, Server, Volume};
+use crate::read::queue::{check_queue, queue};
 use crate::read::topology::collisions;
 use crate::read::trace::trace;
 use crate::read::{self, At, Fields};
@@ -80,6 +81,7 @@ pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'
         ecn: fields.read("ecn", findings, |at, f| {
             volume(at, (keys::ECN_BYTES, keys::ECN_DELAY), f)
         }),
+        queue: fields.read("queue", findings, queue).unwrap_or_default(),
         collisions: if scoped {
             fields.read("collisions", findings, collisions)
         } else {
@@ -93,6 +95,7 @@ pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'
     };
     check_buffer(fields, "buffer", &server, findings);
     check_ecn(fields, &server, findings);
+    check_queue(fields, &server, findings);
     check_collisions(fields, &server, findings);
     server
 }
@@ -342,6 +345,10 @@ pub(crate) fn check_collisions(fields: &Fields<'_>, server: &Server, findings: &
     if server.bandwidth.is_none() && server.gap == Duration::ZERO {
         let (other, why) = ("bandwidth", "frames that take no time never meet");
         fields.needs("collisions", other, why, findings);
+    }
+    if server.queue != Queue::Tail {
+        let why = "a law knows no frames that collide";
+        fields.report("collisions", Problem::Excludes { other: "queue", why }, findings);
     }
     if server.scope != Scope::Shared {
         let why = "stations collide at servers of scope shared only";

@@ -8,7 +8,7 @@ use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys::{self, Bounds};
 use crate::matching::Prefix;
-use crate::model::{Name, Overhead, Profile, Server, ServerId, Treatment};
+use crate::model::{Name, Overhead, Profile, Queue, Server, ServerId, Treatment};
 use crate::read::class::ServerNames;
 use crate::read::server::volume;
 use crate::read::trace::start;
@@ -81,6 +81,11 @@ impl Reader<'_> {
         let change = change(&fields, findings);
         let partition = fields.has("partition");
         let subject = self.subject(&fields, findings);
+        if subject.as_ref().is_some_and(|subject| self.judges(subject)) {
+            let why = "the `queue` of a server that changes is not emulated";
+            let remedy = "let a second server on the same paths take the steps, or remove `queue`";
+            fields.report_whole(Problem::Unfit { why, remedy }, findings);
+        }
         let flap = fields.read("flap", findings, flap);
         let down = fields.read("down", findings, period);
         let lasts = fields.read("for", findings, period);
@@ -198,6 +203,22 @@ impl Reader<'_> {
             "level" => self.level(at, f),
             _ => self.partition(at, f),
         })
+    }
+
+    /// Whether what changes has a queue with a law.
+    fn judges(&self, subject: &Subject) -> bool {
+        let law = |server: &Server| server.queue != Queue::Tail;
+        match subject {
+            Subject::Servers(ids) => ids
+                .iter()
+                .any(|&id| self.profile.server(id).is_some_and(|(_, server)| law(server))),
+            Subject::Overhead => false,
+            _ => self
+                .profile
+                .topology
+                .as_ref()
+                .is_some_and(|topology| topology.layout.links().iter().any(law)),
+        }
     }
 
     fn servers(&self, at: At<'_>, findings: &mut Findings<'_>) -> Option<Subject> {

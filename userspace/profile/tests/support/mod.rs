@@ -116,23 +116,49 @@ fn scope() -> BoxedStrategy<Scope> {
     .boxed()
 }
 
-pub(crate) fn server() -> BoxedStrategy<Server> {
-    let ecn = prop_oneof![
+fn ecn() -> impl Strategy<Value = Volume> {
+    prop_oneof![
         (1..=1_000_000u64).prop_map(|bytes| Volume::Bytes(Size::from_bytes(bytes))),
         (1..=1_000_000_000u64).prop_map(|nanos| Volume::Delay(Duration::from_nanos(nanos))),
-    ];
+    ]
+}
+
+fn queue() -> impl Strategy<Value = Queue> {
+    let times = (1_000..=1u64 << 32, 1_000..=1u64 << 32);
+    prop_oneof![
+        Just(Queue::Tail),
+        (ecn(), any::<bool>()).prop_map(|(threshold, l4s)| Queue::Step { threshold, l4s }),
+        (times, any::<bool>(), of(ecn())).prop_map(|((target, interval), ecn, ce_threshold)| Queue::CoDel {
+            target: Duration::from_nanos(target),
+            interval: Duration::from_nanos(interval),
+            ecn,
+            ce_threshold,
+        }),
+    ]
+}
+
+pub(crate) fn server() -> BoxedStrategy<Server> {
     (
         scope(),
         duration(1_000_000),
         of(rate()),
         duration(1_000_000_000),
-        (buffer(), of(ecn)),
+        (buffer(), of(ecn()), queue()),
         (of(jitter()), loss()),
         share(),
         share(),
     )
         .prop_map(
-            |(scope, gap, bandwidth, latency, (mut buffer, ecn), (jitter, loss), duplicate, corrupt)| {
+            |(
+                scope,
+                gap,
+                bandwidth,
+                latency,
+                (mut buffer, ecn, mut queue),
+                (jitter, loss),
+                duplicate,
+                corrupt,
+            )| {
                 let fast = bandwidth.filter(|rate| rate.bits_per_second() >= 1_000_000);
                 if fast.is_none() {
                     buffer.volume = None;
@@ -140,7 +166,10 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                 if scope != Scope::Shared || fast.is_none() {
                     buffer.packets = None;
                 }
-                let ecn = ecn.filter(|_| bandwidth.is_some());
+                if scope != Scope::Shared || bandwidth.is_none() {
+                    queue = Queue::Tail;
+                }
+                let ecn = ecn.filter(|_| bandwidth.is_some() && queue == Queue::Tail);
                 Server {
                     scope,
                     gap,
@@ -152,6 +181,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                     duplicate,
                     corrupt,
                     ecn,
+                    queue,
                     collisions: None,
                     trace: None,
                 }
@@ -307,6 +337,7 @@ fn topology(servers: usize) -> BoxedStrategy<Topology> {
             Layout::Bus {
                 link: Server {
                     collisions: collisions.filter(|_| busy),
+                    queue: Queue::Tail,
                     ..link
                 },
             }

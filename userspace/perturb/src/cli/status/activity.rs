@@ -27,7 +27,7 @@ impl<'a> Activity<'a> {
     pub(super) fn between(earlier: &Report, report: &'a Report, time: Duration) -> Self {
         let rows = report.servers.iter().map(|server| {
             let before = earlier.servers.iter().find(|before| before.name == server.name);
-            let drops = |server: &ServerReport| server.tail_drops + server.losses;
+            let drops = ServerReport::dropped;
             Row {
                 server,
                 bytes: server

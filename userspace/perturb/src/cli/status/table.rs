@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use perturb_emulator::status::{ClassReport, Report, ServerReport, TimelineReport};
+use perturb_emulator::status::{ClassReport, QueueReport, Report, ServerReport, TimelineReport};
 use perturb_present::Table;
 
 /// A report, as `perturb status` prints it.
@@ -47,10 +47,17 @@ impl fmt::Display for Sheet<'_> {
         {
             writeln!(f, "  timeline of {}: {}", server.name, moment(timeline))?;
         }
+        for (server, queue) in report
+            .servers
+            .iter()
+            .filter_map(|server| Some((server, server.queue.as_ref()?)))
+        {
+            writeln!(f, "  queue of {}: {}", server.name, judged(queue))?;
+        }
         let drops = &report.drops;
         writeln!(
             f,
-            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}, down {}; unintended: horizon {}, hold full {}, no slot {}, slot reused {}, pacer {}, hold device {}, splitter {}, past a server {}",
+            "  drops: tail {}, packet limit {}, loss {}, burst {}, nth {}, collided {}, down {}, by queues {}; unintended: horizon {}, hold full {}, no slot {}, slot reused {}, pacer {}, hold device {}, splitter {}, past a server {}",
             drops.tail_drop,
             drops.packet_limit,
             drops.loss,
@@ -58,6 +65,7 @@ impl fmt::Display for Sheet<'_> {
             drops.nth_loss,
             drops.collided,
             drops.down,
+            drops.early_drop,
             report.unintended.horizon,
             report.unintended.hold_full,
             report.unintended.no_slot,
@@ -194,12 +202,25 @@ fn servers(servers: &[ServerReport]) -> Table {
             server.packets.to_string(),
             format!("{:.1} ms", server.busy_ms),
             server.bytes.to_string(),
-            (server.tail_drops + server.losses).to_string(),
+            server.dropped().to_string(),
             micros(server.max_backlog_us),
             micros(server.backlog_us),
         ]);
     }
     table
+}
+
+/// What the law of a queue does.
+fn judged(queue: &QueueReport) -> String {
+    let state = match (queue.dropping, queue.count) {
+        (Some(true), Some(count)) => format!(", dropping, count {count}"),
+        (Some(false), _) => ", not dropping".into(),
+        _ => String::new(),
+    };
+    format!(
+        "{}{state}; dropped {}, marked {} and above the threshold {}",
+        queue.kind, queue.drops, queue.marks, queue.threshold_marks
+    )
 }
 
 /// Where a server is in its timeline.
@@ -254,6 +275,7 @@ mod tests {
             backlog_us: None,
             utilization: Some(0.125),
             timeline: None,
+            queue: None,
         });
         let text = Sheet(&report).to_string();
         let rows: Vec<&str> = text.lines().skip(1).take(5).collect();

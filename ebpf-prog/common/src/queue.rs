@@ -1,0 +1,273 @@
+//! Laws by which a server drops or marks packets before its buffer is full, as routers' queues do.
+//!
+//! Model: a law of one FIFO server judges each packet when its service begins. Departures are known at arrival
+//! ([`crate::departure`]), and so is the sojourn, `start - arrival`; packets begin service in the order in which they arrive. So
+//! [`judge`], folded over the arrivals, says of each packet what the law says of it in a queue that is played event by event
+//! (`tests/queue.rs`). A packet that is dropped occupies the server for no time.
+//!
+//! What lacks: at the start of a packet nobody knows what has come behind it. `RFC 8289` never drops while no more than one
+//! packet is behind (`bytes() <= MAXPACKET`); here, while no more was ahead: who compiles a [`Law`] raises its target to the time
+//! that one packet takes. And a packet that will be dropped takes no room of the buffer.
+
+use crate::units::{Instant, Ticks};
+
+/// [`Law::kind`]: none but the buffer's.
+pub const TAIL: u32 = 0;
+/// [`Law::kind`]: marks above a sojourn, and nothing else (DCTCP; RFC 9331's immediate marking).
+pub const STEP: u32 = 1;
+/// [`Law::kind`]: CoDel (RFC 8289).
+pub const CODEL: u32 = 2;
+
+/// [`Law::flags`]: ECN-capable packets are marked in place of being dropped.
+pub const LAW_ECN: u32 = 1;
+/// [`Law::flags`]: of ECN-capable packets only those of L4S (ECT(1)) are marked above the threshold.
+pub const LAW_L4S: u32 = 2;
+
+/// ECT(1), in the two low bits of an IP header's class.
+pub const ECT_1: u32 = 1;
+/// CE.
+pub const CE: u32 = 3;
+
+/// A law with its parameters, named as in its RFC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[repr(C)]
+pub struct Law {
+    /// [`TAIL`], [`STEP`], [`CODEL`].
+    pub kind: u32,
+    /// `LAW_*`.
+    pub flags: u32,
+    /// CoDel's TARGET, above 0.
+    pub target: Ticks,
+    /// CoDel's INTERVAL, below 2^43 ticks.
+    pub interval: Ticks,
+    /// ECN-capable packets are marked above this sojourn; [`Ticks::MAX`] for never.
+    pub threshold: Ticks,
+}
+
+impl Law {
+    /// Tail drop.
+    pub const TAIL: Self = Self {
+        kind: TAIL,
+        flags: 0,
+        target: Ticks(0),
+        interval: Ticks(0),
+        threshold: Ticks::MAX,
+    };
+}
+
+/// In [`State::mode`]: CoDel drops (`dropping_`).
+pub const DROPPING: u32 = 1;
+/// In [`State::mode`]: the packet ahead was dropped in the dropping state, and the next drop is not scheduled yet.
+const AGAIN: u32 = 2;
+/// In [`State::mode`]: the packet ahead was dropped on entry to the dropping state.
+const ENTERED: u32 = 4;
+
+/// What a law remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[repr(C)]
+pub struct State {
+    /// CoDel's `first_above_time_`, ticks; 0 for none.
+    pub above: u64,
+    /// CoDel's `drop_next_`, ticks.
+    pub next: u64,
+    /// CoDel's `count_`, at most [`MOST`].
+    pub count: u32,
+    /// CoDel's `lastcount_`.
+    pub last: u32,
+    /// [`DROPPING`] and what is pending.
+    pub mode: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A server's law at work; as large as a cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[repr(C)]
+pub struct Queue {
+    /// 1 while a CPU has it ([`crate::steps::lock`]).
+    pub lock: u64,
+    /// What the law remembers.
+    pub state: State,
+    /// Zero.
+    pub reserved: [u64; 3],
+}
+
+/// What a law says of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Verdict {
+    /// It goes on.
+    Pass = 0,
+    /// It is marked in place of being dropped.
+    Mark = 1,
+    /// It is marked, for its sojourn is above the threshold.
+    MarkAbove = 2,
+    /// It is dropped.
+    Drop = 3,
+}
+
+/// A packet whose service begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// When its service begins.
+    pub start: Instant,
+    /// How long it has waited.
+    pub sojourn: Ticks,
+    /// The two low bits of its IP header's class; 0 if it is not ECN-capable.
+    pub ecn: u32,
+}
+
+/// What a law says of a packet; `state` is what it remembers. `spacing` is [`spacing`], which the programs have as a function.
+#[inline(always)]
+#[must_use]
+pub fn judge(law: &Law, state: &mut State, head: Head, spacing: impl Fn(Ticks, u32) -> Ticks) -> Verdict {
+    let verdict = if law.kind == CODEL {
+        let later = |time: u64, count| Instant(time).after(spacing(law.interval, count)).0;
+        codel(law, state, head, later)
+    } else {
+        Verdict::Pass
+    };
+    let counts = if law.flags & LAW_L4S != 0 {
+        head.ecn == ECT_1 || head.ecn == CE
+    } else {
+        head.ecn != 0
+    };
+    if matches!(verdict, Verdict::Pass) && counts && head.sojourn.0 > law.threshold.0 {
+        return Verdict::MarkAbove;
+    }
+    verdict
+}
+
+/// `CoDelQueue::deque` of RFC 8289, section 5, a packet at a time. What the RFC's function does behind a drop, to the packet that
+/// follows, is left to when that one comes; a queue that was empty then looks to it as a wait of nothing. Marks as Linux does
+/// (`codel_dequeue`): a marked packet is the one that leaves, so nothing is pending behind it.
+#[inline(always)]
+fn codel(law: &Law, state: &mut State, head: Head, later: impl Fn(u64, u32) -> u64) -> Verdict {
+    let start = head.start.0;
+    let mut ok = false;
+    if head.sojourn.0 < law.target.0 {
+        state.above = 0;
+    } else if state.above == 0 {
+        state.above = head.start.after(law.interval).0;
+    } else {
+        ok = start >= state.above;
+    }
+    let marks = law.flags & LAW_ECN != 0 && head.ecn != 0;
+    let pending = if head.sojourn.0 == 0 { 0 } else { state.mode };
+    let dropping = state.mode & DROPPING != 0;
+    if pending & ENTERED != 0 {
+        state.mode = DROPPING;
+        return Verdict::Pass;
+    }
+    if !ok {
+        state.mode = 0;
+        return Verdict::Pass;
+    }
+    state.mode = DROPPING;
+    if dropping {
+        if pending & AGAIN != 0 {
+            state.next = later(state.next, state.count);
+        }
+        if start < state.next {
+            return Verdict::Pass;
+        }
+        if state.count < MOST {
+            state.count += 1;
+        }
+        if marks {
+            state.next = later(state.next, state.count);
+            return Verdict::Mark;
+        }
+        state.mode = DROPPING | AGAIN;
+        return Verdict::Drop;
+    }
+    // The rate that held the queue last is where to begin, if that was not long ago.
+    let more = state.count.saturating_sub(state.last);
+    let lately = start.saturating_sub(state.next) < 16 * law.interval.0;
+    state.count = if more > 1 && lately { more } else { 1 };
+    state.next = later(start, state.count);
+    state.last = state.count;
+    if marks {
+        return Verdict::Mark;
+    }
+    state.mode = DROPPING | ENTERED;
+    Verdict::Drop
+}
+
+/// CoDel counts so far; its next drop then comes a thousandth of an interval later.
+pub const MOST: u32 = (1 << 20) - 1;
+
+/// Bits behind the point of a square root.
+const FRACTION: u32 = 21;
+
+/// interval / sqrt(count), of the RFC's `control_law`.
+#[inline(always)]
+#[must_use]
+pub const fn spacing(interval: Ticks, count: u32) -> Ticks {
+    let root = root((count as u64) << (2 * FRACTION));
+    // No panic for 0, which no count is.
+    if root == 0 {
+        return interval;
+    }
+    Ticks((interval.0 << FRACTION) / root)
+}
+
+/// A step of Newton's method. No panic for 0, which no guess is.
+#[inline(always)]
+const fn nearer(square: u64, guess: u64) -> u64 {
+    if guess == 0 {
+        0
+    } else {
+        (guess + square / guess) >> 1
+    }
+}
+
+/// The square root, rounded down, of what lies from 1 to below 2^62: Newton's method from above, whose error of at most the half
+/// is below 10^-15 after five steps. No loop: the verifier would walk each turn.
+#[inline(always)]
+const fn root(square: u64) -> u64 {
+    let mut guess = 2;
+    let mut rest = square;
+    if rest >> 32 != 0 {
+        rest >>= 32;
+        guess <<= 16;
+    }
+    if rest >> 16 != 0 {
+        rest >>= 16;
+        guess <<= 8;
+    }
+    if rest >> 8 != 0 {
+        rest >>= 8;
+        guess <<= 4;
+    }
+    if rest >> 4 != 0 {
+        rest >>= 4;
+        guess <<= 2;
+    }
+    if rest >> 2 != 0 {
+        guess <<= 1;
+    }
+    guess = nearer(square, guess);
+    guess = nearer(square, guess);
+    guess = nearer(square, guess);
+    guess = nearer(square, guess);
+    guess = nearer(square, guess);
+    if guess * guess > square { guess - 1 } else { guess }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST, root};
+
+    #[test]
+    fn roots_are_rounded_down() {
+        for count in (1..=u64::from(MOST)).chain([1 << 19, 3, 9]) {
+            for square in [count << 42, (count << 42) - 1, count, count * count] {
+                assert_eq!(root(square), square.isqrt(), "{square}");
+            }
+        }
+    }
+}

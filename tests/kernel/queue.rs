@@ -1,0 +1,222 @@
+//! Servers whose queue has a law: what the programs do to packets equals `perturb_common`'s recursion and law folded in Rust over the
+//! same tables, packet for packet. What the law says beside RFC 8289's pseudocode is in `ebpf-prog/common/tests/queue.rs`.
+
+use std::{thread, time::Duration};
+
+use crate::support::{
+    Context, REDIRECT, Rig,
+    choices::Choices,
+    oracle::DIRECTIONS,
+    packet::{UDP, V4, V6, udp},
+};
+use perturb_common::{
+    abi::{Event, ServerConfig},
+    departure::{Load, Outcome, departure},
+    queue::{Head, State, Verdict, judge, spacing},
+    units::{Instant, MonoNanos},
+};
+use perturb_dataplane::programs::Pacer;
+
+/// The first server says when a packet arrived: it is occupied for a nanosecond.
+fn profile(name: &str, keys: &str) -> String {
+    format!(
+        "version: 1\nservers:\n  clock: {{ gap: 1ns }}\n  {name}: {{ {keys} }}\n\
+         classes:\n  - {{ name: all, match: {{}}, egress: [clock, {name}], ingress: [clock, {name}] }}\n"
+    )
+}
+
+fn random_keys(choices: &mut Choices) -> String {
+    let flag = |choices: &mut Choices| choices.below(2) == 0;
+    let us = |choices: &mut Choices, most| 1 + choices.below(most);
+    let law = if choices.below(4) == 0 {
+        format!(
+            "kind: step, threshold: {}us, l4s: {}",
+            us(choices, 400),
+            flag(choices)
+        )
+    } else {
+        let threshold = match choices.below(3) {
+            0 => format!(", ce_threshold: {}us", us(choices, 2000)),
+            1 => format!(", ce_threshold: {}B", 1 + choices.below(30_000)),
+            _ => String::new(),
+        };
+        format!(
+            "kind: codel, target: {}us, interval: {}us, ecn: {}{threshold}",
+            us(choices, 300),
+            us(choices, 1000),
+            flag(choices)
+        )
+    };
+    let room = match choices.below(4) {
+        0 => format!(", buffer: {}us", 500 + choices.below(3000)),
+        1 => format!(", buffer: {} packets", 5 + choices.below(40)),
+        _ => String::new(),
+    };
+    format!(
+        "bandwidth: {}Mbit/s, latency: {}us{room}, queue: {{ {law} }}",
+        100 + choices.below(400),
+        choices.below(3000)
+    )
+}
+
+/// The server in Rust.
+#[derive(Default)]
+struct Reference {
+    free: Instant,
+    state: State,
+    /// When those that were admitted have been transmitted.
+    admitted: Vec<Instant>,
+    seen: [u64; 4],
+    tail: u64,
+}
+
+/// What becomes of a packet: its departure, and whether it is marked; or `None`.
+type Fate = Option<(MonoNanos, bool)>;
+
+impl Reference {
+    fn fold(&mut self, config: &ServerConfig, arrival: Instant, load: Load, ecn: u32) -> Fate {
+        let there = self.admitted.iter().filter(|&&left| left > arrival).count();
+        if config.ring_len != 0 && there >= config.ring_len as usize {
+            self.tail += 1;
+            return None;
+        }
+        let Outcome::Served(service) = departure(&config.server, self.free, arrival, load) else {
+            self.tail += 1;
+            return None;
+        };
+        let head = Head {
+            start: arrival.after(service.backlog),
+            sojourn: service.backlog,
+            ecn,
+        };
+        let verdict = judge(&config.law, &mut self.state, head, spacing);
+        self.seen[verdict as usize] += 1;
+        if verdict == Verdict::Drop {
+            return None;
+        }
+        self.free = service.free;
+        self.admitted.push(service.free);
+        Some((service.next.ceil_nanos(), verdict != Verdict::Pass))
+    }
+}
+
+fn frame(version: u64, ecn: u32, len: usize) -> Vec<u8> {
+    let class = 46 << 2 | ecn as u8;
+    if version == 4 {
+        V4 {
+            tos: class,
+            ..V4::new([10, 0, 0, 1], [10, 0, 0, 2], UDP, udp(7, 9, len - 34))
+        }
+        .frame()
+    } else {
+        V6 {
+            class,
+            ..V6::new([1; 8], [2; 8], UDP, udp(7, 9, len - 54))
+        }
+        .frame()
+    }
+}
+
+fn ecn_of(frame: &[u8]) -> u32 {
+    u32::from(if frame[14] >> 4 == 4 {
+        frame[15] & 3
+    } else {
+        frame[15] >> 4 & 3
+    })
+}
+
+#[test]
+fn verdicts_equal_the_law() {
+    let mut choices = Choices::new(5);
+    let mut seen = [0; 4];
+    for pacer in [Pacer::Fq, Pacer::User] {
+        let Some(mut rig) = Rig::spacious(&profile("first", "gap: 1ns"), pacer) else {
+            return;
+        };
+        for round in 0..40 {
+            let (name, keys) = (format!("s{round}"), random_keys(&mut choices));
+            rig.load(&profile(&name, &keys));
+            rig.forget_states();
+            let config = rig.tables.servers[1];
+            let mut reference = Reference::default();
+            for _ in 0..300 {
+                if choices.below(100) == 0 {
+                    // The queue drains, or nearly.
+                    thread::sleep(Duration::from_micros(choices.below(3000)));
+                }
+                let (direction, ecn) = (*choices.pick(&DIRECTIONS), choices.below(4) as u32);
+                let len = 80 + choices.below(1434) as usize;
+                let sent = frame(*choices.pick(&[4, 6]), ecn, len);
+                let ran = rig.send(direction, &sent, Context::default());
+                assert_eq!(ran.action, REDIRECT);
+                let arrival = MonoNanos((rig.state("clock").free - 64) / 64 + 1).instant();
+                let load = Load {
+                    bytes: len as u64,
+                    segments: 1,
+                };
+                match reference.fold(&config, arrival, load, ecn) {
+                    Some((departure, marked)) => {
+                        assert_eq!(rig.departure(&ran), departure.0, "{keys}");
+                        assert_eq!(ecn_of(&ran.data), if marked { 3 } else { ecn }, "{keys}");
+                    }
+                    // A packet that is dropped bears no stamp.
+                    None => assert!(ran.context.tstamp == 0 && ran.data[..2] == [2, 0], "{keys}"),
+                }
+            }
+            let slot = rig.slot(&name);
+            let queue = rig.loader.maps().queues.get(&slot, 0).unwrap().0;
+            assert_eq!((queue.lock, queue.state), (0, reference.state), "{keys}");
+            let counters = rig.counters(1).servers[1];
+            let [passed, marks, marks_above, drops] = reference.seen;
+            assert_eq!(
+                [
+                    counters.packets,
+                    counters.marks,
+                    counters.marks_above,
+                    counters.early_drops,
+                    counters.tail_drops
+                ],
+                [
+                    passed + marks + marks_above,
+                    marks,
+                    marks_above,
+                    drops,
+                    reference.tail
+                ],
+                "{keys}"
+            );
+            for (all, own) in seen.iter_mut().zip(reference.seen) {
+                *all += own;
+            }
+        }
+        assert_eq!(rig.event(Event::NotEcnCapable), 0);
+    }
+    let [passed, marks, marks_above, drops] = seen;
+    assert!(
+        passed > 5000 && marks > 200 && marks_above > 300 && drops > 400,
+        "passed, marked, marked above the threshold, dropped: {seen:?}"
+    );
+}
+
+/// A new profile that keeps the server keeps what its law remembers; another server's slot is clean.
+#[test]
+fn a_law_keeps_its_memory_over_an_update() {
+    let keys = "bandwidth: 10Mbit/s, queue: { kind: codel, target: 2ms, interval: 1us }";
+    let Some(mut rig) = Rig::new(&profile("s", keys), Pacer::Fq) else {
+        return;
+    };
+    let state = |rig: &Rig, server: &str| {
+        let slot = rig.slot(server);
+        rig.loader.maps().queues.get(&slot, 0).unwrap().0.state
+    };
+    for _ in 0..20 {
+        rig.send(DIRECTIONS[0], &frame(4, 0, 1000), Context::default());
+    }
+    let before = state(&rig, "s");
+    assert!(before.count > 2 && rig.event(Event::EarlyDrop) > 2, "{before:?}");
+    rig.load(&profile("s", &keys.replace("10Mbit", "11Mbit")));
+    assert_eq!(state(&rig, "s"), before);
+    rig.load(&profile("other", keys));
+    rig.load(&profile("third", keys));
+    assert_eq!(state(&rig, "third"), State::default());
+}

@@ -1,0 +1,93 @@
+//! Reads the law of a server's queue, and what it demands of the server.
+
+use perturb_quantity::Duration;
+
+use crate::diagnostic::Problem;
+use crate::findings::Findings;
+use crate::keys;
+use crate::model::{Queue, Scope, Server, Volume};
+use crate::read::server::volume;
+use crate::read::{self, At, Fields};
+
+/// Kinds whose later arrivals change earlier departures.
+const INEXACT: [&str; 3] = ["fq_codel", "cake", "dualpi2"];
+
+/// A queue; tail drop without any keys.
+pub(crate) fn queue(at: At<'_>, findings: &mut Findings<'_>) -> Option<Queue> {
+    let fields = Fields::of(at, &keys::QUEUE, &[], findings)?;
+    let kind = fields.read("kind", findings, |at, f| {
+        if INEXACT.contains(&at.text("one word", f)?) {
+            let why = "with several queues a packet that comes later changes when earlier ones leave, which is fixed when they come";
+            let remedy = "take `codel`, or `step` for the marks of L4S";
+            at.unfit(why, remedy, f);
+            return None;
+        }
+        at.choice(keys::QUEUES, keys::QUEUES, f)
+    });
+    if fields.node("kind").is_some() && kind.is_none() {
+        return None;
+    }
+    let kind = kind.unwrap_or("tail");
+    let own: &[&str] = match kind {
+        "step" => &["threshold", "l4s"],
+        "codel" => &["target", "interval", "ecn", "ce_threshold"],
+        _ => &[],
+    };
+    for key in keys::QUEUE.names().filter(|key| *key != "kind") {
+        if !own.contains(&key) && fields.node(key).is_some() {
+            let why = "this kind of queue has no such thing";
+            fields.unfit(key, why, "remove it, or change `kind`", findings);
+        }
+    }
+    let marks = |at: At<'_>, f: &mut Findings<'_>| volume(at, (keys::ECN_BYTES, keys::ECN_DELAY), f);
+    Some(match kind {
+        "step" => {
+            let threshold = fields.require("threshold", "threshold: 1ms", findings, marks);
+            Queue::Step {
+                threshold: threshold?,
+                l4s: fields.read("l4s", findings, read::flag).unwrap_or(false),
+            }
+        }
+        "codel" => {
+            let mut time = |key, bounds, default| {
+                fields
+                    .read(key, findings, |at, f| at.quantity(bounds, f))
+                    .unwrap_or(default)
+            };
+            Queue::CoDel {
+                target: time("target", keys::TARGET, Queue::TARGET),
+                interval: time("interval", keys::INTERVAL, Queue::INTERVAL),
+                ecn: fields.read("ecn", findings, read::flag).unwrap_or(false),
+                ce_threshold: fields.read("ce_threshold", findings, marks),
+            }
+        }
+        _ => Queue::Tail,
+    })
+}
+
+/// A law needs a queue, and has its state once.
+pub(crate) fn check_queue(fields: &Fields<'_>, server: &Server, findings: &mut Findings<'_>) {
+    let threshold = match server.queue {
+        Queue::Tail => return,
+        Queue::Step { threshold, .. } => Some(threshold),
+        Queue::CoDel { ce_threshold, .. } => ce_threshold,
+    };
+    if server.trace.is_some() {
+        let why = "the queue of a server that changes is not emulated";
+        fields.report("queue", Problem::Excludes { other: "trace", why }, findings);
+    }
+    let bandwidth = fields.node("bandwidth").is_some();
+    if !bandwidth && (server.gap == Duration::ZERO || matches!(threshold, Some(Volume::Bytes(_)))) {
+        let why = "packets that take no time do not queue";
+        fields.needs("queue", "bandwidth", why, findings);
+    }
+    if server.scope != Scope::Shared {
+        let why = "queues have laws at servers of scope shared only";
+        let remedy = "change the scope, or take `ecn`, which marks at all";
+        fields.unfit("queue", why, remedy, findings);
+    }
+    if server.ecn.is_some() {
+        let why = "the queue says itself what is marked";
+        fields.report("ecn", Problem::Excludes { other: "queue", why }, findings);
+    }
+}
