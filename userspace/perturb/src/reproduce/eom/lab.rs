@@ -19,11 +19,11 @@ use super::super::{
 };
 use super::shares::Shares;
 
-/// The network of section 3: a switch of 320 Mbit/s.
+/// The networks of section 3, a switch of 320 Mbit/s and a bus of 10 Mbit/s, ten times as fast.
 const SWITCH: &str =
-    "version: 1\nname: switch\ntopology: { kind: star, link: { bandwidth: 320Mbit/s, latency: 50us } }\n";
-/// And the bus.
-const BUS: &str = include_str!("../../../../../configs/bus-ethernet-10.yaml");
+    "version: 1\nname: switch\ntopology: { kind: star, link: { bandwidth: 3.2Gbit/s, latency: 5us } }\n";
+const BUS: &str =
+    "version: 1\nname: ethernet\ntopology: { kind: bus, link: { bandwidth: 100Mbit/s, latency: 5us } }\n";
 
 /// Hosts at least, where they can have shares of processors.
 const LEAST: usize = 4;
@@ -48,7 +48,7 @@ const FEW: Differs = Differs {
 pub(super) enum Network {
     /// The paper's High Performance Switch.
     Switch,
-    /// Its Ethernet of 10 Mbit/s.
+    /// Its Ethernet.
     Ethernet,
 }
 
@@ -77,15 +77,15 @@ pub(super) const PROGRAMS: [Program; 4] = [
     },
     Program {
         name: "ft",
-        classes: ["S", "S"],
+        classes: ["S", "A"],
     },
     Program {
         name: "is",
-        classes: ["S", "W"],
+        classes: ["S", "A"],
     },
     Program {
         name: "mg",
-        classes: ["S", "W"],
+        classes: ["S", "A"],
     },
 ];
 
