@@ -26,6 +26,15 @@ pub(crate) fn state(config: &ServerConfig, interface: u32) -> Option<*mut Server
     INSTANCES.get_ptr_mut(place)
 }
 
+/// The same of a packet that has met it already.
+#[inline(always)]
+pub(crate) fn met(config: &ServerConfig, interface: u32) -> Option<*mut ServerState> {
+    if config.scope == Scope::Shared as u32 {
+        return STATES.get_ptr_mut(config.slot);
+    }
+    INSTANCES.get_ptr_mut(find(config.scope, config.slot, interface))
+}
+
 /// Names the instance of this CPU's packet at the server with this scope and slot, and looks for it: its place, or
 /// [`NONE`]. A global function, which takes numbers only: the verifier walks it once.
 #[unsafe(no_mangle)]

@@ -38,6 +38,9 @@ pub(crate) struct Scratch {
     pub(crate) held: Held,
 }
 
+// SAFETY: each CPU has its own, and programs of this crate do not nest on a CPU.
+unsafe impl Sync for Scratch {}
+
 /// What is to be done with it.
 #[repr(C)]
 pub(crate) struct Job {

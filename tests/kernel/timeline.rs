@@ -285,6 +285,40 @@ fn loss_follows_the_timeline() {
     }
 }
 
+/// Nobody waits or is lost by what is not there: neither by the rows of others nor as the packet before did.
+#[test]
+fn rows_that_are_not_there_are_skipped() {
+    let Some(mut rig) = Rig::new(PROFILE, Pacer::Fq) else {
+        return;
+    };
+    let mut tables = tables(
+        &rig,
+        Timeline {
+            start: Start::Apply,
+            segments: vec![Segment {
+                loss: Chance::ALWAYS,
+                latency: us(700),
+                ..Segment::IDLE
+            }],
+            end: End::Hold,
+        },
+    );
+    tables.servers[1].flags |= SERVER_FATE;
+    rig.load_tables(tables);
+    let counted = |rig: &Rig| {
+        [Event::Loss, Event::Horizon, Event::Inconsistent, Event::TailDrop].map(|event| rig.event(event))
+    };
+    rig.send(Direction::Egress, &frame(100), Context::default());
+    assert_eq!(counted(&rig), [1, 0, 0, 0]);
+    let half = (rig.loader.maps().control.get(&CONTROL_GENERATION, 0).unwrap() & 1) as u32;
+    let mut course = rig.loader.maps().timelines.get(&half, 0).unwrap();
+    course.0.first = u32::MAX / 2;
+    rig.loader.maps_mut().timelines.set(half, course, 0).unwrap();
+    let ran = rig.send(Direction::Egress, &frame(100), Context::default());
+    assert_eq!(counted(&rig), [1, 0, 1, 0]);
+    assert_eq!(rig.departure(&ran), arrival(&rig).ceil_nanos().0);
+}
+
 /// A million segments, of 20 us each, and packets hours apart.
 #[test]
 fn a_million_segments_are_searched() {

@@ -20,7 +20,7 @@ mod step;
 pub use self::lay::{Laid, Timeline, Unfit};
 pub use self::{
     course::{By, Course, Hints, Row, Rows, locate},
-    step::{Step, Stop},
+    step::{Stage, Step, Stop},
 };
 use crate::{
     fate::Chance,

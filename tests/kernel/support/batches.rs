@@ -6,7 +6,7 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use perturb_common::{
     abi::{Attachment, Direction, EVENTS, Event},
     network::Network,
-    timeline::{Rate, Room, Segment},
+    timeline::{Rate, Segment},
     units::{GapPerByte, Nanos},
 };
 use perturb_dataplane::programs::{Pacer, Program};
@@ -142,17 +142,20 @@ impl Bench {
         Some(self.rigs.len() - 1)
     }
 
-    /// With a server that does the same all the time, in a million steps of a millisecond.
-    pub(crate) fn million_steps(&mut self, profile: &str) -> Option<usize> {
-        let same = |_| Segment {
-            gap: Nanos(1).ticks(),
-            rate: Rate::PerByte(GapPerByte::from_bits_per_sec(1_000_000_000_000)),
-            room: Room::Wait(Nanos(10_000_000).ticks()),
-            ..Segment::IDLE
-        };
-        let rig = Rig::stepping(profile, Pacer::Fq, Nanos(1_000_000).ticks(), same)?;
-        self.rigs.push(rig);
-        Some(self.rigs.len() - 1)
+    /// With a server that does the same all the time, in a million steps over and over; packets come some hundred nanoseconds
+    /// apart. In the first rig their hints are right; in the second each comes in another step, far from the last one's; in the
+    /// third they wait, for other steps than those in which they come.
+    pub(crate) fn million_steps(&mut self, profile: &str) -> Option<[usize; 3]> {
+        for (step, gap) in [(1_000_000, 1), (10, 1), (1_000_000, 10_000)] {
+            let same = Segment {
+                gap: Nanos(gap).ticks(),
+                rate: Rate::PerByte(GapPerByte::from_bits_per_sec(1_000_000_000_000)),
+                ..Segment::IDLE
+            };
+            let rig = Rig::stepping(profile, Pacer::Fq, Nanos(step).ticks(), |_| same)?;
+            self.rigs.push(rig);
+        }
+        Some([3, 2, 1].map(|before| self.rigs.len() - before))
     }
 
     /// The program that does nothing: what the others' costs are counted from.

@@ -19,7 +19,7 @@ impl Rig {
         profile: &str,
         pacer: Pacer,
         each: Ticks,
-        segment: fn(u64) -> Segment,
+        segment: impl Fn(u64) -> Segment,
     ) -> Option<Self> {
         let room = |tables: &Tables| Room {
             segments: MILLION as u32,

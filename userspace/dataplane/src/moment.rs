@@ -63,12 +63,14 @@ impl Moment {
             }));
         }
         let (since, turn) = course.since(now);
-        let row = |index: u32| maps.segments.get(&index, 0).ok().map(|row| row.0.key(By::Time));
-        let end = course.first.saturating_add(segments);
+        let row = |index| {
+            let row = maps.segments.get(&course.first.saturating_add(index), 0).ok()?;
+            Some(row.0.key(By::Time))
+        };
         Ok(Some(Self {
             since: Some((since, turn)),
             starts_in: None,
-            segment: locate(row, course.first, end, 0, since.0) - course.first,
+            segment: locate(row, segments, 0, since.0),
             segments,
         }))
     }

@@ -1,5 +1,6 @@
 //! Timelines as the maps have them, and what serves by them.
 
+use super::step::{Stage, Step};
 use crate::{
     abi::{CLOCKS_LEN, MAX_SEGMENTS},
     fate::Chance,
@@ -22,9 +23,9 @@ pub(super) const IN_BYTES: u64 = 1 << 63;
 pub(super) const SHUT: u32 = 1 << 31;
 /// [`Row::marks`] without the gate, where no free segment follows.
 pub(super) const NO_FREE: u32 = SHUT - 1;
-/// Steps on from a hint before the whole timeline is searched.
-const NEAR: u32 = 4;
-/// log2 of the longest timeline: steps of the search.
+/// log2 of how much longer a stride of a search is than the one before it.
+const LONGER: u32 = 3;
+/// log2 of the longest timeline.
 const SEARCH: u32 = MAX_SEGMENTS.trailing_zeros();
 
 /// A segment as the SEGMENTS map has it: one cache line.
@@ -41,7 +42,7 @@ pub struct Row {
     /// G: 0 if free.
     pub(super) per_byte: u64,
     /// L; of what packets cost the host: of one that is received, ns.
-    pub(super) latency: u64,
+    pub latency: u64,
     /// All ones for no limit.
     pub(super) room: u64,
     /// The jitter's scale, ticks.
@@ -52,42 +53,47 @@ pub struct Row {
     pub(super) marks: u32,
 }
 
-/// Index of the last row from `begin` on and before `end` whose key, by what rows are ordered by, is not above `key`: `begin` if
-/// all are. `hint` is tried first.
+/// Index of the last of so many rows whose key, by what they are ordered by, is not above `key`: 0 if all are. It looks from
+/// `hint` on, in ever longer strides, and then in between. Strides are powers of two at the ends, too: what the verifier knows of
+/// them is then the same in whatever way it gets there.
 #[inline(always)]
 #[must_use]
-pub fn locate(key_of: impl Fn(u32) -> Option<u64>, begin: u32, end: u32, hint: u32, key: u64) -> u32 {
+pub fn locate(key_of: impl Fn(u32) -> Option<u64>, rows: u32, hint: u32, key: u64) -> u32 {
     let above = |index| match key_of(index) {
         Some(found) => found > key,
         None => true,
     };
-    let mut first = if hint >= begin && hint < end { hint } else { begin };
-    let mut len;
-    if above(first) {
-        len = first - begin;
-        first = begin;
-    } else {
-        for _ in 0..NEAR {
-            if first + 1 >= end || above(first + 1) {
-                return first;
-            }
-            first += 1;
+    let mut first = if hint < rows { hint } else { 0 };
+    let mut stride = 1;
+    let back = above(first);
+    // Before the first row an index wraps.
+    let above = |index| if index < rows { above(index) } else { !back };
+    for _ in 0..=SEARCH / LONGER + 1 {
+        let next = if back {
+            first.wrapping_sub(stride)
+        } else {
+            first.wrapping_add(stride)
+        };
+        let passed = above(next) != back;
+        if back || !passed {
+            first = next;
         }
-        len = end - first;
-    }
-    for _ in 0..=SEARCH {
-        if len <= 1 {
+        if passed {
             break;
         }
-        let half = len / 2;
-        if above(first + half) {
-            len = half;
-        } else {
-            first += half;
-            len -= half;
+        stride <<= LONGER;
+    }
+    for _ in 0..=SEARCH + 2 * LONGER {
+        if stride <= 1 {
+            break;
+        }
+        stride /= 2;
+        let next = first.wrapping_add(stride);
+        if !above(next) {
+            first = next;
         }
     }
-    first
+    if first < rows { first } else { 0 }
 }
 
 /// A timeline as the TIMELINES map has it.
@@ -127,8 +133,53 @@ pub trait Rows {
     /// One of them.
     fn row(&self, index: u32) -> Option<&Row>;
 
-    /// [`locate`] among so many of them.
+    /// [`locate`] among the first so many of them.
     fn locate(&self, rows: u32, hint: u32, key: u64, by: By) -> u32;
+
+    /// [`Step::seek`]. The programs have this and what follows as functions of their own, for the stack's sake.
+    #[inline(always)]
+    fn seek(&self, step: &Step) -> Stage
+    where
+        Self: Sized,
+    {
+        step.seek(self)
+    }
+
+    /// [`Step::ahead`].
+    #[inline(always)]
+    fn ahead(&self, step: &Step) -> Stage
+    where
+        Self: Sized,
+    {
+        step.ahead(self)
+    }
+
+    /// [`Step::reach`].
+    #[inline(always)]
+    fn reach(&self, step: &Step) -> Stage
+    where
+        Self: Sized,
+    {
+        step.reach(self)
+    }
+
+    /// [`Step::rest`].
+    #[inline(always)]
+    fn rest(&self, step: &Step) -> Stage
+    where
+        Self: Sized,
+    {
+        step.rest(self)
+    }
+}
+
+/// A row in force.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'a> {
+    pub(super) index: u32,
+    pub(super) row: &'a Row,
+    /// When it ends, since the timeline began; never for the last one if it holds.
+    pub(super) end: u64,
 }
 
 /// A place in time: when the timeline began anew last, and how much has passed since.
@@ -235,6 +286,14 @@ impl Course {
     #[inline(always)]
     pub fn at(&self, rows: &impl Rows, hint: u32, time: Instant) -> u32 {
         rows.locate(self.len, hint, self.place(time).since, By::Time)
+    }
+
+    /// A row by its index.
+    #[inline(always)]
+    pub(super) fn found<'a>(&self, rows: &'a impl Rows, index: u32) -> Option<Found<'a>> {
+        let row = rows.row(index)?;
+        let end = self.end(rows, index)?;
+        Some(Found { index, row, end })
     }
 
     /// How much has passed since it began anew last, and how often it has.

@@ -195,7 +195,7 @@ impl Rows for Laid {
     }
 
     fn locate(&self, rows: u32, hint: u32, key: u64, by: By) -> u32 {
-        locate(|index| Some(self.row(index)?.key(by)), 0, rows, hint, key)
+        locate(|index| Some(self.row(index)?.key(by)), rows, hint, key)
     }
 }
 
@@ -211,9 +211,9 @@ impl Laid {
         arrival: Instant,
         load: Load,
     ) -> Option<Outcome> {
-        let mut step = Step::new(self.course, horizon, free, arrival, load, *hints);
-        let outcome = step.run(self).ok();
-        *hints = step.hints;
+        let step = Step::new(self.course, horizon, arrival, load, *hints);
+        let outcome = step.outcome(self, free).ok();
+        *hints = step.hints.get();
         outcome
     }
 }

@@ -1,41 +1,50 @@
-//! A packet's step of the recursion at a server that changes, in stages: the programs' stack is too small for all at once.
+//! A packet's step of the recursion at a server that changes.
 
-use super::course::{By, Course, Hints, IN_BYTES, NO_FREE, PART_BITS, Place, Row, Rows, SHUT, STOPPED};
+use core::cell::Cell;
+
+use super::course::{
+    By, Course, Found, Hints, IN_BYTES, NO_FREE, PART_BITS, Place, Row, Rows, SHUT, STOPPED,
+};
 use crate::{
     departure::{Load, Outcome, Service},
     ticks::saturating_shl,
     units::{GapPerByte, Instant, Ticks, saturating_mul},
 };
 
-/// What is known of the step.
-#[derive(Clone, Copy)]
+/// What is known of the step. In cells: the programs have it in a map, and its rarer parts are functions of their own there,
+/// for the stack's sake ([`Rows`]).
+#[derive(Clone)]
 #[repr(C)]
 pub struct Step {
     /// The timeline, with the origin of its clock; [`Course::in_force`] must hold.
     pub course: Course,
     /// For how long a packet may wait at most, and what several segments serve may stay.
     pub horizon: Ticks,
-    /// When the server is free.
-    pub free: Instant,
     /// When the packet arrives.
     pub arrival: Instant,
     /// What it brings.
     pub load: Load,
     /// Rows to try first.
-    pub hints: Hints,
-    start: Instant,
-    /// Arrival and beginning of the service, later of the transmission, and the rows there.
-    came: Place,
-    begun: Place,
-    from: u32,
-    index: u32,
-    begin: Instant,
+    pub hints: Cell<Hints>,
+    start: Cell<Instant>,
+    begin: Cell<Instant>,
+    end: Cell<Instant>,
+    /// Arrival, and the row there.
+    came: Cell<Place>,
+    from: Cell<u32>,
+    /// Beginning of the service, later of the transmission, and the row there.
+    index: Cell<u32>,
+    begun: Cell<Place>,
+    /// In force at arrival.
+    room: Cell<u64>,
+    /// Work between arrival and beginning, if room is in bytes.
+    ahead: Cell<u64>,
     /// What is left when row `index` begins, in the turn that `begun` says; 0 if nothing.
-    left: u64,
-    end: Instant,
-    /// In force when its service ends: loss and jitter are those of this row.
-    pub row: u32,
-    several: u32,
+    left: Cell<u64>,
+    /// In force when its service ends.
+    row: Cell<u32>,
+    /// Whether several rows serve it.
+    several: Cell<bool>,
 }
 
 /// Why a packet goes no further.
@@ -52,55 +61,50 @@ pub enum Stop {
     Inconsistent = 4,
 }
 
-type Stage = Result<(), Stop>;
+/// How a part of the step ends.
+pub type Stage = Result<(), Stop>;
 
 #[inline(always)]
 fn row(rows: &impl Rows, index: u32) -> Result<&Row, Stop> {
     rows.row(index).ok_or(Stop::Inconsistent)
 }
 
+/// Whether room is counted in bytes.
+#[inline(always)]
+const fn in_bytes(room: u64) -> bool {
+    room & IN_BYTES != 0 && room != u64::MAX
+}
+
 impl Step {
     /// Of a packet at a server that has this timeline.
     #[inline(always)]
     #[must_use]
-    pub fn new(
-        course: Course,
-        horizon: Ticks,
-        free: Instant,
-        arrival: Instant,
-        load: Load,
-        hints: Hints,
-    ) -> Self {
+    pub fn new(course: Course, horizon: Ticks, arrival: Instant, load: Load, hints: Hints) -> Self {
         Self {
             course,
             horizon,
-            free,
             arrival,
             load,
-            hints,
-            start: arrival,
-            came: Place::default(),
-            begun: Place::default(),
-            from: 0,
-            index: 0,
-            begin: arrival,
-            left: 0,
-            end: arrival,
-            row: 0,
-            several: 0,
+            hints: Cell::new(hints),
+            start: Cell::new(arrival),
+            begin: Cell::new(arrival),
+            end: Cell::new(arrival),
+            came: Cell::default(),
+            from: Cell::default(),
+            index: Cell::default(),
+            begun: Cell::default(),
+            room: Cell::default(),
+            ahead: Cell::default(),
+            left: Cell::default(),
+            row: Cell::default(),
+            several: Cell::default(),
         }
     }
 
-    /// All stages. Saturates; never panics.
-    pub fn run(&mut self, rows: &impl Rows) -> Result<Outcome, Stop> {
-        let stages = self
-            .arrive(rows)
-            .and_then(|()| self.wait(rows))
-            .and_then(|()| self.take(rows))
-            .and_then(|()| self.reach(rows))
-            .and_then(|()| self.leave(rows));
-        match stages {
-            Ok(()) => Ok(Outcome::Served(self.service(rows).ok_or(Stop::Inconsistent)?)),
+    /// The step of a packet whose server is free then. `Err` if `course` is not of these rows. Saturates; never panics.
+    pub fn outcome(&self, rows: &impl Rows, free: Instant) -> Result<Outcome, Stop> {
+        match self.run(rows, free) {
+            Ok((service, _)) => Ok(Outcome::Served(service)),
             Err(Stop::TailDrop) => Ok(Outcome::TailDrop),
             Err(Stop::BeyondHorizon) => Ok(Outcome::BeyondHorizon),
             Err(Stop::Down) => Ok(Outcome::Down),
@@ -108,225 +112,232 @@ impl Step {
         }
     }
 
-    /// [`Self::admit`], [`Self::begin`] and [`Self::transmit`].
+    /// The same: its times, and the row in force when its service ends, whose loss and jitter are those that it meets. What is
+    /// needed behind the look-up of a row is read from the cells again, as registers do not outlive it.
     #[inline(always)]
-    pub fn take(&mut self, rows: &impl Rows) -> Stage {
-        self.hints = Hints::new(self.from, self.index);
-        self.admit(rows)?;
-        self.begin(rows)?;
-        self.transmit(rows)
-    }
-
-    /// Whether something is left for [`Self::reach`].
-    #[inline(always)]
-    #[must_use]
-    pub const fn goes_on(&self) -> bool {
-        self.left != 0
-    }
-
-    /// First: the row at arrival.
-    #[inline(always)]
-    pub fn arrive(&mut self, rows: &impl Rows) -> Stage {
-        self.start = self.arrival.max(self.free);
-        self.came = self.course.place(self.arrival);
-        self.from = rows.locate(self.course.len, self.hints.arrival(), self.came.since, By::Time);
-        self.begun = self.came;
-        self.index = self.from;
-        Ok(())
-    }
-
-    /// Whether it [waits](Self::wait).
-    #[inline(always)]
-    #[must_use]
-    pub const fn waits(&self) -> bool {
-        self.start.0 != self.arrival.0
-    }
-
-    /// Then: the row at the beginning of service, if it is later.
-    #[inline(always)]
-    pub fn wait(&mut self, rows: &impl Rows) -> Stage {
-        if self.waits() {
-            self.begun = self.course.place(self.start);
-            self.index = rows.locate(self.course.len, self.hints.start(), self.begun.since, By::Time);
+    pub fn run<'r>(&self, rows: &'r impl Rows, free: Instant) -> Result<(Service, &'r Row), Stop> {
+        let course = &self.course;
+        self.start.set(self.arrival.max(free));
+        let came = course.place(self.arrival);
+        self.came.set(came);
+        self.begun.set(came);
+        self.index.set(self.hints.get().arrival());
+        let mut here = self.here(rows)?;
+        self.from.set(here.index);
+        self.room.set(here.row.room);
+        self.ahead.set(0);
+        if self.start.get().0 != self.arrival.0 {
+            let begun = course.place(self.start.get());
+            self.begun.set(begun);
+            let came = self.came.get();
+            if begun.turn.0 != came.turn.0 || begun.since >= here.end {
+                self.index.set(self.hints.get().start());
+                here = self.here(rows)?;
+                self.index.set(here.index);
+                if in_bytes(self.room.get()) {
+                    rows.ahead(self)?;
+                }
+            } else if in_bytes(self.room.get()) {
+                self.ahead
+                    .set(here.row.served(begun.since.saturating_sub(came.since)));
+            }
         }
-        Ok(())
-    }
-
-    /// Then: whether there is room in bytes, and the gate is open.
-    #[inline(always)]
-    fn admit(&mut self, rows: &impl Rows) -> Stage {
-        let room = row(rows, self.from)?.room;
-        if room & IN_BYTES != 0 && room != u64::MAX {
-            let ahead = if self.waits() {
-                self.ahead(rows).ok_or(Stop::Inconsistent)?
-            } else {
-                0
-            };
-            let work = ahead.saturating_add(saturating_shl(self.load.bytes, PART_BITS));
-            if work > room & !IN_BYTES {
+        self.hints.set(Hints::new(self.from.get(), here.index));
+        let room = self.room.get();
+        if in_bytes(room) {
+            let work = saturating_shl(self.load.bytes, PART_BITS);
+            if self.ahead.get().saturating_add(work) > room & !IN_BYTES {
                 return Err(Stop::TailDrop);
             }
         }
-        if row(rows, self.index)?.marks & SHUT != 0 {
+        if here.row.marks & SHUT != 0 {
             return Err(Stop::Down);
         }
-        Ok(())
-    }
-
-    /// Work that is served between arrival and the beginning of service.
-    #[inline(always)]
-    fn ahead(&self, rows: &impl Rows) -> Option<u64> {
-        let row = rows.row(self.from)?;
-        if self.from == self.index && self.came.turn.0 == self.begun.turn.0 {
-            return Some(row.served(self.begun.since.saturating_sub(self.came.since)));
+        let busy = saturating_mul(here.row.gap, self.load.segments);
+        let mut begun = self.begun.get();
+        begun.since = begun.since.saturating_add(busy);
+        let begin = self.start.get().after(Ticks(busy));
+        self.begin.set(begin);
+        if begun.since >= here.end {
+            self.begun.set(course.place(begin));
+            self.index.set(here.index);
+            rows.seek(self)?;
+            here = course.found(rows, self.index.get()).ok_or(Stop::Inconsistent)?;
+            begun = self.begun.get();
         }
-        let head = row.served(self.course.end(rows, self.from)?.saturating_sub(self.came.since));
-        let row = rows.row(self.index)?;
-        let tail = row.served(self.begun.since.saturating_sub(row.at));
-        let turns = self.begun.turn.since(self.came.turn).0;
-        let turns = turns.checked_div(self.course.period).unwrap_or_default();
-        let whole = saturating_mul(turns, self.course.total)
-            .saturating_add(row.work)
-            .saturating_sub(self.course.work_until_end(rows, self.from)?);
-        Some(head.saturating_add(whole).saturating_add(tail))
-    }
-
-    /// Then: the row in which transmission begins, behind the gap.
-    #[inline(always)]
-    fn begin(&mut self, rows: &impl Rows) -> Stage {
-        let busy = saturating_mul(row(rows, self.index)?.gap, self.load.segments);
-        self.begin = self.start.after(Ticks(busy));
-        let since = self.begun.since.saturating_add(busy);
-        if since < self.course.end(rows, self.index).ok_or(Stop::Inconsistent)? {
-            self.begun.since = since;
-        } else if busy != 0 {
-            self.begun = self.course.place(self.begin);
-            self.index = rows.locate(self.course.len, self.index, self.begun.since, By::Time);
-        }
-        Ok(())
-    }
-
-    /// Then: transmission, as far as this row goes.
-    #[inline(always)]
-    fn transmit(&mut self, rows: &impl Rows) -> Stage {
-        self.row = self.index;
-        self.end = self.begin;
-        self.left = 0;
-        self.several = 0;
-        let row = row(rows, self.index)?;
-        if row.per_byte == 0 {
-            return Ok(());
-        }
-        let end = self.course.end(rows, self.index).ok_or(Stop::Inconsistent)?;
-        let room = end.saturating_sub(self.begun.since);
-        let mut work = saturating_shl(self.load.bytes, PART_BITS);
-        if row.per_byte != STOPPED {
-            let time = GapPerByte(row.per_byte).transmit(self.load.bytes);
-            if time.0 <= room {
-                self.end = self.begin.after(time);
-                if time.0 == room {
-                    self.row = self.course.next(self.index);
-                }
-                return Ok(());
-            }
-            work = work.saturating_sub(row.served(room));
-        }
-        self.several = 1;
-        if self.index + 1 < self.course.len {
-            self.index += 1;
-        } else if self.course.period != 0 {
-            self.begun.turn = self.begun.turn.after(Ticks(self.course.period));
-            self.index = 0;
+        let begin = self.begin.get();
+        let time = GapPerByte(here.row.per_byte).transmit(self.load.bytes);
+        // Most packets are served by the row in which they begin.
+        if begun.since.saturating_add(time.0) < here.end && here.row.per_byte != STOPPED {
+            self.end.set(begin.after(time));
+            self.several.set(false);
         } else {
-            self.end = Instant(u64::MAX);
-            return Ok(());
-        }
-        // Something is left: `served` rounds down.
-        self.left = if work == 0 { 1 } else { work };
-        Ok(())
-    }
-
-    /// Then: what is left, by the rows that follow.
-    #[inline(always)]
-    pub fn reach(&mut self, rows: &impl Rows) -> Stage {
-        if self.left == 0 {
-            return Ok(());
-        }
-        let course = &self.course;
-        let first = row(rows, self.index)?;
-        let mut target = first.work.saturating_add(self.left);
-        let mut free = first.free();
-        self.row = self.index;
-        if free == NO_FREE && target > course.total {
-            if course.period == 0 {
-                if row(rows, course.len.saturating_sub(1))?.per_byte == STOPPED {
-                    self.end = Instant(u64::MAX);
-                    return Ok(());
-                }
-            } else {
-                target -= course.total;
-                self.begun.turn = self.begun.turn.after(Ticks(course.period));
-                self.index = 0;
-                free = row(rows, 0)?.free();
-                if free == NO_FREE {
-                    if course.total == 0 {
-                        self.end = Instant(u64::MAX);
-                        return Ok(());
-                    }
-                    let turns = (target - 1) / course.total;
-                    target -= turns * course.total;
-                    let whole = Ticks(saturating_mul(turns, course.period));
-                    self.begun.turn = self.begun.turn.after(whole);
-                }
+            self.begun.set(begun);
+            self.index.set(here.index);
+            rows.reach(self)?;
+            if self.left.get() != 0 {
+                rows.rest(self)?;
             }
+            here.row = row(rows, self.row.get())?;
         }
-        if free != NO_FREE {
-            let row = row(rows, free)?;
-            if row.work < target {
-                self.row = free;
-                self.end = self.begun.turn.after(Ticks(row.at));
-                return Ok(());
-            }
-        }
-        self.row = rows.locate(course.len, self.index, target.saturating_sub(1), By::Work);
-        let row = row(rows, self.row)?;
-        let at = row.at.saturating_add(row.takes(target.saturating_sub(row.work)));
-        let end = course.end(rows, self.row).ok_or(Stop::Inconsistent)?;
-        if at < end {
-            self.end = self.begun.turn.after(Ticks(at));
-        } else {
-            self.end = self.begun.turn.after(Ticks(end));
-            self.row = course.next(self.row);
-        }
-        Ok(())
-    }
-
-    /// Last: whether there is room in time, and how far the horizon is.
-    #[inline(always)]
-    pub fn leave(&mut self, rows: &impl Rows) -> Stage {
-        let backlog = self.start.since(self.arrival);
-        let room = row(rows, self.from)?.room;
-        if room & IN_BYTES == 0 && backlog.plus(self.end.since(self.begin)).0 > room {
+        let (backlog, end) = (self.start.get().since(self.arrival), self.end.get());
+        let room = self.room.get();
+        if room & IN_BYTES == 0 && backlog.plus(end.since(self.begin.get())).0 > room {
             return Err(Stop::TailDrop);
         }
-        let waits = if self.several != 0 {
-            self.end.since(self.arrival)
+        let waits = if self.several.get() {
+            end.since(self.arrival)
         } else {
             backlog
         };
         if waits.0 > self.horizon.0 {
             return Err(Stop::BeyondHorizon);
         }
+        let service = Service {
+            backlog,
+            free: end,
+            next: end.after(Ticks(here.row.latency)),
+        };
+        Ok((service, here.row))
+    }
+
+    /// The row at `begun`. `index` is tried first.
+    #[inline(always)]
+    fn here<'r>(&self, rows: &'r impl Rows) -> Result<Found<'r>, Stop> {
+        let index = self.index.get();
+        if index < self.course.len {
+            let found = self.course.found(rows, index).ok_or(Stop::Inconsistent)?;
+            let since = self.begun.get().since;
+            if found.row.at <= since && since < found.end {
+                return Ok(found);
+            }
+        }
+        rows.seek(self)?;
+        self.course
+            .found(rows, self.index.get())
+            .ok_or(Stop::Inconsistent)
+    }
+
+    /// The index of the row at `begun`.
+    #[inline(always)]
+    pub fn seek(&self, rows: &impl Rows) -> Stage {
+        let (index, since) = (self.index.get(), self.begun.get().since);
+        self.index
+            .set(rows.locate(self.course.len, index, since, By::Time));
         Ok(())
     }
 
-    /// The times of a packet that has come through all stages.
+    /// Work that is served between arrival and the beginning of service, there.
     #[inline(always)]
-    pub fn service(&self, rows: &impl Rows) -> Option<Service> {
-        Some(Service {
-            backlog: self.start.since(self.arrival),
-            free: self.end,
-            next: self.end.after(Ticks(rows.row(self.row)?.latency)),
-        })
+    pub fn ahead(&self, rows: &impl Rows) -> Stage {
+        let (course, came, begun) = (&self.course, self.came.get(), self.begun.get());
+        let Found { row: from, end, .. } = course.found(rows, self.from.get()).ok_or(Stop::Inconsistent)?;
+        let head = from.served(end.saturating_sub(came.since));
+        let row = row(rows, self.index.get())?;
+        let tail = row.served(begun.since.saturating_sub(row.at));
+        let turns = begun.turn.since(came.turn).0;
+        let turns = turns.checked_div(course.period).unwrap_or_default();
+        let until = course
+            .work_until_end(rows, self.from.get())
+            .ok_or(Stop::Inconsistent)?;
+        let whole = saturating_mul(turns, course.total)
+            .saturating_add(row.work)
+            .saturating_sub(until);
+        self.ahead.set(head.saturating_add(whole).saturating_add(tail));
+        Ok(())
+    }
+
+    /// When its service ends, if that is not within the row in which transmission begins.
+    #[inline(always)]
+    pub fn reach(&self, rows: &impl Rows) -> Stage {
+        let (course, begin, bytes) = (&self.course, self.begin.get(), self.load.bytes);
+        let (mut begun, mut index) = (self.begun.get(), self.index.get());
+        let Found { row: first, end, .. } = course.found(rows, index).ok_or(Stop::Inconsistent)?;
+        self.several.set(false);
+        self.left.set(0);
+        self.row.set(index);
+        if first.per_byte == 0 {
+            self.end.set(begin);
+            return Ok(());
+        }
+        let room = end.saturating_sub(begun.since);
+        let mut work = saturating_shl(bytes, PART_BITS);
+        if first.per_byte != STOPPED {
+            let time = GapPerByte(first.per_byte).transmit(bytes);
+            if time.0 <= room {
+                self.end.set(begin.after(time));
+                if time.0 == room {
+                    self.row.set(course.next(index));
+                }
+                return Ok(());
+            }
+            work = work.saturating_sub(first.served(room));
+        }
+        self.several.set(true);
+        self.end.set(Instant(u64::MAX));
+        if index + 1 < course.len {
+            index += 1;
+        } else if course.period != 0 {
+            begun.turn = begun.turn.after(Ticks(course.period));
+            index = 0;
+        } else {
+            return Ok(());
+        }
+        // Something is left: `served` rounds down.
+        self.left.set(if work == 0 { 1 } else { work });
+        self.begun.set(begun);
+        self.index.set(index);
+        Ok(())
+    }
+
+    /// The same for what is left when that row begins, in the turn that began then.
+    #[inline(always)]
+    pub fn rest(&self, rows: &impl Rows) -> Stage {
+        let (mut turn, mut index) = (self.begun.get().turn, self.index.get());
+        let course = &self.course;
+        let first = row(rows, index)?;
+        let mut target = first.work.saturating_add(self.left.get());
+        let mut free = first.free();
+        self.row.set(index);
+        if free == NO_FREE && target > course.total {
+            if course.period == 0 {
+                if row(rows, course.len.saturating_sub(1))?.per_byte == STOPPED {
+                    return Ok(());
+                }
+            } else {
+                target -= course.total;
+                turn = turn.after(Ticks(course.period));
+                index = 0;
+                free = row(rows, 0)?.free();
+                if free == NO_FREE {
+                    if course.total == 0 {
+                        return Ok(());
+                    }
+                    let turns = (target - 1) / course.total;
+                    target -= turns * course.total;
+                    turn = turn.after(Ticks(saturating_mul(turns, course.period)));
+                }
+            }
+        }
+        if free != NO_FREE {
+            let row = row(rows, free)?;
+            if row.work < target {
+                self.row.set(free);
+                self.end.set(turn.after(Ticks(row.at)));
+                return Ok(());
+            }
+        }
+        index = rows.locate(course.len, index, target.saturating_sub(1), By::Work);
+        let row = row(rows, index)?;
+        let at = row.at.saturating_add(row.takes(target.saturating_sub(row.work)));
+        let end = course.end(rows, index).ok_or(Stop::Inconsistent)?;
+        if at < end {
+            self.row.set(index);
+            self.end.set(turn.after(Ticks(at)));
+        } else {
+            self.row.set(course.next(index));
+            self.end.set(turn.after(Ticks(end)));
+        }
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@
 use perturb_common::{
     departure::{Load, Outcome, Server, Service, departure},
     fate::Chance,
-    timeline::{End, Gate, Hints, Laid, Rate, Room, Segment, Start, Timeline, Unfit},
+    timeline::{End, Gate, Hints, Laid, Rate, Room, Segment, Start, Timeline, Unfit, locate},
     units::{GapPerByte, Instant, Ticks},
 };
 use proptest::prelude::*;
@@ -185,6 +185,20 @@ proptest! {
                 free = service.free;
             }
         }
+    }
+
+    #[test]
+    fn a_search_finds_the_row_from_anywhere(
+        rows in prop_oneof![1..100u32, 1..1u32 << 22, Just(1u32 << 22)],
+        [hint, key] in any::<[u32; 2]>(),
+        shift in 0..32u32,
+        apart in 1..5u64,
+    ) {
+        // Their keys are 7, and then 7 more each.
+        let (hint, key) = (hint >> shift, (u64::from(key) % (u64::from(rows) + 9)) * 7 / apart);
+        let found = locate(|index| (index < rows).then(|| 7 * (u64::from(index) + 1)), rows, hint, key);
+        let expected = (key / 7).saturating_sub(1).min(u64::from(rows) - 1);
+        prop_assert_eq!(u64::from(found), expected);
     }
 
     /// Builds with checks of overflow panic if there is one.
