@@ -1,7 +1,10 @@
 //! Servers whose queue has a law: what the programs do to packets equals `perturb_common`'s recursion and law folded in Rust over the
 //! same tables, packet for packet. What the law says beside RFC 8289's pseudocode is in `ebpf-prog/common/tests/queue.rs`.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{self, Duration},
+};
 
 use crate::support::{
     Context, REDIRECT, Rig,
@@ -25,9 +28,10 @@ fn profile(name: &str, keys: &str) -> String {
     )
 }
 
-fn random_keys(choices: &mut Choices) -> String {
+/// Times are multiples of `scale`, and the bandwidth a share, so that a queue builds on a slow machine, too.
+fn random_keys(choices: &mut Choices, scale: u64) -> String {
     let flag = |choices: &mut Choices| choices.below(2) == 0;
-    let us = |choices: &mut Choices, most| 1 + choices.below(most);
+    let us = |choices: &mut Choices, most| scale * (1 + choices.below(most));
     let law = if choices.below(4) == 0 {
         format!(
             "kind: step, threshold: {}us, l4s: {}",
@@ -48,13 +52,13 @@ fn random_keys(choices: &mut Choices) -> String {
         )
     };
     let room = match choices.below(4) {
-        0 => format!(", buffer: {}us", 500 + choices.below(3000)),
+        0 => format!(", buffer: {}us", scale * (500 + choices.below(3000))),
         1 => format!(", buffer: {} packets", 5 + choices.below(40)),
         _ => String::new(),
     };
     format!(
-        "bandwidth: {}Mbit/s, latency: {}us{room}, queue: {{ {law} }}",
-        100 + choices.below(400),
+        "bandwidth: {}kbit/s, latency: {}us{room}, queue: {{ {law} }}",
+        (100_000 + choices.below(400_000)) / scale,
         choices.below(3000)
     )
 }
@@ -125,6 +129,17 @@ fn ecn_of(frame: &[u8]) -> u32 {
     })
 }
 
+/// How many times 20 us a packet takes here, from one run of the programs to the next: 1 or more.
+fn slowness(rig: &mut Rig) -> u64 {
+    const PACKETS: u32 = 100;
+    let began = time::Instant::now();
+    for _ in 0..PACKETS {
+        rig.send(DIRECTIONS[0], &frame(4, 0, 800), Context::default());
+    }
+    let each = began.elapsed() / PACKETS;
+    (each.as_micros() as u64).div_ceil(20).max(1)
+}
+
 #[test]
 fn verdicts_equal_the_law() {
     let mut choices = Choices::new(5);
@@ -133,8 +148,9 @@ fn verdicts_equal_the_law() {
         let Some(mut rig) = Rig::spacious(&profile("first", "gap: 1ns"), pacer) else {
             return;
         };
+        let scale = slowness(&mut rig);
         for round in 0..40 {
-            let (name, keys) = (format!("s{round}"), random_keys(&mut choices));
+            let (name, keys) = (format!("s{round}"), random_keys(&mut choices, scale));
             rig.load(&profile(&name, &keys));
             rig.forget_states();
             let config = rig.tables.servers[1];
@@ -142,7 +158,7 @@ fn verdicts_equal_the_law() {
             for _ in 0..300 {
                 if choices.below(100) == 0 {
                     // The queue drains, or nearly.
-                    thread::sleep(Duration::from_micros(choices.below(3000)));
+                    thread::sleep(Duration::from_micros(scale * choices.below(3000)));
                 }
                 let (direction, ecn) = (*choices.pick(&DIRECTIONS), choices.below(4) as u32);
                 let len = 80 + choices.below(1434) as usize;
