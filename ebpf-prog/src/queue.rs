@@ -123,7 +123,7 @@ extern "C" fn step(server: u32, free: u64, locked: u32) -> u32 {
     };
     judged.service = service;
     // Another CPU that has the lock is kept from running: this packet goes without a verdict.
-    if locked != 0 {
+    if locked != 0 || config.law.kind == queue::STEP {
         let head = Head {
             start: walk.time.after(service.backlog),
             sojourn: service.backlog,
@@ -167,7 +167,9 @@ fn served(config: &ServerConfig, server: u32) -> u32 {
             Shared::new(&raw mut (*state).free),
         )
     };
-    let locked = take_queue(config.slot) != 0;
+    // A step remembers nothing.
+    let remembers = config.law.kind != queue::STEP;
+    let locked = remembers && take_queue(config.slot) != 0;
     // SAFETY: this CPU's scratch, to which no other reference lives here, and a map value that is this CPU's while it has the lock.
     unsafe { copy(&(*queue).state, &mut (*scratch).judged.before) };
     let depart = |free: Instant| {
@@ -190,7 +192,7 @@ fn served(config: &ServerConfig, server: u32) -> u32 {
         // SAFETY: as above.
         unsafe { copy(&(*scratch).judged.after, &mut (*queue).state) };
         steps::unlock(&lock);
-    } else {
+    } else if remembers {
         contended();
     }
     // SAFETY: this CPU's scratch; no reference to it lives here.

@@ -34,6 +34,11 @@ pub enum MapsError {
     /// The object has no such map: programs and controller were built apart.
     #[error("the eBPF object has no map {0}")]
     Missing(&'static str),
+    /// Another version made the emulation.
+    #[error(
+        "the emulation that runs has no map {0}: another version of perturb made it; clear it with that one"
+    )]
+    Other(&'static str),
     /// The kernel's answer.
     #[error("map {name}: {source}")]
     Map {
@@ -219,7 +224,7 @@ impl Requests {
 
 /// The map that another process recorded under this name.
 fn by_id(ids: &MapIds, name: &'static str) -> Result<MapData, MapsError> {
-    let id = *ids.0.get(name).ok_or(MapsError::Missing(name))?;
+    let id = *ids.0.get(name).ok_or(MapsError::Other(name))?;
     let failed = |source| MapsError::Map { name, source };
     let data = MapData::from_id(id).map_err(failed)?;
     if data.info().map_err(failed)?.name_as_str() != Some(name) {

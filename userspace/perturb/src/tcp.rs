@@ -102,19 +102,19 @@ pub(crate) fn run(args: &TcpArgs) -> anyhow::Result<u8> {
         return Ok(INTERRUPTED);
     };
     status::warn(&faults);
-    if let Some(path) = &args.svg {
-        let title = format!("TCP over {}", args.profile.display());
-        fs::write(path, tcp::svg(&results, &title)?)
-            .with_context(|| format!("writing {}", path.display()))?;
-    }
     let mut out = std::io::stdout().lock();
     if args.json {
         let faults = Some(faults);
-        let result = results;
+        let result = &results;
         serde_json::to_writer(&mut out, &Checked { result, faults })?;
         writeln!(out)?;
     } else {
         write!(out, "{}", Sheet(&results))?;
+    }
+    if let Some(path) = &args.svg {
+        let title = format!("TCP over {}", args.profile.display());
+        fs::write(path, tcp::svg(&results, &title)?)
+            .with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(DONE)
 }

@@ -318,7 +318,11 @@ fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Durati
             horizon: ticks(longest_queue),
         },
         ecn: server.ecn.map_or(Ticks::MAX, time_of),
-        law: law(server.queue, time_of, per_byte.transmit(profile.frame().bytes())),
+        law: law(
+            server.queue,
+            time_of,
+            ticks(server.gap).plus(per_byte.transmit(profile.frame().bytes())),
+        ),
         jitter_scale: server.jitter.as_ref().map_or(0, |jitter| ticks(jitter.scale).0),
         salt: fate::salt(profile.seed, name.as_str().as_bytes()),
         collision_slot: server.collisions.map_or(0, |collisions| ticks(collisions.slot).0),
@@ -351,7 +355,7 @@ fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Durati
     }
 }
 
-/// The law of a queue at a server that transmits a full frame in this time.
+/// The law of a queue at a server that serves a full frame in this time.
 fn law(queue: Queue, time_of: impl Fn(Volume) -> Ticks, frame: Ticks) -> Law {
     let flag = |set: bool, flag| if set { flag } else { 0 };
     match queue {

@@ -34,11 +34,13 @@ impl fmt::Display for Sheet<'_> {
         let number = |value: f64, decimals| Digits::of(12).decimals(decimals).write(value);
         for flow in &self.0.flows {
             let delivered = flow.delivered_bytes as f64;
+            // The last sample may be earlier than the end.
+            let sampled_s = flow.samples.last().map_or(self.0.length_s, |last| last.at_s);
             let share = flow.capacity_bytes.map(|capacity| 100.0 * delivered / capacity);
             table.row(vec![
                 flow.congestion_control.clone(),
                 number(delivered / 1e6, 2),
-                number(delivered * 8e-6 / self.0.length_s, 3),
+                number(delivered * 8e-6 / sampled_s, 3),
                 share.map_or_else(|| "-".into(), |share| number(share, 1)),
                 number(flow.queueing_ms.median, 1),
                 number(flow.queueing_ms.p95, 1),

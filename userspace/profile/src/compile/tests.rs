@@ -74,6 +74,8 @@ fn laws_have_their_parameters() {
         (slow.law.target, slow.law.threshold),
         (Ticks(12_112_000 * 64 + 1), Ticks(8_000_000 * 64))
     );
+    let gaps = server("gap: 10ms, queue: { kind: codel }");
+    assert_eq!(gaps.law.target, Ticks(10_000_000 * 64 + 1));
     let step = server("gap: 1us, queue: { kind: step, threshold: 1ms, l4s: true }");
     let expected = Law {
         kind: queue::STEP,
