@@ -69,6 +69,8 @@ impl Shares {
         };
         for host in 1..=hosts {
             let group = directory.join(format!("perturb-{}-h{host}", std::process::id()));
+            // One of a process that was killed, whose number this one has now.
+            let _ = fs::remove_dir(&group);
             fs::create_dir(&group).with_context(|| format!("making {}", group.display()))?;
             shares.groups.push(group.clone());
             for (name, value) in &settings {

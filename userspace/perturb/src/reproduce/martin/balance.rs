@@ -29,6 +29,14 @@ pub(super) static FIGURES: &[Figure] = &[Figure::emulation(
         why: "the figure is greys without numbers",
     },
     Differs {
+        what: "most of Barnes's messages are reads, and not 21 %",
+        why: "with 128 bodies for each process, and not 31,250, most time goes into the tree",
+    },
+    Differs {
+        what: "hardly any of Radb's messages are bulk, and not 35 %",
+        why: "each process sends one to each other in a pass: 3 beside a histogram, where 32 processors have 31",
+    },
+    Differs {
         what: "NOW-sort's and other writers' replies are TCP's, and no messages; a state of Murphi's is one word",
         why: "messages are TCP segments; the protocol is German's, not SCI",
     },

@@ -45,7 +45,36 @@ const SHARED: Differs = Differs {
     why: "the thesis has three load generators, a server and a Myrinet; late calls count as response time here",
 };
 
-const COMMON: [Differs; 3] = [EMULATED, VERSION, SHARED];
+const SOME: Differs = Differs {
+    what: "not all of the paper's levels are measured",
+    why: "each takes half a minute for each throughput; the others lie between those measured",
+};
+
+const FLATTER: Differs = Differs {
+    what: "the lines are flatter than the thesis's",
+    why: "the emulated server is the model of section 5.3.1, whose lines have 8.5 and 10.4 us for each op/s there, too; the thesis \
+          names writes past the cache as what the model lacks",
+};
+
+const ONE_TRIP: Differs = Differs {
+    what: "response times rise by less than the 2.3 to 3.3 us of Table B.10 for each us of L",
+    why: "a call waits for one round trip here, as in the model of section 5.3.3; what more waits there, the thesis leaves open",
+};
+
+const SYNCHRONOUS: Differs = Differs {
+    what: "at 40 ms the peak falls to less than the half that the thesis has over TCP; UDP falls as TCP does",
+    why: "each of 45 processes waits for its call: 45 in 80 ms are 562 op/s; both transports carry the same calls, and none is lost",
+};
+
+const STEEPER: Differs = Differs {
+    what: "the inverse of the peaks rises by more for each us of o than an operation has packets",
+    why: "client and server together keep about one processor busy at each level; why they do not use both is open",
+};
+
+const BUSY: Differs = Differs {
+    what: "the highest throughputs of the thesis, up to 1097 op/s, are not reached",
+    why: "the emulated processor is busy all the time at 1111 op/s, and each of 21 processes waits for its call",
+};
 
 const fn figure(
     name: &'static str,
@@ -63,21 +92,21 @@ pub(super) static FIGURES: &[Figure] = &[
         7.0,
         baselines,
     )
-    .differs(&COMMON),
+    .differs(&[FLATTER, EMULATED, VERSION, SHARED]),
     figure(
         "martin-fig-5.4-measured",
         "NFS response time over throughput, for latencies",
         35.0,
         over_latencies,
     )
-    .differs(&[EMULATED, VERSION, SHARED, OWN_LATENCY]),
+    .differs(&[SOME, EMULATED, VERSION, SHARED, OWN_LATENCY]),
     figure(
         "martin-fig-5.5-measured",
         "NFS response time over latency, for throughputs",
         11.0,
         slices,
     )
-    .differs(&[EMULATED, VERSION, SHARED, OWN_LATENCY]),
+    .differs(&[ONE_TRIP, EMULATED, VERSION, SHARED, OWN_LATENCY]),
     figure(
         "martin-fig-5.6-measured",
         "NFS over UDP and TCP, at latencies of a wide area",
@@ -85,6 +114,7 @@ pub(super) static FIGURES: &[Figure] = &[
         wide_area,
     )
     .differs(&[
+        SYNCHRONOUS,
         EMULATED,
         SHARED,
         Differs {
@@ -98,21 +128,21 @@ pub(super) static FIGURES: &[Figure] = &[
         24.0,
         over_overheads,
     )
-    .differs(&[EMULATED, VERSION, SHARED, ADDED]),
+    .differs(&[SOME, EMULATED, VERSION, SHARED, ADDED]),
     figure(
         "martin-fig-5.8-measured",
         "peak throughput over overhead, and messages per operation",
         8.0,
         peaks,
     )
-    .differs(&[EMULATED, VERSION, SHARED, ADDED]),
+    .differs(&[STEEPER, EMULATED, VERSION, SHARED, ADDED]),
     figure(
         "martin-fig-5.10-measured",
         "NFS response time over throughput, for bandwidths",
         14.0,
         over_bandwidths,
     )
-    .differs(&COMMON),
+    .differs(&[BUSY, SOME, EMULATED, VERSION, SHARED]),
 ];
 
 fn panel(title: impl Into<String>, curves: Vec<Curve>) -> Panel {
@@ -393,12 +423,14 @@ fn peaks(setting: &Setting) -> anyhow::Result<Outcome> {
         };
         let paper: Vec<(f64, f64)> = values.iter().map(|value| (*value, highest(*value))).collect();
         let ours: Vec<(f64, f64)> = values.iter().copied().zip(found.iter().map(peak)).collect();
-        let inverse: Vec<(f64, f64)> = ours.iter().map(|(o, peak)| (*o, 1e6 / peak)).collect();
-        if let Ok(line) = Line::fit(&inverse) {
-            let case = format!("{}, messages per operation, from the peaks", server.name);
+        let inverse = |peaks: &[(f64, f64)]| -> Vec<(f64, f64)> {
+            peaks.iter().map(|(o, peak)| (*o, 1e6 / peak)).collect()
+        };
+        if let (Ok(there), Ok(line)) = (Line::fit(&inverse(&paper)), Line::fit(&inverse(&ours))) {
+            let case = format!("{}, rise of 1/peak for each us of o", server.name);
             outcome
                 .rows
-                .push(Row::measured(case, "", OVERHEADS_PER_OPERATION, line.slope));
+                .push(Row::measured(case, "us/us", there.slope, line.slope));
         }
         curves.push(Curve::new(server.name, paper, ours));
     }
