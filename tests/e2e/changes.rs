@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use perturb_clock as clock;
 use perturb_tests::datagrams::{self, Plan, Waiting};
+use perturb_verdict::fit;
 
 use crate::{
     harness::{Setting, Test, each, figure, thrice},
@@ -249,7 +250,8 @@ fn latency(step: u64) -> u64 {
 
 /// Lone packets: what each waits says which step served it.
 fn steps(setting: &Setting) -> Result<()> {
-    setting.needs_fair_timing()?;
+    // Where processors are emulated, the first packet alone takes longer to the programs than `NEAR`.
+    fit()?;
     let mut text = String::new();
     for step in 0..STEPS {
         let latency = latency(step);
@@ -265,6 +267,9 @@ fn steps(setting: &Setting) -> Result<()> {
 /// What a packet takes from its sender's clock to the programs at most, beside the first one's, and an error of its pacer.
 const NEAR: u64 = 300_000;
 
+/// Of a hundred packets so many may be later than their steps say, if the pacer says that it let one go so late.
+const LATE_SHARE: usize = 1;
+
 /// Packets that a wrong step served, if any.
 fn wrong(setting: &Setting, profile: &str) -> Result<Option<String>> {
     let (bed, _) = setting.bed()?;
@@ -277,8 +282,12 @@ fn wrong(setting: &Setting, profile: &str) -> Result<Option<String>> {
     };
     let trace = datagrams::send(&bed.left, &bed.right, &plan)?;
     applied.nothing_unintended()?;
+    let report = applied.counters()?;
     applied.stop()?;
     ensure!(trace.lost().is_empty(), "{:?} were lost", trace.lost());
+    let latest = report["lateness"]["max_us"].as_f64().context("no lateness")?;
+    let latest = (latest * 1000.0) as u64;
+    let mut late = 0;
     let mut wrong = Vec::new();
     for (number, (delay, &sent)) in trace.delays().into_iter().zip(&trace.sent).enumerate() {
         let delay = delay.context("a packet was lost")?;
@@ -291,15 +300,27 @@ fn wrong(setting: &Setting, profile: &str) -> Result<Option<String>> {
         });
         ensure!(possible, "packet {number}, sent at {at} ns, took {delay} ns only");
         let [first, last] = [at.saturating_sub(NEAR), at + NEAR].map(|at| (at / MS).min(STEPS - 1));
-        let fits = (first..=last).any(|step| {
-            let latency = latency(step) * MS;
-            // Another step's is 2 ms more or less.
-            (latency.saturating_sub(NEAR)..latency + 2 * MS - NEAR).contains(&delay)
-        });
-        if !fits {
+        let fits = |more: u64| {
+            (first..=last).any(|step| {
+                let latency = latency(step) * MS;
+                (latency.saturating_sub(NEAR)..latency + more).contains(&delay)
+            })
+        };
+        // Another step's is 2 ms more or less.
+        if fits(2 * MS - NEAR) {
+            continue;
+        }
+        late += 1;
+        if !fits(latest + NEAR) || late * 100 > LATE_SHARE * trace.sent.len() {
             wrong.push(format!("{number}: sent at {at} ns, took {delay} ns"));
         }
     }
     let some = &wrong[..wrong.len().min(5)];
-    Ok((!wrong.is_empty()).then(|| format!("{} of {}: {some:?}", wrong.len(), trace.sent.len())))
+    Ok((!wrong.is_empty()).then(|| {
+        format!(
+            "{} of {}, {late} late; the pacer at most {latest} ns: {some:?}",
+            wrong.len(),
+            trace.sent.len()
+        )
+    }))
 }
