@@ -56,12 +56,13 @@ rates, largest packet                            the same                       
 ```
 ";
 
-/// Results that were measured once on a quiet machine, each with its page; there may be none.
+/// Results that were measured, each with its page; there may be none.
 const MEASURED: &str = "../../docs/measured";
 const MEASURED_HEAD: &str = "
 ## Measured
 
-What `perturb reproduce --results docs/measured` says of the results that lie there.
+What `perturb reproduce --results docs/measured` says of the results that lie there. They were drawn by 877c8b0 while builds ran
+beside them at idle priority (SCHED_IDLE).
 
 ";
 

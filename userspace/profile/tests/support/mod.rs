@@ -10,8 +10,7 @@ use std::path::PathBuf;
 
 use perturb_profile::*;
 use proptest::collection::{btree_set, vec};
-use proptest::option::of;
-use proptest::prelude::*;
+use proptest::{option::of, prelude::*};
 
 /// The profiles in configs/, by path, with their texts.
 pub(crate) fn configs() -> Vec<(PathBuf, String)> {
@@ -468,7 +467,8 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
                 hosts,
                 (tcp, mtu),
             )| {
-                let (servers, classes, topology, timeline) = network;
+                let (mut servers, classes, topology, timeline) = network;
+                timeline::take_laws(&timeline, &mut servers);
                 // A buffer that is given may be as small as a frame of 1514 bytes.
                 let links = topology.iter().flat_map(|one: &Topology| one.layout.links());
                 let mut all = servers.iter().map(|(_, server)| server).chain(links);

@@ -46,6 +46,15 @@ fn change() -> BoxedStrategy<Change> {
         .boxed()
 }
 
+/// A server that changes has no law.
+pub(super) fn take_laws(timeline: &Timeline, servers: &mut [(Name, Server)]) {
+    if *timeline != Timeline::default() {
+        for (_, server) in servers {
+            server.queue = Queue::Tail;
+        }
+    }
+}
+
 /// A step of each server, at times that fit each other.
 pub(super) fn timeline(servers: usize) -> BoxedStrategy<Timeline> {
     let period = || (1_000..=1_000_000_000u64).prop_map(Duration::from_nanos).boxed();
