@@ -232,6 +232,20 @@ fn a_law_keeps_its_memory_over_an_update() {
     assert!(before.count > 2 && rig.event(Event::EarlyDrop) > 2, "{before:?}");
     rig.load(&profile("s", &keys.replace("10Mbit", "11Mbit")));
     assert_eq!(state(&rig, "s"), before);
+    // One that was away begins anew, behind a queue that marks without memory, too.
+    for between in [
+        "bandwidth: 10Mbit/s",
+        "bandwidth: 10Mbit/s, queue: { kind: step, threshold: 1ms }",
+    ] {
+        rig.send(DIRECTIONS[0], &frame(4, 0, 1000), Context::default());
+        assert_ne!(state(&rig, "s"), State::default());
+        rig.load(&profile("s", between));
+        rig.load(&profile("s", keys));
+        assert_eq!(state(&rig, "s"), State::default());
+        for _ in 0..20 {
+            rig.send(DIRECTIONS[0], &frame(4, 0, 1000), Context::default());
+        }
+    }
     rig.load(&profile("other", keys));
     rig.load(&profile("third", keys));
     assert_eq!(state(&rig, "third"), State::default());

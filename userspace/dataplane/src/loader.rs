@@ -19,7 +19,7 @@ use perturb_common::{
         ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
     },
     collisions::Contention,
-    queue::Queue,
+    queue::{CODEL, Queue},
     tables::Tables,
     timeline::Unfit,
 };
@@ -233,6 +233,7 @@ impl Loader {
             self.clean(slot)?;
         }
         self.load_servers(tables, half, &mut slots)?;
+        self.begin_laws(&slots)?;
         for (path, index) in tables.paths.iter().zip(places(half)) {
             write("PATHS", self.maps.paths.set(index, Wire(*path), 0))?;
         }
@@ -270,6 +271,7 @@ impl Loader {
     /// Puts the profile before the one in force in force again, if its tables were not overwritten since; `slots` are those
     /// that its servers had.
     pub fn go_back(&mut self, slots: Slots) -> Result<(), LoaderError> {
+        self.begin_laws(&slots)?;
         let generation = self.generation + 1;
         write(
             "CONTROL",
@@ -317,11 +319,24 @@ impl Loader {
         )
     }
 
+    /// A law that the profile in force does not have begins anew: what it remembered has passed.
+    fn begin_laws(&mut self, slots: &Slots) -> Result<(), LoaderError> {
+        for &slot in slots.laws.difference(&self.slots.laws) {
+            write("QUEUES", self.maps.queues.set(slot, Wire(Queue::default()), 0))?;
+        }
+        Ok(())
+    }
+
     fn load_servers(&mut self, tables: &Tables, half: u32, slots: &mut Slots) -> Result<(), LoaderError> {
+        slots.laws.clear();
         let named = tables.servers.iter().zip(&tables.server_names);
         for ((server, name), index) in named.zip(places(half)) {
             let mut server = *server;
             server.slot = slots.of(name).unwrap_or_default();
+            // A step remembers nothing.
+            if server.law.kind == CODEL {
+                slots.laws.insert(server.slot);
+            }
             if server.jitter_table != NONE {
                 server.jitter_table = in_half(half, server.jitter_table);
             }

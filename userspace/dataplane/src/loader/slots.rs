@@ -19,6 +19,9 @@ pub struct Slots {
     pub(super) ways: u64,
     #[serde(default)]
     pub(super) clock: Clock,
+    /// The slots of servers whose law remembers.
+    #[serde(default)]
+    pub(super) laws: BTreeSet<u32>,
 }
 
 /// The clock of the profile's timelines.

@@ -106,7 +106,11 @@ impl Report {
                     let law = moment::law(&maps, index).context("reading a server's queue")?;
                     Ok(ServerReport {
                         timeline: moment.map(timeline),
-                        queue: law.map(|(law, state)| queue(law.kind, &state, server)),
+                        queue: law.map(|(law, memory)| {
+                            // A queue that has drained leaves the state; the programs see that with its next packet.
+                            let waits = state.0.free > MonoNanos(now()).instant().0;
+                            queue(law.kind, &memory, server, waits)
+                        }),
                         ..server_report(name, server, Instant(state.0.free), age)
                     })
                 })
@@ -166,14 +170,15 @@ fn server_report(
     }
 }
 
-fn queue(kind: u32, state: &State, counters: &ServerCounters) -> QueueReport {
+/// `waits`: whether the server is occupied.
+fn queue(kind: u32, state: &State, counters: &ServerCounters, waits: bool) -> QueueReport {
     let codel = kind == CODEL;
     QueueReport {
         kind: if codel { "codel" } else { "step" },
         drops: counters.early_drops,
         marks: counters.marks,
         threshold_marks: counters.marks_above,
-        dropping: codel.then_some(state.mode & DROPPING != 0),
+        dropping: codel.then_some(waits && state.mode & DROPPING != 0),
         count: codel.then_some(state.count),
     }
 }
@@ -215,7 +220,24 @@ fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize], lead: Nanos) -> Option
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{Counts, Report};
+    use perturb_common::{
+        abi::ServerCounters,
+        queue::{CODEL, DROPPING, STEP, State},
+    };
+
+    use super::{Counts, Report, queue};
+
+    #[test]
+    fn a_queue_that_has_drained_drops_nothing() {
+        let state = State {
+            mode: DROPPING,
+            ..State::default()
+        };
+        let dropping = |kind, waits| queue(kind, &state, &ServerCounters::default(), waits).dropping;
+        assert_eq!(dropping(CODEL, true), Some(true));
+        assert_eq!(dropping(CODEL, false), Some(false));
+        assert_eq!(dropping(STEP, true), None);
+    }
 
     /// The report of an emulation that has counted this, and nothing else.
     pub(in crate::status) fn report(counts: &Counts) -> Report {
