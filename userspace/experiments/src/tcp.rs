@@ -65,14 +65,14 @@ struct Flow {
     congestion_control: String,
     /// Payload that has come.
     delivered_bytes: u64,
-    /// What the servers on its way could have carried meanwhile, headers included; absent if nothing limits them.
+    /// What the servers on its way could have carried meanwhile in full frames, headers included; absent if nothing limits them.
     #[serde(skip_serializing_if = "Option::is_none")]
     capacity_bytes: Option<f64>,
     /// The shortest round trip.
     min_rtt_ms: f64,
     /// Segments sent again.
     retransmitted: u32,
-    /// How long packets waited: the round trip less the shortest one.
+    /// How long packets waited: the round trip less the shortest one. A latency that changes counts, and jitter.
     queueing_ms: Queueing,
     samples: Vec<Seen>,
 }
@@ -93,7 +93,7 @@ struct Seen {
     rtt_ms: f64,
     queueing_ms: f64,
     retransmitted: u32,
-    /// The mean bandwidth of the slowest server on the way.
+    /// The mean bandwidth of the slowest server on the way, for full frames with its gap.
     #[serde(skip_serializing_if = "Option::is_none")]
     bandwidth_bit_s: Option<f64>,
 }

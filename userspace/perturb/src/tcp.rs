@@ -25,8 +25,9 @@ Examples:
   perturb tcp configs/scenarios/lte-drive.yaml --for 120s --svg lte.svg
   perturb tcp my.yaml --congestion cubic,cubic --at-once --json
 
-Queueing delay is TCP's smoothed round trip less the flow's shortest one. What could pass is the integral of the
-bandwidth of the slowest server on the way; headers are part of it, 4.4 % of full segments.";
+Queueing delay is TCP's smoothed round trip less the flow's shortest one: a latency that changes counts, and jitter.
+What could pass is the integral of the bandwidth of the slowest server on the way, for full frames with its gap; headers
+are part of it, 4.4 % of full segments.";
 
 /// What the kernel has now; modules may bring more.
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -97,6 +98,9 @@ pub(crate) fn run(args: &TcpArgs) -> anyhow::Result<u8> {
         upload: args.upload,
         at_once: args.at_once,
     };
+    if latency_moves(&prepared) {
+        log::warn!("the latency changes: what is called queueing has the latency beyond the least one in it");
+    }
     let prepared = prepared.coarse_if(args.pacing.coarse);
     let Some((results, faults)) = tcp::measure(&prepared, pacing, &plan, LiveLine::stderr(false))? else {
         return Ok(INTERRUPTED);
@@ -117,6 +121,23 @@ pub(crate) fn run(args: &TcpArgs) -> anyhow::Result<u8> {
             .with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(DONE)
+}
+
+/// Whether packets that find nobody ahead wait differently long: by a timeline, a trace or jitter.
+fn latency_moves(prepared: &Prepared) -> bool {
+    let mut timelines = prepared.tables.timelines.iter();
+    prepared
+        .profile
+        .servers
+        .iter()
+        .any(|(_, server)| server.jitter.is_some())
+        || timelines.any(|one| {
+            let moves = one
+                .segments
+                .windows(2)
+                .any(|pair| pair[0].latency != pair[1].latency);
+            moves || one.segments.iter().any(|part| part.jitter_scale > 0)
+        })
 }
 
 /// That the kernel has it.

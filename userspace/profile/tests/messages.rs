@@ -198,6 +198,23 @@ fn queues_say_what_does_not_fit() {
     let link = "version: 1, topology: { kind: star, link: { gap: 1us, queue: { kind: codel } } }";
     let steps = "timeline: { steps: [{ at: 1s, link: all, latency: 9ms }] }";
     assert!(unfit(&format!("{{ {link}, {steps} }}")));
+    // Of a tree, the levels that have one.
+    let of_tree = |step: &str| {
+        let levels = "[{ bandwidth: 1Mbit/s, queue: { kind: codel } }, { bandwidth: 2Mbit/s }]";
+        let topology = format!("topology: {{ kind: tree, levels: {levels} }}");
+        let text = format!("{{ version: 1, {topology}, timeline: {{ steps: [{{ at: 1s, {step} }}] }} }}");
+        parse(&text).map_err(|error| error.to_string())
+    };
+    for step in ["level: 1, latency: 9ms", "link: all, latency: 9ms"] {
+        let said = of_tree(step).unwrap_err();
+        assert!(
+            said.contains("remove `queue`") && !said.contains("second server"),
+            "{said}"
+        );
+    }
+    for step in ["level: 2, latency: 9ms", "partition: [[h1], [h2]], for: 1s"] {
+        assert_eq!(of_tree(step).map(drop), Ok(()), "{step}");
+    }
     assert!(matches!(
         errors(&queue("kind: step"))[..],
         [Problem::MissingKey { .. }]

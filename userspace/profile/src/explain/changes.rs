@@ -50,6 +50,8 @@ pub struct Stretch {
     pub at: f64,
     /// The mean bandwidth, bit/s; `None` for no limit.
     pub bandwidth: Option<f64>,
+    /// The mean gap between packets, s.
+    gap: f64,
     /// The largest latency, s.
     pub latency: f64,
     /// The largest loss, a share; 1 if it is down.
@@ -72,8 +74,8 @@ pub fn stretches(profile: &Profile, files: &Files, count: u64) -> Vec<(Name, f64
     all
 }
 
-/// The mean bandwidths, bit/s, of the server at this place in the profile, in `count` bins of so many ns, from `from` ns on since
-/// its timeline began; `None` for no limit. `gap` is left out.
+/// The mean bandwidths for full frames, each with its gap, bit/s, of the server at this place in the profile, in `count` bins of so
+/// many ns, from `from` ns on since its timeline began; `None` for no limit.
 pub fn bandwidths(
     profile: &Profile,
     files: &Files,
@@ -82,16 +84,24 @@ pub fn bandwidths(
     bin: u64,
     count: usize,
 ) -> Vec<Option<f64>> {
+    let frame = profile.frame().bytes() as f64 * 8.0;
+    let of_frames = |bits: Option<f64>, gap: f64| {
+        let rate = frame / (bits.map_or(0.0, |bits| frame / bits) + gap);
+        rate.is_finite().then_some(rate)
+    };
     let timeline = Changes::new(profile, files).and_then(|changes| changes.of_server(server));
     if let Ok(Some(timeline)) = timeline {
         let stretches = cut(&timeline, from, bin.saturating_mul(count as u64), bin);
-        return stretches.iter().map(|stretch| stretch.bandwidth).collect();
+        let each = stretches.iter();
+        return each
+            .map(|stretch| of_frames(stretch.bandwidth, stretch.gap))
+            .collect();
     }
-    let rate = profile
-        .servers
-        .get(server)
-        .and_then(|(_, server)| server.bandwidth);
-    vec![rate.map(|rate| rate.bits_per_second() as f64); count]
+    let constant = profile.servers.get(server).and_then(|(_, server)| {
+        let rate = server.bandwidth.map(|rate| rate.bits_per_second() as f64);
+        of_frames(rate, seconds(server.gap.nanos()))
+    });
+    vec![constant; count]
 }
 
 pub(super) fn meanings(profile: &Profile, files: &Files) -> Vec<ChangeMeaning> {
@@ -236,6 +246,7 @@ fn cut(timeline: &Timeline, from: u64, length: u64, bin: u64) -> Vec<Stretch> {
     let empty = Stretch {
         at: 0.0,
         bandwidth: None,
+        gap: 0.0,
         latency: 0.0,
         loss: 0.0,
         buffer: (None, None),
@@ -254,6 +265,8 @@ fn cut(timeline: &Timeline, from: u64, length: u64, bin: u64) -> Vec<Stretch> {
                 break;
             };
             *bits += (until - begin) as f64 / 64e9 * bits_per_second(segment);
+            // The sum over time, until the bin's length is known.
+            stretch.gap += (until - begin) as f64 / 64e9 * seconds(nanos(segment.gap));
             let down = segment.gate == Gate::Drop;
             let loss = f64::from(segment.loss.0) / f64::from(u32::MAX);
             stretch.latency = stretch.latency.max(seconds(nanos(segment.latency)));
@@ -274,7 +287,9 @@ fn cut(timeline: &Timeline, from: u64, length: u64, bin: u64) -> Vec<Stretch> {
     for ((index, stretch), bits) in (0..).zip(&mut stretches).zip(bits) {
         let begin = index * bin;
         stretch.at = seconds(begin);
-        stretch.bandwidth = bits.is_finite().then(|| bits / seconds(bin.min(length - begin)));
+        let length = seconds(bin.min(length - begin));
+        stretch.bandwidth = bits.is_finite().then(|| bits / length);
+        stretch.gap /= length;
     }
     stretches
 }
@@ -377,6 +392,29 @@ mod tests {
             text.contains("0bit/s to 10Mbit/s") && text.contains("Nothing passes from then on."),
             "{text}"
         );
+    }
+
+    #[test]
+    fn full_frames_pass_with_their_gaps() {
+        let of = |keys: &str, steps: &str| {
+            let server = format!(
+                "version: 1\nservers: {{ s: {{ {keys} }} }}\nclasses: [{{ name: all, egress: [s] }}]\n"
+            );
+            let profile = crate::parse(&format!("{server}{steps}")).unwrap();
+            let each = bandwidths(&profile, &Files::default(), 0, 0, SECOND, 2);
+            each.into_iter()
+                .map(|bits| bits.map(f64::round))
+                .collect::<Vec<_>>()
+        };
+        // 121.12 us and 100 us for 12112 bits.
+        let both = Some(54_775_687.0);
+        assert_eq!(of("bandwidth: 100Mbit/s, gap: 100us", ""), [both; 2]);
+        assert_eq!(of("gap: 100us", ""), [Some(121_120_000.0); 2]);
+        assert_eq!(of("bandwidth: 100Mbit/s", ""), [Some(100e6); 2]);
+        assert_eq!(of("latency: 1ms", ""), [None; 2]);
+        let steps = "timeline: { steps: [{ at: 1s, server: s, gap: 100us }] }\n";
+        assert_eq!(of("bandwidth: 100Mbit/s", steps), [Some(100e6), both]);
+        assert_eq!(of("latency: 1ms", steps), [None, Some(121_120_000.0)]);
     }
 
     #[test]

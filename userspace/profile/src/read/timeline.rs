@@ -83,7 +83,12 @@ impl Reader<'_> {
         let subject = self.subject(&fields, findings);
         if subject.as_ref().is_some_and(|subject| self.judges(subject)) {
             let why = "the `queue` of a server that changes is not emulated";
-            let remedy = "let a second server on the same paths take the steps, or remove `queue`";
+            let remedy = match subject {
+                Some(Subject::Servers(_)) => {
+                    "let a second server on the same paths take the steps, or remove `queue`"
+                }
+                _ => "remove `queue`",
+            };
             fields.report_whole(Problem::Unfit { why, remedy }, findings);
         }
         let flap = fields.read("flap", findings, flap);
@@ -212,7 +217,14 @@ impl Reader<'_> {
             Subject::Servers(ids) => ids
                 .iter()
                 .any(|&id| self.profile.server(id).is_some_and(|(_, server)| law(server))),
-            Subject::Overhead => false,
+            // A partition has a server of its own.
+            Subject::Overhead | Subject::Partition(_) => false,
+            Subject::Level(level) => self
+                .profile
+                .topology
+                .as_ref()
+                .and_then(|topology| topology.layout.links().get(level.checked_sub(1)?))
+                .is_some_and(law),
             _ => self
                 .profile
                 .topology
