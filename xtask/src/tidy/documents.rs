@@ -9,7 +9,7 @@ use std::{
 const BOOK: &str = "docs";
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// Words of the book, as `wc -w` counts them, without generated pages.
-const MOST_WORDS: usize = 22_000;
+const MOST_WORDS: usize = 23_000;
 /// What was, and is not any more.
 const HISTORY: &str = "CHANGELOG.md";
 /// Beginnings of paths in this repository.

@@ -86,8 +86,7 @@ const PEAKS: &str =
     "fitted input: the CPU time, to the peaks; what the thesis's curvilinear regression fits is not printed";
 
 /// Why one of them does not agree.
-const OTHER_FIT: &str =
-    "another fit was made: a straight line through the inverse peaks has 0.99 (SCSI), and 1.00 (RAID)";
+const OTHER_FIT: &str = "the thesis's fit is not printed; a straight line through the inverse peaks has 0.99 (SCSI), and 1.00 (RAID)";
 
 /// A column of Table 5.1. The fitted service times are read to 10 us, which alone moves the slope by
 /// more than its tolerance.

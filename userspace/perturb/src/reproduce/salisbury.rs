@@ -146,14 +146,10 @@ fn grouped() -> anyhow::Result<Outcome> {
         let case = format!("best w of {requests}");
         outcome.rows.push(Row::new(case, "loops", (paper, 0.0), best.0));
     }
-    // Where two loops in a partition are as good as one.
-    let pair = 2.0 - 2.0_f64.powf(0.75);
-    outcome.rows.push(Row::new(
-        "l_c/l up to which the natural partitioning is the best",
-        "",
-        (0.32, 0.005),
-        pair,
-    ));
+    // Up to which share of the core the natural partitioning is the best.
+    let text = printed("Salisbury, Chen and Melhem 1999, 4.2")?;
+    let share = text.rows.into_iter().filter(|row| row.case.contains("l_c/l"));
+    outcome.rows.extend(share);
     Ok(outcome)
 }
 

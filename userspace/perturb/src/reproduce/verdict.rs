@@ -15,7 +15,8 @@ pub(crate) const RULE: &str = "A printed number agrees if the difference is no m
     three of four curves (or, where no curve is drawn, groups of numbers of one unit) of at least three points in the paper \
     the ranks of ours and the paper's are correlated by 0.9 or more, and the slope of ours over the paper's is between 1/2 \
     and 2; of a curve that is flat in the paper, within 10 %, ours has to be flat. The baseline of slowdowns, where both are \
-    1, is one of the points. A curve of which ours has fewer than three points has no shape. Otherwise it differs. Numbers \
+    1, is one of the points. A curve of which ours has fewer than three points, or fewer than three in four of the paper's, has \
+    no shape. Otherwise it differs. Numbers \
     that rest on a fitted input do not count; what is missing counts as wrong.";
 
 /// Largest relative error of a point.
@@ -43,6 +44,10 @@ pub(crate) enum Verdict {
     /// There is no number that does not rest on a fitted input.
     #[serde(rename = "not compared")]
     NotCompared,
+}
+
+const fn share(part: usize, whole: usize) -> f64 {
+    part as f64 / whole as f64
 }
 
 impl Verdict {
@@ -173,8 +178,11 @@ impl Errors {
         }
         curves.retain(|(points, _)| *points >= LEAST);
         errors.curves = curves.len();
-        let in_shape = |pairs: &[(f64, f64)]| pairs.len() >= LEAST && is_in_shape(pairs);
-        errors.in_shape = curves.iter().filter(|(_, pairs)| in_shape(pairs)).count();
+        let is_whole = |points, pairs| pairs >= LEAST && share(pairs, points) >= CURVES;
+        let in_shape = curves
+            .iter()
+            .filter(|(points, pairs)| is_whole(*points, pairs.len()) && is_in_shape(pairs));
+        errors.in_shape = in_shape.count();
         relative.retain(|(error, _)| error.is_finite());
         let count = relative.len() as f64;
         errors.mean_error_percent =
@@ -191,7 +199,6 @@ impl Errors {
 
     /// By the rule.
     pub(crate) fn verdict(&self) -> Verdict {
-        let share = |part: usize, whole: usize| part as f64 / whole as f64;
         if self.numbers == 0 {
             Verdict::NotCompared
         } else if share(self.agreeing, self.numbers) >= NUMBERS {

@@ -184,7 +184,7 @@ pub struct Response<'report> {
     pub run_time_s: Option<f64>,
     /// The knob over its baseline (of the bandwidth, G over its own), and the slowdown, if there is one; the baseline first.
     pub slowdowns: Vec<(f64, Option<f64>)>,
-    /// Where runs failed or did not end.
+    /// Where runs failed or did not end, or none was valid.
     pub broken: Vec<f64>,
 }
 
@@ -197,9 +197,10 @@ impl Report {
             let relative = |level: &f64| level / report.baseline_us;
             let levels = report.levels_us.iter().zip(&report.slowdown);
             let levels = levels.map(|(level, slowdown)| (relative(level), *slowdown));
-            let failed = report.failed.iter().zip(&report.timed_out);
+            let failed = report.failed.iter().zip(&report.timed_out).zip(&report.slowdown);
             let broken = report.levels_us.iter().zip(failed);
-            let broken = broken.filter(|(_, (failed, hung))| **failed + **hung > 0);
+            let broken =
+                broken.filter(|(_, ((failed, hung), slowdown))| **failed + **hung > 0 || slowdown.is_none());
             Some(Response {
                 name: &workload.name,
                 hosts: workload.hosts,

@@ -14,11 +14,11 @@ use super::super::{
 };
 use super::lab::{Lab, Network, PROGRAMS, Program};
 
-/// "In all cases" of figures 7, 9 and 10 the prediction is within 8 % of the measured time. Errors of another machine have other
-/// signs, so this is what ours are held against.
-const PREDICTIONS: (f64, f64) = (1.0, 0.08);
-/// And what tracing costs (Fig. 8): 7.4 % at most.
-const OVERHEADS: (f64, f64) = (1.0, 0.074);
+/// By how much the predictions of Figs 7 and 9 miss the measured time at most, and those of Fig. 10. Errors of another machine have
+/// other signs, so this is what ours are held against.
+const WITHIN: [f64; 2] = [0.08, 0.07];
+/// And what tracing costs (Fig. 8): of IS, and of the others.
+const TRACED: [f64; 2] = [0.074, 0.05];
 
 const SMALLER: Differs = Differs {
     what: "NPB-derived kernels; class S in the short form",
@@ -27,8 +27,8 @@ const SMALLER: Differs = Differs {
 
 const SWITCHED: Differs = Differs {
     what: "both networks are ten times as fast, 3.2 Gbit/s and 100 Mbit/s with 5 us; their packets take time of the processors",
-    why: "at the paper's 320 Mbit/s the predictions of FT and MG were 37 and 30 % off where this was written (one run each): processors are far faster \
-          than the paper's, and messages wait for each other, which the look-up table does not know",
+    why: "the processors are far faster than the paper's: at its 320 Mbit/s messages wait for each other, which the look-up table does not \
+          know; Fig. 7's page has predictions at that rate, too",
 };
 
 const SLEEPING: Differs = Differs {
@@ -51,7 +51,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     live(
         "eom-fig-7-live",
         "measured run times and those predicted from other placements",
-        6.0,
+        9.0,
         fig_7,
     ),
     live(
@@ -135,10 +135,11 @@ fn predict(
     setting: &Setting,
     table: Embedded,
     (network, shares): (Network, &[usize]),
+    within: f64,
 ) -> anyhow::Result<(Outcome, Vec<Predicted>)> {
     let mut outcome = Outcome::default();
     let lab = Lab::new(setting, &mut outcome)?;
-    let times = lab.table(&mut outcome)?;
+    let times = lab.table(&mut outcome, Network::Switch)?;
     let processes = lab.processes;
     let shares: Vec<usize> = shares
         .iter()
@@ -161,7 +162,7 @@ fn predict(
             });
         }
     }
-    layout(&mut outcome, &lab, &found);
+    layout(&mut outcome, &lab, &found, within);
     let curves = (0..shares.len()).map(|index| {
         let own = || found.iter().skip(index).step_by(shares.len());
         let name = own().next().map(|one| format!("predicted from {}", one.from));
@@ -173,7 +174,7 @@ fn predict(
 }
 
 /// The paper's layout, and the ratios that are compared.
-fn layout(outcome: &mut Outcome, lab: &Lab<'_>, found: &[Predicted]) {
+fn layout(outcome: &mut Outcome, lab: &Lab<'_>, found: &[Predicted], within: f64) {
     let header = [
         "application",
         "target",
@@ -203,7 +204,9 @@ fn layout(outcome: &mut Outcome, lab: &Lab<'_>, found: &[Predicted]) {
         ]);
         let case = format!("{name} from {}: predicted over measured", one.from);
         let ours = one.predicted / one.measured;
-        outcome.rows.push(Row::judged(case, one.paper, ours, PREDICTIONS));
+        outcome
+            .rows
+            .push(Row::judged(case, one.paper, ours, (1.0, within)));
     }
     let caption = format!(
         "Predictions beside real runs; difference is measured less predicted; each host has {} of a processor",
@@ -214,11 +217,47 @@ fn layout(outcome: &mut Outcome, lab: &Lab<'_>, found: &[Predicted]) {
 
 fn fig_7(setting: &Setting) -> anyhow::Result<Outcome> {
     let from = (Network::Switch, &[1, 2, 4][..]);
-    Ok(predict(setting, tables::LBF_FIG7, from)?.0)
+    let mut outcome = predict(setting, tables::LBF_FIG7, from, WITHIN[0])?.0;
+    if !setting.quick {
+        at_the_papers_rate(setting, &mut outcome)?;
+    }
+    Ok(outcome)
+}
+
+/// Predictions over the switch at the rate that it has in the paper. They are not judged: programs there compute for longer.
+fn at_the_papers_rate(setting: &Setting, outcome: &mut Outcome) -> anyhow::Result<()> {
+    let network = Network::Printed;
+    // What differs by the machine is said already.
+    let lab = Lab::new(setting, &mut Outcome::default())?;
+    let times = lab.table(outcome, network)?;
+    let header = [
+        "application",
+        "measured, s",
+        "predicted, s",
+        "predicted over measured",
+    ];
+    let mut table = Table::new(1, &header);
+    for program in PROGRAMS {
+        let measured = lab.measured(outcome, program, network, lab.processes)?;
+        let trace = lab.traced(outcome, program, network, lab.processes, 1)?.0;
+        let predicted = lab.predicted(outcome, &trace, &times)?;
+        table.row(vec![
+            program.name.to_uppercase(),
+            computed(measured),
+            computed(predicted),
+            computed(predicted / measured),
+        ]);
+    }
+    let caption = format!(
+        "At the paper's 320 Mbit/s, from {0}/{0}; not judged",
+        lab.processes
+    );
+    outcome.tables.push((caption, table));
+    Ok(())
 }
 
 fn fig_9(setting: &Setting) -> anyhow::Result<Outcome> {
-    let (mut outcome, found) = predict(setting, tables::LBF_FIG9, (Network::Ethernet, &[1]))?;
+    let (mut outcome, found) = predict(setting, tables::LBF_FIG9, (Network::Ethernet, &[1]), WITHIN[0])?;
     let mut table = Table::new(1, &["application", "Ethernet over switch", "paper's"]);
     for one in &found {
         let paper = |column| printed(tables::LBF_FIG9, &[("application", one.program.name)], column);
@@ -234,7 +273,7 @@ fn fig_9(setting: &Setting) -> anyhow::Result<Outcome> {
 }
 
 fn fig_10(setting: &Setting) -> anyhow::Result<Outcome> {
-    Ok(predict(setting, tables::LBF_FIG10, (Network::Ethernet, &[2]))?.0)
+    Ok(predict(setting, tables::LBF_FIG10, (Network::Ethernet, &[2]), WITHIN[1])?.0)
 }
 
 fn fig_8(setting: &Setting) -> anyhow::Result<Outcome> {
@@ -274,7 +313,8 @@ fn fig_8(setting: &Setting) -> anyhow::Result<Outcome> {
             computed(percent),
         ]);
         let case = format!("{name}, traced over not traced");
-        outcome.rows.push(Row::judged(case, there, ours, OVERHEADS));
+        let within = TRACED[usize::from(program.name != "is")];
+        outcome.rows.push(Row::judged(case, there, ours, (1.0, within)));
         ratios.push([there, ours]);
     }
     outcome.panels = vec![panel("traced over not traced", [("traced".to_owned(), ratios)])];
@@ -309,18 +349,14 @@ mod tests {
     #[test]
     fn the_paper_has_a_number_for_each_program() {
         for program in PROGRAMS {
-            for (table, shares) in [
-                (tables::LBF_FIG7, &[1, 2, 4][..]),
-                (tables::LBF_FIG9, &[1]),
-                (tables::LBF_FIG10, &[2]),
+            for (table, shares, within) in [
+                (tables::LBF_FIG7, &[1, 2, 4][..], WITHIN[0]),
+                (tables::LBF_FIG9, &[1], WITHIN[0]),
+                (tables::LBF_FIG10, &[2], WITHIN[1]),
             ] {
                 for share in shares {
                     let ratio = paper(table, program, *share).unwrap();
-                    assert!(
-                        (ratio - 1.0).abs() <= PREDICTIONS.1 + 1e-9,
-                        "{} {ratio}",
-                        program.name
-                    );
+                    assert!((ratio - 1.0).abs() <= within + 1e-9, "{} {ratio}", program.name);
                 }
             }
             for column in ["messages", "message_bytes_rounded", "overhead_percent"] {

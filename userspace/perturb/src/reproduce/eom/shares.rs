@@ -26,7 +26,8 @@ const QUOTA_US: f64 = 1000.0;
 /// processor a thread wakes up so often.
 const LOOK: Duration = Duration::from_micros(250);
 
-/// A cgroup for each host, as long as this lives.
+/// A cgroup for each host, as long as this lives. Its processes leave their session's group, and that group's limits. Version 2 was
+/// not tried: where this was written there is version 1.
 pub(super) struct Shares {
     /// Of h1, h2, …
     groups: Vec<PathBuf>,
@@ -34,6 +35,8 @@ pub(super) struct Shares {
     pub share: f64,
     over: Arc<AtomicBool>,
     looking: Vec<JoinHandle<()>>,
+    /// Version 2's list of controllers, if the one for processors was not in it.
+    added_to: Option<PathBuf>,
 }
 
 impl Shares {
@@ -45,10 +48,14 @@ impl Shares {
     pub(super) fn new(hosts: usize, processors: usize, share: f64) -> anyhow::Result<Self> {
         let root = Path::new(ROOT);
         let unified = fs::read_to_string(root.join("cgroup.controllers")).ok();
+        let mut added_to = None;
         let (directory, settings) = match unified {
             Some(controllers) if controllers.split_whitespace().any(|one| one == "cpu") => {
                 let children = root.join("cgroup.subtree_control");
+                let before = fs::read_to_string(&children).unwrap_or_default();
                 fs::write(&children, "+cpu").with_context(|| children.display().to_string())?;
+                let had = before.split_whitespace().any(|one| one == "cpu");
+                added_to = (!had).then_some(children);
                 let quota = ("cpu.max", format!("{QUOTA_US:.0} {:.0}", QUOTA_US / share));
                 (root.to_owned(), vec![quota, ("cpu.weight", "10000".to_owned())])
             }
@@ -66,7 +73,9 @@ impl Shares {
             share,
             over: over.clone(),
             looking: Vec::new(),
+            added_to,
         };
+        remove_dead(&directory);
         for host in 1..=hosts {
             let group = directory.join(format!("perturb-{}-h{host}", std::process::id()));
             // One of a process that was killed, whose number this one has now.
@@ -95,6 +104,20 @@ impl Shares {
             "echo 0 > '{}'\"$host\"/cgroup.procs || exit\n",
             prefix.unwrap_or_default()
         )
+    }
+}
+
+/// Removes what processes left that were killed.
+fn remove_dead(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name
+            .strip_prefix("perturb-")
+            .and_then(|rest| rest.split_once("-h"));
+        if owner.is_some_and(|(number, _)| !Path::new("/proc").join(number).exists()) {
+            // Of a group with processes the kernel refuses it.
+            let _ = fs::remove_dir(entry.path());
+        }
     }
 }
 
@@ -129,6 +152,9 @@ impl Drop for Shares {
                 log::warn!("{} is left; remove it with rmdir", group.display());
             }
         }
+        if let Some(children) = &self.added_to {
+            let _ = fs::write(children, "-cpu");
+        }
     }
 }
 
@@ -143,10 +169,24 @@ mod tests {
         if !geteuid().is_root() {
             return;
         }
-        let Ok(shares) = Shares::new(2, 1, 0.4) else {
+        let directory = Path::new(ROOT).join("cpu");
+        // Version 2 may refuse the controller to a container.
+        let found = Shares::new(2, 1, 0.4);
+        let Ok(shares) = found else {
+            assert!(!directory.is_dir(), "{:#}", found.err().unwrap());
             return;
         };
+        drop(shares);
+        // No process has this number.
+        let dead = directory.join("perturb-4194305-h1");
+        let _ = fs::create_dir(&dead);
+        let shares = Shares::new(2, 1, 0.4).unwrap();
+        assert!(!dead.exists());
         let groups = shares.groups.clone();
+        let quota = ["cpu.cfs_quota_us", "cpu.max"]
+            .iter()
+            .find_map(|name| fs::read_to_string(groups[0].join(name)).ok());
+        assert!(quota.unwrap().starts_with(&format!("{QUOTA_US:.0}")));
         assert!(shares.enter().contains("-'\"$host\"/cgroup.procs"));
         assert!(groups.iter().all(|group| group.is_dir()));
         drop(shares);

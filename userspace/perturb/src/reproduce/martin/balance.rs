@@ -37,6 +37,10 @@ pub(super) static FIGURES: &[Figure] = &[Figure::emulation(
         why: "each process sends one to each other in a pass: 3 beside a histogram, where 32 processors have 31",
     },
     Differs {
+        what: "the busiest process of P-Ray and Sample is nearer to the mean, that of Barnes, Connect and Radb farther from it",
+        why: "hosts are few and inputs small; more was not looked into",
+    },
+    Differs {
         what: "NOW-sort's and other writers' replies are TCP's, and no messages; a state of Murphi's is one word",
         why: "messages are TCP segments; the protocol is German's, not SCI",
     },

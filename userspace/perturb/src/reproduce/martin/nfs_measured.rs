@@ -288,21 +288,30 @@ fn slices(setting: &Setting) -> anyhow::Result<Outcome> {
             let near = all.into_iter().find(|(x, _)| (x / rate - 1.0).abs() < 0.01);
             near.map(|(_, response)| (*latency, response))
         });
+        let paper: Vec<(f64, f64)> = paper.collect();
         let ours: Vec<(f64, f64)> = settings
             .iter()
             .zip(&found)
             .filter_map(|((latency, _), curve)| Some((*latency, curve["levels"][index]["mean_ms"].as_f64()?)))
             .collect();
-        let rising: Vec<(f64, f64)> = ours
-            .iter()
-            .copied()
-            .filter(|(latency, _)| *latency > SENSITIVE_US)
-            .collect();
-        if let Ok(line) = Line::fit(&rising) {
-            let case = format!("us of response time for each us of L, {rate} op/s");
-            outcome
-                .rows
-                .push(Row::measured(case, "us/us", 3.0, 1e3 * line.slope));
+        let parts = |points: &[(f64, f64)]| -> (Vec<_>, Vec<_>) {
+            points
+                .iter()
+                .copied()
+                .partition(|(latency, _)| *latency > SENSITIVE_US)
+        };
+        let ((there, flat_there), (here, flat_here)) = (parts(&paper), parts(&ours));
+        if let (Ok(there), Ok(here)) = (Line::fit(&there), Line::fit(&here)) {
+            let case = format!("us of response time for each us of L, {rate} op/s (the text: 3)");
+            let (there, here) = (1e3 * there.slope, 1e3 * here.slope);
+            outcome.rows.push(Row::measured(case, "us/us", there, here));
+        }
+        // Fig. 5.5 (b): hardly any rise up to there.
+        let rise = |points: &[(f64, f64)]| Some(points.last()?.1 / points.first()?.1);
+        if let (Some(there), Some(here)) = (rise(&flat_there), rise(&flat_here)) {
+            let case =
+                format!("response time at the last L of Fig. 5.5 (b) over that at the first, {rate} op/s");
+            outcome.rows.push(Row::measured(case, "", there, here));
         }
         let intervals = settings.iter().zip(&found);
         let intervals = intervals

@@ -220,3 +220,25 @@ fn panel(title: &str, table: tables::Embedded, x: Scale, place: fn(f64) -> f64) 
         curves: run_times(table).into_iter().map(curve).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_prediction_of_a_table_is_left_out() {
+        for embedded in [
+            tables::MARTIN_3_3,
+            tables::MARTIN_3_4,
+            tables::MARTIN_4_2,
+            tables::MARTIN_4_3,
+        ] {
+            let drawn = predicted(embedded).tables[0].1.markdown();
+            // Barnes has no prediction where it did not end.
+            let table = embedded.table();
+            let rows = table.rows().filter(|row| row.number("predicted_s").is_some());
+            let rows = rows.count();
+            assert_eq!(drawn.lines().count(), rows + 2, "{}", embedded.name);
+        }
+    }
+}

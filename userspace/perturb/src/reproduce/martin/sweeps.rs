@@ -383,7 +383,7 @@ fn factors(experiment: &Experiment, report: &Report, knob: Knob) -> Vec<(String,
             "hosts here",
             "thesis, 32 nodes, s",
             "here, s",
-            "knob over baseline where it failed",
+            "knob over baseline where runs failed, or none was valid",
         ],
     );
     for response in report.responses(knob) {
