@@ -4,7 +4,7 @@ mod fake;
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::{SigHandler, Signal, raise, signal};
 use perturb_dataplane::{
     namespace::Namespace,
     programs::Pacer,
@@ -26,7 +26,7 @@ use crate::{
     },
     running::Running,
     setup::Target,
-    signals::Signals,
+    signals::{Signals, is_ignored},
 };
 
 type Tested = anyhow::Result<()>;
@@ -163,22 +163,27 @@ async fn work_is_done() -> Tested {
 
 #[tokio::test]
 async fn a_signal_ends_it_and_the_balance_is_known() -> Tested {
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+    for name in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let bed = Bed::new().await?;
+        // Tests may run under `nohup`, and what was ignored from the start ends nothing.
+        if is_ignored(name)? {
+            // SAFETY: no handler of this process's is replaced, and the default one has no code here.
+            unsafe { signal(name, SigHandler::SigDfl) }?;
+        }
         bed.machine.state().unsettled = 3;
         bed.machine.state().dropped = 5;
         bed.machine.state().held = 4;
         let work = async |_| {
             sleep(SHORT).await;
-            raise(signal).map_err(anyhow::Error::from)?;
+            raise(name).map_err(anyhow::Error::from)?;
             sleep(LONG).await;
             anyhow::Ok(())
         };
         let outcome = bed.keep(conduct(), OnTrouble::End, work).await?;
-        assert!(matches!(outcome.end, End::Asked), "{signal}");
+        assert!(matches!(outcome.end, End::Asked), "{name}");
         assert_eq!(outcome.held, 0, "they have left");
         // What was dropped before the signal came is no less a fault.
-        assert_eq!(outcome.faults().len(), 1, "{signal}");
+        assert_eq!(outcome.faults().len(), 1, "{name}");
     }
     Ok(())
 }
