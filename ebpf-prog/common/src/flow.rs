@@ -72,9 +72,10 @@ pub fn hash(key: &KeyWords, generation: u64, secret: impl Fn(usize) -> u64) -> u
         sum = sum.wrapping_add(whole.wrapping_mul(upper));
         word += 1;
     }
-    // Keys in steps make sums in steps: the upper half is mixed, so that they fill buckets evenly.
+    // Keys in steps make sums in steps: the upper half is mixed, up and down, so that they fill buckets and pages evenly.
     let upper = sum >> 32;
-    (upper ^ upper >> 16).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ sum << 32
+    let mixed = (upper ^ upper >> 16).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ u64::from(mixed as u32 >> 16) ^ sum << 32
 }
 
 /// What a place of the flow cache says; 0 says nothing.
