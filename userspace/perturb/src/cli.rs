@@ -33,8 +33,8 @@ use self::{
     words::{Words, one_of},
 };
 use crate::{
-    calibrate, locality, measure, nfs, pattern, predict, report, reproduce, rto, say::Unwritable, split_c,
-    sweep, tcp, trace, voice,
+    calibrate, locality, measure, netem, nfs, pattern, predict, report, reproduce, rto, say::Unwritable,
+    split_c, sweep, tcp, trace, voice,
 };
 
 /// Options that contradict each other, where clap's attributes cannot say so.
@@ -114,6 +114,10 @@ enum Command {
     Locality(locality::LocalityArgs),
     /// Record what a program computes and sends, for `predict whatif`
     Trace(trace::TraceArgs),
+    /// A profile of what another tool is told
+    Import(netem::ImportArgs),
+    /// What to tell another tool, to have what a profile says
+    Export(netem::ExportArgs),
     /// Print the JSON Schema of profiles, for editors
     Schema,
     /// Print a shell's completions
@@ -369,6 +373,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Locality(args) => locality::run(&args, &mut std::io::stdout().lock()).map(|()| DONE),
         Command::Trace(args) => trace::run(&args, &mut std::io::stdout().lock()),
+        Command::Import(args) => netem::run_import(&args),
+        Command::Export(args) => netem::run_export(&args),
         Command::Schema => files::schema(),
         Command::Completions { shell } => {
             // It panics where it cannot write.
@@ -391,6 +397,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     if let Some(code) = reproduce::exit_code(error) {
         code
     } else if error.is::<ProfileError>()
+        || error.is::<perturb_profile::netem::NetemError>()
         || error.is::<Contradiction>()
         || nfs::is_invalid_input(error)
         || predict::is_invalid_input(error)

@@ -23,6 +23,7 @@ mod cli;
 mod locality;
 mod marks;
 mod measure;
+mod netem;
 mod nfs;
 mod pattern;
 mod predict;

@@ -23,6 +23,7 @@ mod knob;
 mod load;
 mod matching;
 mod model;
+pub mod netem;
 mod print;
 mod read;
 mod reader;

@@ -1,0 +1,121 @@
+//! `perturb import netem` and `perturb export netem`.
+
+use std::{io::Read as _, path::PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use perturb_emulator::prepared::Prepared;
+use perturb_profile::netem::{export, import};
+
+use crate::cli::exit::{DONE, FAILED};
+
+const IMPORTS: &str = "\
+Examples:
+  perturb import netem 'delay 100ms 10ms 25% distribution normal loss gemodel 1% 10%'
+  tc -s qdisc show dev eth0 | perturb import netem > eth0.yaml
+  tc -j qdisc show | perturb import netem --device eth0
+  tcshow eth0 | perturb import netem
+
+What is not the same:
+  loss P C     netem's correlated draws change the rate; here P is lost, and losses k packets apart correlate by C^k
+  rate         netem loses packets before they take time, perturb behind the rate
+  limit        netem counts packets under way, too; the buffer counts those that wait for the rate
+  delay T J    packets overtake, unless a pfifo stands below the netem: so says `reorder: true`
+  Of a jitter, tc shows no distribution: add it by hand.";
+
+const EXPORTS: &str = "\
+Example:
+  perturb export netem my.yaml --device eth0";
+
+/// Arguments of `perturb import`.
+#[derive(Args, Debug)]
+pub(crate) struct ImportArgs {
+    #[command(subcommand)]
+    from: From,
+}
+
+#[derive(Debug, Subcommand)]
+enum From {
+    /// netem's options, a command of tc, what `tc qdisc show` or `tc -j qdisc show` prints, or tcconfig's JSON
+    ///
+    /// Prints a profile. What it does not do is said on standard error.
+    #[command(after_help = IMPORTS)]
+    Netem(ImportNetem),
+}
+
+#[derive(Args, Debug)]
+struct ImportNetem {
+    /// The text; without it, standard input.
+    #[arg(value_name = "TEXT", num_args = 0.., allow_negative_numbers = true)]
+    text: Vec<String>,
+    /// The netems of this interface only.
+    #[arg(long, value_name = "IF")]
+    device: Option<String>,
+    /// Fail, exit code 1, if the profile does not do all of it.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Arguments of `perturb export`.
+#[derive(Args, Debug)]
+pub(crate) struct ExportArgs {
+    #[command(subcommand)]
+    to: To,
+}
+
+#[derive(Debug, Subcommand)]
+enum To {
+    /// Commands of tc that do what a profile says
+    ///
+    /// What they do not do is said on standard error.
+    #[command(after_help = EXPORTS)]
+    Netem(ExportNetem),
+}
+
+#[derive(Args, Debug)]
+struct ExportNetem {
+    /// The profile.
+    profile: PathBuf,
+    /// The interface.
+    #[arg(long, value_name = "IF", default_value = "eth0")]
+    device: String,
+    /// Fail, exit code 1, if the commands do not do all of it.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Runs `import`; its exit code.
+pub(crate) fn run_import(args: &ImportArgs) -> anyhow::Result<u8> {
+    let From::Netem(args) = &args.from;
+    let text = if args.text.is_empty() {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("reading standard input")?;
+        text
+    } else {
+        args.text.join(" ")
+    };
+    let imported = import(&text, args.device.as_deref())?;
+    print!("{}", imported.profile);
+    Ok(told(&imported.lost, args.strict))
+}
+
+/// Runs `export`; its exit code.
+pub(crate) fn run_export(args: &ExportArgs) -> anyhow::Result<u8> {
+    let To::Netem(args) = &args.to;
+    let prepared = Prepared::checked(&args.profile)?;
+    let exported = export(&prepared.profile, &args.device);
+    for command in &exported.commands {
+        println!("{command}");
+    }
+    Ok(told(&exported.lost, args.strict))
+}
+
+/// Says what is lost.
+fn told(lost: &[String], strict: bool) -> u8 {
+    for what in lost {
+        eprintln!("perturb: left out: {what}");
+    }
+    if strict && !lost.is_empty() { FAILED } else { DONE }
+}

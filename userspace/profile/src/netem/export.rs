@@ -1,0 +1,225 @@
+//! Commands of tc that do what a profile says, as far as netem can.
+
+use perturb_common::abi::Direction;
+
+use super::{Chance, Link, Loss, Netem};
+use crate::model::{Distribution, Profile, Queue, Scope, Server, ServerId, Volume};
+use crate::{Duration, Probability};
+
+/// A profile as commands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// The commands, for a shell.
+    pub commands: Vec<String>,
+    /// What they do not do, one sentence each.
+    pub lost: Vec<String>,
+}
+
+/// The commands that do on an interface what `profile` says.
+#[must_use]
+pub fn export(profile: &Profile, device: &str) -> Exported {
+    let mut lost = Vec::new();
+    if !profile.overhead.is_none() {
+        lost.push("the overhead: netem takes no processor time".to_owned());
+    }
+    if profile.is_changing() {
+        lost.push("what changes with time: netem stays as it is".to_owned());
+    }
+    if profile.topology.is_some() {
+        lost.push("the topology: netem is one link".to_owned());
+    }
+    let mut paths: [Option<&[ServerId]>; 2] = [None, None];
+    for class in &profile.classes {
+        let [egress, ingress] = class.paths();
+        if egress.is_none() && ingress.is_none() {
+            lost.push(format!(
+                "class `{}`, which passes untouched: netem takes all packets",
+                class.name
+            ));
+            continue;
+        }
+        if paths.iter().any(Option::is_some) {
+            lost.push(format!("class `{}`: netem has no classes", class.name));
+            continue;
+        }
+        if !class.matching.is_everything() {
+            lost.push(format!(
+                "the match of class `{}`: netem takes all packets",
+                class.name
+            ));
+        }
+        paths = [egress, ingress];
+    }
+    let mut commands = Vec::new();
+    let mut put = |device: &str, path: &[ServerId], lost: &mut Vec<String>| {
+        let (netem, in_order) = combined(profile, path, lost);
+        commands.push(
+            format!("tc qdisc add dev {device} root handle 1: netem {netem}")
+                .trim_end()
+                .to_owned(),
+        );
+        if in_order {
+            commands.push(format!(
+                "tc qdisc add dev {device} parent 1:1 handle 2: pfifo limit {}",
+                netem.limit
+            ));
+        }
+    };
+    if let Some(path) = paths[Direction::Egress as usize] {
+        put(device, path, &mut lost);
+    }
+    if let Some(path) = paths[Direction::Ingress as usize] {
+        let before = [
+            "ip link add ifb0 type ifb".to_owned(),
+            "ip link set ifb0 up".to_owned(),
+            format!("tc qdisc add dev {device} clsact"),
+            format!("tc filter add dev {device} ingress matchall action mirred egress redirect dev ifb0"),
+        ];
+        put("ifb0", path, &mut lost);
+        let at = commands
+            .iter()
+            .position(|command| command.contains(" dev ifb0 "))
+            .unwrap_or(0);
+        commands.splice(at..at, before);
+    }
+    Exported { commands, lost }
+}
+
+/// The netem that does what the servers of a path do, and whether a FIFO below it keeps the order.
+fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> (Netem, bool) {
+    let mut netem = Netem::default();
+    let mut in_order = false;
+    if profile.seed != 1 {
+        netem.seed = Some(profile.seed);
+    }
+    for (name, server) in path.iter().filter_map(|&id| profile.server(id)) {
+        netem.delay = netem.delay.saturating_add(server.latency);
+        let mut lose = |what: &str| lost.push(format!("server `{name}`: {what}"));
+        if server.gap > Duration::ZERO {
+            lose("the gap: netem's packets take time by their bytes only");
+        }
+        if let Some(rate) = server.bandwidth {
+            match netem.rate {
+                Some(link) if link.rate <= rate => {
+                    lose("its bandwidth: netem has one rate, the lowest is taken");
+                }
+                _ => {
+                    netem.rate = Some(Link {
+                        rate,
+                        packet_overhead: 0,
+                        cell_size: 0,
+                        cell_overhead: 0,
+                    });
+                    limit(&mut netem, server, &mut lose);
+                }
+            }
+        }
+        jitter(&mut netem, server, &mut in_order, &mut lose);
+        loss(&mut netem, server, &mut lose);
+        for (share, chance, what) in [
+            (
+                server.duplicate,
+                &mut netem.duplicate,
+                "its duplicates: another server has some",
+            ),
+            (
+                server.corrupt,
+                &mut netem.corrupt,
+                "its damage: another server has some",
+            ),
+        ] {
+            if share > Probability::ZERO && !chance.is_none() {
+                lose(what);
+            } else if share > Probability::ZERO {
+                chance.share = share;
+            }
+        }
+        if server.ecn.is_some() {
+            lose("`ecn`: netem marks only what it would lose");
+        }
+        if server.queue != Queue::Tail {
+            lose("its `queue`: put a discipline of that kind below the netem");
+        }
+        if server.collisions.is_some() {
+            lose("its collisions: netem has none");
+        }
+        if server.scope != Scope::Shared {
+            lose("its scope: all packets share a netem");
+        }
+    }
+    (netem, in_order)
+}
+
+/// netem limits packets, those under way included.
+fn limit(netem: &mut Netem, server: &Server, lose: &mut impl FnMut(&str)) {
+    const FRAME: u64 = 1514;
+    let packets = match (server.buffer.packets, server.buffer.volume, server.bandwidth) {
+        (Some(packets), volume, _) => {
+            if volume.is_some() {
+                lose("the bytes of its buffer: netem limits packets");
+            }
+            Some(u64::from(packets))
+        }
+        (None, Some(volume), Some(rate)) => {
+            lose(
+                "its buffer in bytes or time: netem limits packets, those under way included; full frames are taken",
+            );
+            let bytes = match volume {
+                Volume::Bytes(size) => size.bytes(),
+                Volume::Delay(delay) => rate.bytes_in(delay),
+            };
+            Some((bytes + rate.bytes_in(server.latency)) / FRAME)
+        }
+        _ => None,
+    };
+    if let Some(packets) = packets {
+        netem.limit = u32::try_from(packets).unwrap_or(u32::MAX).max(1);
+    }
+}
+
+fn jitter(netem: &mut Netem, server: &Server, in_order: &mut bool, lose: &mut impl FnMut(&str)) {
+    let Some(jitter) = &server.jitter else { return };
+    if netem.jitter > Duration::ZERO {
+        return lose("its jitter: netem has one, and another server has it");
+    }
+    netem.jitter = jitter.scale;
+    *in_order = !jitter.reorder;
+    netem.distribution = match &jitter.distribution {
+        Distribution::Uniform => None,
+        Distribution::Normal => Some("normal".to_owned()),
+        Distribution::Pareto => Some("pareto".to_owned()),
+        Distribution::ParetoNormal => Some("paretonormal".to_owned()),
+        Distribution::Table(file) => {
+            let name = file.rsplit('/').next().unwrap_or(file);
+            let name = name.strip_suffix(".dist").unwrap_or(name).to_owned();
+            lose(&format!(
+                "where its table is: tc takes it from /usr/lib/tc/{name}.dist"
+            ));
+            Some(name)
+        }
+    };
+}
+
+fn loss(netem: &mut Netem, server: &Server, lose: &mut impl FnMut(&str)) {
+    if !server.loss.nth.is_empty() {
+        lose("the losses of `nth`: netem loses by chance");
+    }
+    let random = Loss::Random(Chance {
+        share: server.loss.random,
+        correlation: Probability::ZERO,
+    });
+    let burst = server
+        .loss
+        .burst
+        .map(|burst| Loss::Gilbert([burst.to_bad, burst.to_good, burst.bad_loss, burst.good_loss]));
+    for one in [Some(random), burst].into_iter().flatten() {
+        if one.is_none() {
+            continue;
+        }
+        if netem.loss.is_none() {
+            netem.loss = one;
+        } else {
+            lose("a loss: netem has one model, and it is another one");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A profile that does what netems do.
+
+use perturb_common::abi::Direction;
+
+use super::sources::{self, Found};
+use super::{Chance, Link, NetemError};
+use crate::matching::Match;
+use crate::model::{
+    Class, Distribution, GilbertElliott, Jitter, Loss, Name, Profile, Server, ServerId, Treatment,
+};
+use crate::{Duration, Probability};
+
+/// Where tc looks for tables.
+const TABLES: &str = "/usr/lib/tc";
+
+/// A profile made of netems.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    /// The profile.
+    pub profile: Profile,
+    /// What it does not do, one sentence each.
+    pub lost: Vec<String>,
+}
+
+/// The profile that does what a text says of netem: see the module. `device` chooses the interface, where there are several.
+///
+/// # Errors
+/// When the text is none of netem's, or has several interfaces, or what it says is out of a profile's range.
+pub fn import(text: &str, device: Option<&str>) -> Result<Imported, NetemError> {
+    let mut sources = sources::read(text)?;
+    let here = |of: &Option<String>| device.is_none() || of.as_deref().is_none_or(|of| device == Some(of));
+    sources.netems.retain(|found| here(&found.device));
+    if sources.netems.is_empty() {
+        let place = device.map_or(String::new(), |device| format!(" on {device}"));
+        return Err(NetemError(format!(
+            "there is no netem{place}; write `delay 100ms 10ms`, or what `tc qdisc show` or `tcshow` print"
+        )));
+    }
+    // What comes in is redirected to an ifb, which sends it to the netem.
+    let incoming = |device: &str| device.starts_with("ifb");
+    let mut devices: Vec<&str> = Vec::new();
+    for name in sources.netems.iter().filter_map(|found| found.device.as_deref()) {
+        if !incoming(name) && !devices.contains(&name) {
+            devices.push(name);
+        }
+    }
+    if let [first, _, ..] = devices.as_slice() {
+        return Err(NetemError(format!(
+            "there are netems on {}: choose one by `--device {first}`; a profile is one network",
+            devices.join(", ")
+        )));
+    }
+    let mut lost = Vec::new();
+    for other in sources.others.iter().filter(|other| here(&other.device)) {
+        if SHAPERS.contains(&other.kind.as_str()) {
+            lost.push(format!("what the {} beside the netem does", other.kind));
+        }
+    }
+    for found in &mut sources.netems {
+        if found.device.as_deref().is_some_and(incoming) {
+            found.way = Direction::Ingress;
+        }
+    }
+    let profile = profile(&sources.netems, &mut lost)?;
+    // Whatever is out of range is said as of any profile.
+    crate::parse(&profile.to_string())
+        .map_err(|errors| NetemError(format!("a profile cannot say this:\n{errors}")))?;
+    Ok(Imported { profile, lost })
+}
+
+/// Disciplines that do something to packets beside a netem.
+const SHAPERS: &[&str] = &[
+    "tbf", "htb", "hfsc", "fq_codel", "codel", "cake", "red", "sfq", "pie", "drr",
+];
+
+fn profile(netems: &[Found], lost: &mut Vec<String>) -> Result<Profile, NetemError> {
+    let mut profile = Profile {
+        seed: 1,
+        ..Profile::default()
+    };
+    // By match, the paths each way; what matches everything is the last.
+    let mut classes: Vec<(&Match, [Option<Vec<ServerId>>; 2])> = Vec::new();
+    for (number, found) in netems.iter().enumerate() {
+        let name = match (netems.len(), found.way) {
+            (1, _) => "netem".to_owned(),
+            (_, Direction::Egress) => format!("netem-{}-out", number + 1),
+            (_, Direction::Ingress) => format!("netem-{}-in", number + 1),
+        };
+        if let Some(seed) = found.netem.seed {
+            profile.seed = seed;
+        }
+        let id = ServerId::new(profile.servers.len());
+        let (Some(name), Some(id)) = (Name::new(&name), id) else {
+            return Err(NetemError(
+                "these are more netems than a profile takes".to_owned(),
+            ));
+        };
+        profile.servers.push((name, server(found, lost)));
+        if let Some(parent) = &found.parent {
+            lost.push(format!(
+                "the filters before class {parent}: all packets cross the netem; give its class a `match`"
+            ));
+        }
+        let known = classes
+            .iter()
+            .position(|(matching, _)| **matching == found.matching);
+        let at = known.unwrap_or_else(|| {
+            classes.push((&found.matching, [None, None]));
+            classes.len() - 1
+        });
+        if let Some((_, paths)) = classes.get_mut(at) {
+            // Netems of different classes of tc stand one behind the other.
+            paths[found.way as usize].get_or_insert_default().push(id);
+        }
+    }
+    // The first match wins: narrow ones first, and what one says of neither direction, the next wider one does.
+    classes.sort_by_key(|(matching, _)| std::cmp::Reverse(conditions(matching).len()));
+    let wider = classes.clone();
+    for (number, (matching, paths)) in classes.into_iter().enumerate() {
+        let covers = |of: &Match| {
+            conditions(of)
+                .iter()
+                .all(|one| conditions(matching).contains(one))
+        };
+        let [egress, ingress] = [Direction::Egress as usize, Direction::Ingress as usize].map(|way| {
+            let own = paths.get(way).cloned().flatten();
+            own.or_else(|| {
+                wider
+                    .iter()
+                    .filter(|(of, _)| covers(of))
+                    .find_map(|(_, paths)| paths.get(way)?.clone())
+            })
+        });
+        let name = if matching.is_everything() {
+            "all".to_owned()
+        } else {
+            format!("class-{}", number + 1)
+        };
+        profile.classes.extend(Name::new(&name).map(|name| Class {
+            name,
+            matching: matching.clone(),
+            treatment: Treatment::Emulate { egress, ingress },
+        }));
+    }
+    Ok(profile)
+}
+
+/// What a filter of tcconfig asks of a packet.
+fn conditions(matching: &Match) -> Vec<(&'static str, String)> {
+    let lists = [
+        ("local", format!("{:?}", matching.local)),
+        ("remote", format!("{:?}", matching.remote)),
+        ("local_port", format!("{:?}", matching.local_port)),
+        ("remote_port", format!("{:?}", matching.remote_port)),
+    ];
+    let family = matching.family.map(|family| ("family", family.to_string()));
+    lists
+        .into_iter()
+        .filter(|(_, list)| list != "[]")
+        .chain(family)
+        .collect()
+}
+
+/// The server that does what a netem does.
+fn server(found: &Found, lost: &mut Vec<String>) -> Server {
+    let netem = &found.netem;
+    let mut lose = |what: String| lost.push(what);
+    let mut server = Server {
+        latency: netem.delay,
+        ..Server::default()
+    };
+    if netem.jitter > Duration::ZERO {
+        let distribution = match netem.distribution.as_deref() {
+            None | Some("uniform") => Distribution::Uniform,
+            Some("normal") => Distribution::Normal,
+            Some("pareto") => Distribution::Pareto,
+            Some("paretonormal") => Distribution::ParetoNormal,
+            Some(name) => Distribution::Table(format!("{TABLES}/{name}.dist")),
+        };
+        if found.shapeless {
+            lose("the distribution of the jitter, which tc does not show: it is uniform here".to_owned());
+        }
+        server.jitter = Some(Jitter {
+            distribution,
+            scale: netem.jitter,
+            reorder: !found.in_order,
+        });
+        if netem.correlation > Probability::ZERO {
+            lose(format!("the delay's correlation of {}", netem.correlation));
+        }
+    }
+    match netem.loss {
+        super::Loss::Random(chance) => server.loss = random(chance),
+        super::Loss::Gilbert([to_bad, to_good, bad_loss, good_loss]) => {
+            server.loss.burst = Some(GilbertElliott {
+                to_bad,
+                to_good,
+                bad_loss,
+                good_loss,
+            });
+        }
+        super::Loss::State([p13, p31, p32, _, p14]) => {
+            server.loss.burst = Some(GilbertElliott {
+                to_bad: p13,
+                to_good: p31,
+                bad_loss: Probability::ONE,
+                good_loss: Probability::ZERO,
+            });
+            if p32 > Probability::ZERO || p14 > Probability::ZERO {
+                lose(format!("states 2 and 4 of the loss (p32 {p32}, p14 {p14})"));
+            }
+        }
+    }
+    if netem.ecn {
+        lose("`ecn`: what is lost is lost, and not marked".to_owned());
+    }
+    for (word, chance, key) in [
+        ("duplicate", netem.duplicate, &mut server.duplicate),
+        ("corrupt", netem.corrupt, &mut server.corrupt),
+    ] {
+        *key = chance.share;
+        if !chance.is_none() && chance.correlation > Probability::ZERO {
+            lose(format!("the correlation of {} of `{word}`", chance.correlation));
+        }
+    }
+    if !netem.reorder.is_none() {
+        lose(format!(
+            "`reorder` of {}: no packet goes ahead of the delayed ones",
+            netem.reorder.share
+        ));
+    }
+    if let Some(link) = netem.rate {
+        server.bandwidth = Some(link.rate);
+        // What waits for longer than a horizon can be is dropped.
+        let rest = HORIZON
+            .nanos()
+            .saturating_sub(netem.delay.nanos() + 4 * netem.jitter.nanos());
+        let most = (rest / link.rate.time_of(FRAME).nanos().max(1)).saturating_sub(1);
+        let packets = u64::from(netem.limit)
+            .min(most)
+            .clamp(1, perturb_common::abi::MAX_RING_SLOTS.into());
+        server.buffer.packets = u32::try_from(packets).ok();
+        if packets < u64::from(netem.limit) {
+            lose(format!(
+                "packets of the `limit` of {} that would wait for longer than a minute",
+                netem.limit
+            ));
+        }
+        if (Link {
+            rate: link.rate,
+            ..PLAIN
+        }) != link
+        {
+            lose("the overhead and cells of `rate`".to_owned());
+        }
+        if netem.delay > Duration::ZERO && netem.limit != super::Netem::LIMIT {
+            lose(format!(
+                "packets under way in the `limit` of {}: the buffer counts those that wait for the rate",
+                netem.limit
+            ));
+        }
+    } else if netem.limit != super::Netem::LIMIT {
+        lose(format!(
+            "the `limit` of {}: without a rate nothing queues, and all packets under way are held",
+            netem.limit
+        ));
+    }
+    if let Some(slot) = &netem.slot {
+        lose(format!("`{slot}`"));
+    }
+    server
+}
+
+/// The longest that a packet is held.
+const HORIZON: Duration = Duration::from_millis(60_000);
+/// A full frame.
+const FRAME: u64 = 1514;
+
+/// A link without overheads.
+const PLAIN: Link = Link {
+    rate: crate::Rate::from_bits_per_second(0),
+    packet_overhead: 0,
+    cell_size: 0,
+    cell_overhead: 0,
+};
+
+/// Losses of that share, each of which makes the next likelier: a chain of two states whose autocorrelation at a distance of k
+/// packets is correlation^k.
+fn random(Chance { share, correlation }: Chance) -> Loss {
+    if correlation == Probability::ZERO || share == Probability::ZERO {
+        return Loss {
+            random: share,
+            ..Loss::default()
+        };
+    }
+    let part = |of: Probability| {
+        let kept = Probability::ONE.billionths() - correlation.billionths();
+        let both = u128::from(of.billionths()) * u128::from(kept);
+        Probability::from_billionths(((both + 500_000_000) / 1_000_000_000) as u64)
+    };
+    let rest = Probability::from_billionths(Probability::ONE.billionths() - share.billionths());
+    Loss {
+        burst: Some(GilbertElliott {
+            to_bad: part(share),
+            to_good: part(rest),
+            bad_loss: Probability::ONE,
+            good_loss: Probability::ZERO,
+        }),
+        ..Loss::default()
+    }
+}
