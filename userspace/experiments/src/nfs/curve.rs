@@ -119,6 +119,7 @@ impl Request {
             server,
             out: self.out.clone(),
             resume: self.resume,
+            processors: Vec::new(),
         }
     }
 }

@@ -17,7 +17,7 @@ use perturb_workloads::nfs::{Stop, server::Config};
 
 use super::{
     measure::{self, Series, Where},
-    processors::{Side, keep_to_own},
+    processors::{Side, keep_to_own, usable},
 };
 
 /// Client and server.
@@ -30,6 +30,10 @@ pub(super) fn measure_under(
     pacing: Pacing,
     quiet: bool,
 ) -> anyhow::Result<u8> {
+    let series = &Series {
+        processors: usable()?,
+        ..series.clone()
+    };
     let settings = series.out.join(format!("{}.settings.json", series.name));
     fs::write(&settings, serde_json::to_string_pretty(series)?)
         .with_context(|| format!("writing {}", settings.display()))?;
@@ -66,7 +70,7 @@ impl Part {
         let series: Series = serde_json::from_str(&text).with_context(reading)?;
         // A service time that is burnt is the server's own.
         let burns = matches!(&series.server, Where::OnHost(config) if config.service.burn);
-        if burns && !keep_to_own(side)? && side == Side::Client {
+        if burns && !keep_to_own(side, &series.processors)? && side == Side::Client {
             log::warn!("both hosts share the one processor of this machine");
         }
         Ok(Self { series, settings })

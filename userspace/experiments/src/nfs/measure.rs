@@ -59,6 +59,8 @@ pub(super) struct Series {
     pub(super) out: PathBuf,
     /// Whether to go on with what is there.
     pub(super) resume: bool,
+    /// What private hosts share, once there are any.
+    pub(super) processors: Vec<usize>,
 }
 
 /// The knob that the emulated network turns, for the model and for fits over several curves; `None` if it turns none, or
