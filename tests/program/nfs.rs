@@ -7,14 +7,18 @@ use std::{
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Child, ChildStdout, Command, Output, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
+use anyhow::Result;
 use nix::{
+    sched::{CpuSet, sched_getaffinity},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use perturb_tests::product::executable;
+use perturb_tests::{processors, product::executable};
+use perturb_verdict::{conclude, root, skip};
 use serde_json::Value;
 
 fn perturb() -> Command {
@@ -168,7 +172,7 @@ fn an_interrupted_load_cleans_up_and_prints_what_it_has() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_secs(4));
+    thread::sleep(Duration::from_secs(4));
     let begun = Instant::now();
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -190,7 +194,7 @@ fn a_directory_that_a_killed_load_left_is_reused_if_that_is_asked_for() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_secs(3));
     killed.kill().unwrap();
     killed.wait().unwrap();
     let load = |options: &[&str]| {
@@ -312,6 +316,69 @@ fn a_curve_is_written_level_by_level_and_resumed() {
             .unwrap()
             .contains("mean response time (ms)")
     );
+}
+
+/// The processors that `perturb nfs part SIDE SETTINGS` may use, once it serves or loads.
+fn processors_of(side: &str, settings: &Path) -> Option<Vec<usize>> {
+    let words = format!("nfs\0part\0{side}\0{}\0", settings.display());
+    let of = |process: fs::DirEntry| {
+        let command = fs::read_to_string(process.path().join("cmdline")).ok()?;
+        // What starts it has the same words behind its own.
+        let own = command.split('\0').nth(1) == Some("nfs");
+        let number = process.file_name().to_str()?.parse().ok()?;
+        (own && command.contains(&words)).then_some(Pid::from_raw(number))
+    };
+    let process = fs::read_dir("/proc").unwrap().flatten().find_map(of)?;
+    let set = sched_getaffinity(process).ok()?;
+    Some(
+        (0..CpuSet::count())
+            .filter(|&number| set.is_set(number).unwrap())
+            .collect(),
+    )
+}
+
+/// Client and server share no processor, else one pays both hosts' overhead.
+#[test]
+fn who_burns_has_processors_of_its_own() {
+    conclude(parted());
+}
+
+fn parted() -> Result<()> {
+    root()?;
+    let usable = processors::usable()?;
+    if usable.len() < 2 {
+        return Err(skip("one processor cannot be parted"));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = curve(directory.path())
+        .args([
+            "--rates",
+            "100",
+            "--vary",
+            "overhead=10us",
+            "--burn",
+            "--pacer",
+            "user",
+        ])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let settings = directory.path().join("overhead-10us.settings.json");
+    let mut seen = [Vec::new(), Vec::new()];
+    while child.try_wait().unwrap().is_none() {
+        for (seen, side) in seen.iter_mut().zip(["client", "server"]) {
+            let now = processors_of(side, &settings);
+            // What it has before it keeps to its own does not count.
+            if let Some(now) = now.filter(|now| now.len() < usable.len()) {
+                *seen = now;
+            }
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(child.wait().unwrap().success());
+    let (client, server) = usable.split_at(usable.len() / 2);
+    assert_eq!(seen, [client, server]);
+    Ok(())
 }
 
 /// 2 ms of processor time: no more than 500 op/s.
