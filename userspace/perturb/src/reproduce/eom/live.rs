@@ -44,7 +44,7 @@ const fn live(
 ) -> Figure {
     let mut figure = Figure::emulation(Paper::Eom, name, shows, minutes, draw).quick(1.0);
     figure.needs.mpi = true;
-    figure.differs(&[SMALLER, SWITCHED, SLEEPING])
+    figure.differs(&[SWITCHED, SMALLER, SLEEPING])
 }
 
 pub(crate) static FIGURES: &[Figure] = &[
