@@ -83,27 +83,44 @@ impl fmt::Display for Between {
 /// Sets one pair after the other to work.
 pub(super) fn measure(senders: &mut [Peer], receivers: &mut [Peer]) -> Result<Between, PeerError> {
     let pairs = senders.len().min(receivers.len());
-    let mut lone = Vec::with_capacity(pairs);
-    for (sender, receiver) in senders.iter_mut().zip(receivers.iter_mut()) {
-        let train = Train {
-            messages: 20,
-            segments: 1,
-            payload: PAYLOAD,
-            burst: 1,
-            interval_ns: 10_000_000,
-        };
-        let (sent, receipts) = send(sender, receiver, 1, train)?;
-        let alone: Vec<f64> = delays(&sent, &receipts, 1).collect();
-        lone.push(median(&alone).unwrap_or(0.0));
+    let mut quiet = Vec::with_capacity(pairs);
+    for (place, receiver) in receivers.iter_mut().enumerate().take(pairs) {
+        quiet.push(Quiet {
+            own: alone(&mut senders[place], receiver, 0)?,
+            first: alone(&mut senders[0], receiver, 1)?,
+        });
     }
     let mut rate = None;
     let mut steps: Vec<Step> = Vec::new();
     for count in 1..=pairs {
-        let step = flood(&mut senders[..count], &mut receivers[..count], &lone, rate)?;
+        let step = flood(&mut senders[..count], &mut receivers[..count], &quiet, rate)?;
         rate.get_or_insert(step.bytes_s);
         steps.push(step);
     }
     Ok(conclude(steps))
+}
+
+/// arrival - sending at a receiver while nothing else is sent, microseconds. Clocks may differ, so each has their difference in it.
+#[derive(Clone, Copy, Debug)]
+struct Quiet {
+    /// From its own sender.
+    own: f64,
+    /// From the first pair's: what arrives at several receivers is put on one clock by it.
+    first: f64,
+}
+
+/// The median of a few lone packets.
+fn alone(sender: &mut Peer, receiver: &mut Peer, number: u32) -> Result<f64, PeerError> {
+    let train = Train {
+        messages: 20,
+        segments: 1,
+        payload: PAYLOAD,
+        burst: 1,
+        interval_ns: 10_000_000,
+    };
+    let (sent, receipts) = send(sender, receiver, number, train)?;
+    let alone: Vec<f64> = delays(&sent, &receipts, 1).collect();
+    Ok(median(&alone).unwrap_or(0.0))
 }
 
 /// b(h) and d(h), if the steps reach them.
@@ -136,7 +153,7 @@ fn send(
 fn flood(
     senders: &mut [Peer],
     receivers: &mut [Peer],
-    lone: &[f64],
+    quiet: &[Quiet],
     rate: Option<f64>,
 ) -> Result<Step, PeerError> {
     // The first step floods with what drains in time even at 1 Mbit/s.
@@ -165,27 +182,39 @@ fn flood(
             })
             .collect()
     });
-    let (mut bytes_s, mut longest_wait_us, mut received) = (0.0, 0.0_f64, 0);
-    for (result, alone) in results.into_iter().zip(lone) {
+    let (mut arrivals, mut longest_wait_us) = (Vec::new(), 0.0_f64);
+    for (result, quiet) in results.into_iter().zip(quiet) {
         let (sent, receipts) = result?;
-        received += receipts.len();
-        let arrivals = || receipts.iter().map(|receipt| receipt.arrival);
-        if let (Some(first), Some(last)) = (arrivals().min(), arrivals().max())
-            && last > first
-        {
-            bytes_s += (receipts.len() - 1) as f64 * WIRE * 1e9 / (last - first) as f64;
-        }
+        arrivals.extend(
+            receipts
+                .iter()
+                .map(|receipt| receipt.arrival as f64 / 1e3 - quiet.first),
+        );
         longest_wait_us = delays(&sent, &receipts, 1)
-            .map(|delay| delay - alone)
+            .map(|delay| delay - quiet.own)
             .fold(longest_wait_us, f64::max);
     }
+    let received = arrivals.len();
     let asked = pairs * train.messages as usize;
     Ok(Step {
         pairs,
-        bytes_s,
+        bytes_s: bytes_s(arrivals),
         longest_wait_us,
         loss: 1.0 - received as f64 / asked as f64,
     })
+}
+
+/// Bytes per second of packets that arrived at these times, in microseconds, whoever sent them. Senders do not begin and end
+/// together, so the first tenth and the last do not count; each sender's own rate would have the others' share in it while they
+/// wait.
+fn bytes_s(mut arrivals: Vec<f64>) -> f64 {
+    arrivals.sort_by(f64::total_cmp);
+    let edge = arrivals.len() / 10;
+    let inner = &arrivals[edge..arrivals.len() - edge];
+    match inner {
+        [first, .., last] if last > first => (inner.len() - 1) as f64 * WIRE * 1e6 / (last - first),
+        _ => 0.0,
+    }
 }
 
 #[cfg(test)]
@@ -213,6 +242,17 @@ mod tests {
             (seen.bandwidth_bytes_s, seen.buffer_us),
             (Some(30.1e6), Some(700.0))
         );
+    }
+
+    #[test]
+    fn pairs_that_do_not_begin_together_have_the_edges_rate_all_the_same() {
+        // An edge passes a packet each 100 us; the second half of the pairs begins when the first half is nearly through.
+        let at = |place: u32| f64::from(place) * 100.0;
+        let first = (0..1000).map(at).chain((1000..1200).step_by(2).map(at));
+        let second = (1001..1200).step_by(2).map(at).chain((1200..2100).map(at));
+        let whole = bytes_s(first.chain(second).collect());
+        assert!((whole / (WIRE * 1e4) - 1.0).abs() < 1e-3, "{whole}");
+        assert_eq!((bytes_s(Vec::new()), bytes_s(vec![1.0])), (0.0, 0.0));
     }
 
     #[test]
