@@ -165,7 +165,7 @@ pub(crate) const PASSED: u32 = u32::MAX;
 /// [`visit`]'s answer at a server that changes: it has not crossed it.
 const CHANGES: u32 = u32::MAX - 1;
 /// [`visit`]'s answer at a server whose law judges packets: it has not crossed it.
-const JUDGES: u32 = u32::MAX - 2;
+pub(crate) const JUDGES: u32 = u32::MAX - 2;
 
 /// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
 /// that dropped it. A global function, which takes numbers only: the verifier walks it once, however

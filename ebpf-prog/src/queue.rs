@@ -5,7 +5,8 @@ use aya_ebpf::{helpers::bpf_skb_load_bytes, programs::TcContext};
 use perturb_common::{
     abi::{Event, SERVER_FATE, ServerConfig, in_half},
     departure::{Outcome, Service, departure},
-    queue::{self, Head, State, Verdict, judge},
+    queue::{self, Head, MOST_UPDATES, State, Verdict, judge_early, judge_start},
+    shared::Word,
     steps::{self, ATTEMPTS, LOOKS},
     units::{Instant, Ticks},
 };
@@ -14,7 +15,7 @@ use crate::{
     account,
     atomic::Shared,
     buffer,
-    fold::{self, Dropped, PASSED, contended},
+    fold::{self, Dropped, JUDGES, PASSED, contended},
     maps::{QUEUES, SERVERS, STATES},
     packet::{ETHERNET, IPV4, IPV6, skb},
     scratch::{Scratch, Walk},
@@ -24,6 +25,7 @@ use crate::{
 #[repr(C)]
 pub(crate) struct Judged {
     service: Service,
+    head: Head,
     /// What the law remembered before it, and then.
     before: State,
     after: State,
@@ -36,9 +38,10 @@ pub(crate) struct Judged {
 /// A state from one place to another, word by word: not by way of the stack.
 #[inline(always)]
 fn copy(from: &State, to: &mut State) {
-    const { assert!(size_of::<State>() == 4 * size_of::<u64>() && align_of::<State>() == align_of::<u64>()) };
+    const WORDS: usize = size_of::<State>() / size_of::<u64>();
+    const { assert!(size_of::<State>() == WORDS * size_of::<u64>() && align_of::<State>() == align_of::<u64>()) };
     let (from, to) = (&raw const *from, &raw mut *to);
-    for word in 0..4 {
+    for word in 0..WORDS {
         // SAFETY: references to so many aligned words.
         unsafe {
             to.cast::<u64>()
@@ -105,7 +108,7 @@ extern "C" fn space(interval: u64, count: u32) -> u64 {
 }
 
 /// The step of the packet in this CPU's scratch at a server, by its index in the whole map, that is free again then: [`PASSED`], and
-/// [`Judged`] has its times, or the number of an event.
+/// [`Judged`] has its times, or the number of an event; [`JUDGES`] if [`early`] is to say.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn step(server: u32, free: u64, locked: u32) -> u32 {
@@ -128,13 +131,74 @@ extern "C" fn step(server: u32, free: u64, locked: u32) -> u32 {
             start: walk.time.after(service.backlog),
             sojourn: service.backlog,
             ecn: judged.ecn,
+            salt: config.salt,
         };
-        judged.verdict = judge(&config.law, &mut judged.after, head, spacing) as u32;
+        if config.law.is_early() {
+            judged.head = head;
+            return JUDGES;
+        }
+        judged.verdict = judge_start(&config.law, &mut judged.after, head, spacing) as u32;
         if judged.verdict == Verdict::Drop as u32 {
             return Event::EarlyDrop as u32;
         }
     }
     PASSED
+}
+
+/// The rest of [`step`] where the law judges packets as they come. A function of its own, for the stack's sake.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn early(server: u32) -> u32 {
+    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
+        return PASSED;
+    };
+    // SAFETY: this CPU's scratch; who called has no reference to this part of it.
+    let judged = unsafe { &mut (*scratch).judged };
+    judged.verdict = judge_early(&config.law, &mut judged.after, judged.head) as u32;
+    if judged.verdict == Verdict::Drop as u32 {
+        return Event::EarlyDrop as u32;
+    }
+    PASSED
+}
+
+/// [`queue::update`] of the server's law before the packet in this CPU's scratch, at a server that is free again then: 1 if there
+/// may be another.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn update(server: u32, free: u64) -> u32 {
+    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
+        return 0;
+    };
+    // SAFETY: this CPU's scratch; who called has no reference to these parts of it.
+    let (now, before) = unsafe { ((*scratch).walk.time, &mut (*scratch).judged.before) };
+    u32::from(queue::update(&config.law, before, Instant(free), now))
+}
+
+/// As many as the square root of [`MOST_UPDATES`], and [`catch_up`] as many of these: the verifier walks each loop once.
+const UPDATES: u32 = MOST_UPDATES.isqrt();
+
+/// Some of the updates.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn updates(server: u32, free: u64) -> u32 {
+    for _ in 0..UPDATES {
+        if update(server, free) == 0 {
+            return 0;
+        }
+    }
+    1
+}
+
+/// All updates until the packet in this CPU's scratch comes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn catch_up(server: u32, free: u64) -> u32 {
+    for _ in 0..UPDATES {
+        if updates(server, free) == 0 {
+            return 0;
+        }
+    }
+    1
 }
 
 /// Takes the lock of the queue in this slot: 1, or 0. A function of its own: the verifier walks on once, however often it has looked.
@@ -171,9 +235,18 @@ fn served(config: &ServerConfig, server: u32) -> u32 {
     let remembers = config.law.kind != queue::STEP;
     let locked = remembers && take_queue(config.slot) != 0;
     // SAFETY: this CPU's scratch, to which no other reference lives here, and a map value that is this CPU's while it has the lock.
-    unsafe { copy(&(*queue).state, &mut (*scratch).judged.before) };
+    unsafe {
+        copy(&(*queue).state, &mut (*scratch).judged.before);
+        (*scratch).judged.before.begin(&config.law);
+    }
+    if locked && config.law.is_early() {
+        catch_up(server, free.load());
+    }
     let depart = |free: Instant| {
-        let event = step(server, free.0, u32::from(locked));
+        let mut event = step(server, free.0, u32::from(locked));
+        if event == JUDGES {
+            event = early(server);
+        }
         if event == PASSED {
             // SAFETY: this CPU's scratch; no reference to it lives here.
             Outcome::Served(unsafe { (*scratch).judged.service })

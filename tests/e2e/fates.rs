@@ -283,6 +283,7 @@ fn codel(setting: &Setting) -> Result<Option<String>> {
             start,
             sojourn: start.since(arrival),
             ecn: 0,
+            salt: 0,
         };
         if judge(&law, &mut state, head, spacing) == Verdict::Drop {
             dropped += 1;

@@ -53,6 +53,8 @@ pub enum Purpose {
     Bit = 5,
     /// Time lost to collisions (low half), and whether the frame is given up (high half).
     Collision = 6,
+    /// What the law of a queue draws.
+    Queue = 7,
 }
 
 /// 64 random bits for the `index`-th packet of the `ordinal`-th instance of the server that `salt`

@@ -1,9 +1,9 @@
 //! Laws by which a server drops or marks packets before its buffer is full, as routers' queues do.
 //!
-//! Model: a law of one FIFO server judges each packet when its service begins. Departures are known at arrival
-//! ([`crate::departure`]), and so is the sojourn, `start - arrival`; packets begin service in the order in which they arrive. So
-//! [`judge`], folded over the arrivals, says of each packet what the law says of it in a queue that is played event by event
-//! (`tests/queue.rs`). A packet that is dropped occupies the server for no time.
+//! Model: a law of one FIFO server judges each packet when its service begins, or, as [`pie`] does, when it comes. Departures are
+//! known at arrival ([`crate::departure`]), and so is the sojourn, `start - arrival`; packets begin service in the order in which they
+//! arrive. So [`judge`], folded over the arrivals, says of each packet what the law says of it in a queue that is played event by
+//! event (`tests/queue`). A packet that is dropped occupies the server for no time.
 //!
 //! What lacks: at the start of a packet nobody knows what has come behind it. `RFC 8289` never drops while no more than one
 //! packet is behind (`bytes() <= MAXPACKET`); here, while no more was ahead: who compiles a [`Law`] raises its target to the time
@@ -11,17 +11,25 @@
 
 use crate::units::{Instant, Ticks};
 
+pub mod pie;
+
+use pie::Pie;
+
 /// [`Law::kind`]: none but the buffer's.
 pub const TAIL: u32 = 0;
 /// [`Law::kind`]: marks above a sojourn, and nothing else (DCTCP; RFC 9331's immediate marking).
 pub const STEP: u32 = 1;
 /// [`Law::kind`]: CoDel (RFC 8289).
 pub const CODEL: u32 = 2;
+/// [`Law::kind`]: PIE (RFC 8033). This and those behind judge packets that come, by draws, and change while none does.
+pub const PIE: u32 = 3;
 
 /// [`Law::flags`]: ECN-capable packets are marked in place of being dropped.
 pub const LAW_ECN: u32 = 1;
 /// [`Law::flags`]: of ECN-capable packets only those of L4S (ECT(1)) are marked above the threshold.
 pub const LAW_L4S: u32 = 2;
+/// [`Law::flags`]: PIE lets nothing be dropped soon after another, and something before long (section 5.4).
+pub const LAW_DERANDOMIZE: u32 = 4;
 
 /// ECT(1), in the two low bits of an IP header's class.
 pub const ECT_1: u32 = 1;
@@ -33,16 +41,22 @@ pub const CE: u32 = 3;
 #[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Law {
-    /// [`TAIL`], [`STEP`], [`CODEL`].
+    /// [`TAIL`], [`STEP`], [`CODEL`], [`PIE`].
     pub kind: u32,
     /// `LAW_*`.
     pub flags: u32,
-    /// CoDel's TARGET, above 0.
+    /// CoDel's TARGET, above 0; PIE's QDELAY_REF, below 2^42 ticks.
     pub target: Ticks,
-    /// CoDel's INTERVAL, below 2^43 ticks.
+    /// CoDel's INTERVAL, below 2^43 ticks; PIE's T_UPDATE, at least [`pie::LEAST_UPDATE`].
     pub interval: Ticks,
-    /// ECN-capable packets are marked above this sojourn; [`Ticks::MAX`] for never.
+    /// CoDel and step mark ECN-capable packets above this sojourn; [`Ticks::MAX`] for never.
     pub threshold: Ticks,
+    /// PIE's MAX_BURST.
+    pub burst: Ticks,
+    /// PIE lets packets pass that find no more than this: two packets of MEAN_PKTSIZE.
+    pub small: Ticks,
+    /// PIE's mark_ecnth, of [`pie::ONE`]: above it, ECN-capable packets are dropped, too.
+    pub probability: u64,
 }
 
 impl Law {
@@ -53,33 +67,102 @@ impl Law {
         target: Ticks(0),
         interval: Ticks(0),
         threshold: Ticks::MAX,
+        burst: Ticks(0),
+        small: Ticks(0),
+        probability: 0,
     };
+
+    /// Whether it judges packets as they come, and changes while none does ([`update`]).
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_early(&self) -> bool {
+        self.kind >= PIE
+    }
 }
 
-/// In [`State::mode`]: CoDel drops (`dropping_`).
+/// Before a packet, a law makes up for at most so many of its changes: more than a queue as long as the largest horizon needs to
+/// drain, and PIE's probability to become 0.
+pub const MOST_UPDATES: u32 = 1 << 16;
+
+/// In [`CoDel::mode`]: CoDel drops (`dropping_`).
 pub const DROPPING: u32 = 1;
-/// In [`State::mode`]: the packet ahead was dropped in the dropping state, and the next drop is not scheduled yet.
+/// In [`CoDel::mode`]: the packet ahead was dropped in the dropping state, and the next drop is not scheduled yet.
 const AGAIN: u32 = 2;
-/// In [`State::mode`]: the packet ahead was dropped on entry to the dropping state.
+/// In [`CoDel::mode`]: the packet ahead was dropped on entry to the dropping state.
 const ENTERED: u32 = 4;
 
-/// What a law remembers.
+/// What a law remembers: [`State::codel`], [`State::pie`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct State {
-    /// CoDel's `first_above_time_`, ticks; 0 for none.
+    /// The [`Law::kind`] of the law; 0 if there was none yet.
+    pub kind: u64,
+    memory: Memory,
+}
+
+/// As the longest memory has it; 0 at first.
+type Memory = [u64; 6];
+
+impl State {
+    /// Forgets what another law has left.
+    #[inline(always)]
+    pub fn begin(&mut self, law: &Law) {
+        if self.kind != law.kind as u64 {
+            for word in &mut self.memory {
+                // SAFETY: a reference. Volatile: words that are cleared together become a call of `memset`, a byte at a time.
+                unsafe { (&raw mut *word).write_volatile(0) };
+            }
+            self.kind = law.kind as u64;
+        }
+    }
+}
+
+/// What CoDel remembers, by its RFC's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[repr(C)]
+pub struct CoDel {
+    /// `first_above_time_`, ticks; 0 for none.
     pub above: u64,
-    /// CoDel's `drop_next_`, ticks.
+    /// `drop_next_`, ticks.
     pub next: u64,
-    /// CoDel's `count_`, at most [`MOST`].
+    /// `count_`, at most [`MOST`].
     pub count: u32,
-    /// CoDel's `lastcount_`.
+    /// `lastcount_`.
     pub last: u32,
     /// [`DROPPING`] and what is pending.
     pub mode: u32,
     /// Zero.
     pub reserved: u32,
+    /// Zero.
+    pub rest: [u64; 2],
+}
+
+/// Memories: as large as [`Memory`] and aligned as it, and any bits are one.
+macro_rules! memories {
+    ($($name:ident: $memory:ty, $law:literal;)*) => {
+        impl State {
+            $(
+                #[doc = concat!("As ", $law, " has it.")]
+                #[inline(always)]
+                #[must_use]
+                pub const fn $name(&mut self) -> &mut $memory {
+                    const {
+                        assert!(size_of::<$memory>() == size_of::<Memory>());
+                        assert!(align_of::<$memory>() == align_of::<Memory>());
+                    }
+                    // SAFETY: the same bytes, all of which are of integers without padding.
+                    unsafe { &mut *(&raw mut self.memory).cast() }
+                }
+            )*
+        }
+    };
+}
+
+memories! {
+    codel: CoDel, "CoDel";
+    pie: Pie, "PIE";
 }
 
 /// A server's law at work; as large as a cache line.
@@ -91,8 +174,6 @@ pub struct Queue {
     pub lock: u64,
     /// What the law remembers.
     pub state: State,
-    /// Zero.
-    pub reserved: [u64; 3],
 }
 
 /// What a law says of a packet.
@@ -109,7 +190,7 @@ pub enum Verdict {
     Drop = 3,
 }
 
-/// A packet whose service begins.
+/// A packet that comes, and when its service begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// When its service begins.
@@ -118,15 +199,62 @@ pub struct Head {
     pub sojourn: Ticks,
     /// The two low bits of its IP header's class; 0 if it is not ECN-capable.
     pub ecn: u32,
+    /// The server's, for draws.
+    pub salt: u64,
 }
 
-/// What a law says of a packet; `state` is what it remembers. `spacing` is [`spacing`], which the programs have as a function.
+/// What a law says of a packet; `state` is what it remembers, as [`catch_up`] has left it. `spacing` is [`spacing`], which the programs
+/// have as a function.
 #[inline(always)]
 #[must_use]
 pub fn judge(law: &Law, state: &mut State, head: Head, spacing: impl Fn(Ticks, u32) -> Ticks) -> Verdict {
+    if law.is_early() {
+        judge_early(law, state, head)
+    } else {
+        judge_start(law, state, head, spacing)
+    }
+}
+
+/// [`judge`] of a law that is [`Law::is_early`].
+#[inline(always)]
+#[must_use]
+pub fn judge_early(law: &Law, state: &mut State, head: Head) -> Verdict {
+    pie::judge(law, state.pie(), head)
+}
+
+/// Makes `state` one of the law, at a server that is free again at `free`, as it is `now`, when a packet comes.
+#[inline(always)]
+pub fn catch_up(law: &Law, state: &mut State, free: Instant, now: Instant) {
+    state.begin(law);
+    if law.is_early() {
+        for _ in 0..MOST_UPDATES {
+            if !update(law, state, free, now) {
+                break;
+            }
+        }
+    }
+}
+
+/// The next of the changes that a law makes by itself until `now`, at a server that is free again at `free`; whether there may be
+/// another. Only of a law that is [`Law::is_early`].
+#[inline(always)]
+#[must_use]
+pub fn update(law: &Law, state: &mut State, free: Instant, now: Instant) -> bool {
+    pie::update(law, state.pie(), free, now)
+}
+
+/// [`judge`] of the other laws.
+#[inline(always)]
+#[must_use]
+pub fn judge_start(
+    law: &Law,
+    state: &mut State,
+    head: Head,
+    spacing: impl Fn(Ticks, u32) -> Ticks,
+) -> Verdict {
     let verdict = if law.kind == CODEL {
         let later = |time: u64, count| Instant(time).after(spacing(law.interval, count)).0;
-        codel(law, state, head, later)
+        codel(law, state.codel(), head, later)
     } else {
         Verdict::Pass
     };
@@ -145,7 +273,7 @@ pub fn judge(law: &Law, state: &mut State, head: Head, spacing: impl Fn(Ticks, u
 /// follows, is left to when that one comes; a queue that was empty then looks to it as a wait of nothing. Marks as Linux does
 /// (`codel_dequeue`): a marked packet is the one that leaves, so nothing is pending behind it.
 #[inline(always)]
-fn codel(law: &Law, state: &mut State, head: Head, later: impl Fn(u64, u32) -> u64) -> Verdict {
+fn codel(law: &Law, state: &mut CoDel, head: Head, later: impl Fn(u64, u32) -> u64) -> Verdict {
     let start = head.start.0;
     let mut ok = false;
     if head.sojourn.0 < law.target.0 {

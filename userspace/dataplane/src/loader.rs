@@ -19,7 +19,7 @@ use perturb_common::{
         ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
     },
     collisions::Contention,
-    queue::{CODEL, Queue},
+    queue::{Queue, STEP},
     tables::Tables,
     timeline::Unfit,
 };
@@ -321,21 +321,21 @@ impl Loader {
 
     /// A law that the profile in force does not have begins anew: what it remembered has passed.
     fn begin_laws(&mut self, slots: &Slots) -> Result<(), LoaderError> {
-        for &slot in slots.laws.difference(&self.slots.laws) {
+        for &(slot, _) in slots.memories.difference(&self.slots.memories) {
             write("QUEUES", self.maps.queues.set(slot, Wire(Queue::default()), 0))?;
         }
         Ok(())
     }
 
     fn load_servers(&mut self, tables: &Tables, half: u32, slots: &mut Slots) -> Result<(), LoaderError> {
-        slots.laws.clear();
+        slots.memories.clear();
         let named = tables.servers.iter().zip(&tables.server_names);
         for ((server, name), index) in named.zip(places(half)) {
             let mut server = *server;
             server.slot = slots.of(name).unwrap_or_default();
             // A step remembers nothing.
-            if server.law.kind == CODEL {
-                slots.laws.insert(server.slot);
+            if server.law.kind > STEP {
+                slots.memories.insert((server.slot, server.law.kind));
             }
             if server.jitter_table != NONE {
                 server.jitter_table = in_half(half, server.jitter_table);

@@ -4,7 +4,7 @@ use aya::maps::MapError;
 use perturb_clock::now;
 use perturb_common::{
     abi::{CONTROL_GENERATION, SERVER_LAW, SERVER_TIMELINE, ServerConfig, in_half},
-    queue::{Law, State},
+    queue::{Law, State, catch_up},
     timeline::{By, Course, locate},
     units::{Instant, MonoNanos, Ticks},
 };
@@ -81,11 +81,15 @@ fn config(maps: &Maps, server: u32) -> Result<ServerConfig, MapError> {
     Ok(maps.servers.get(&in_half(half, server), 0)?.0)
 }
 
-/// The law of the server that has this index in the profile, and what it remembers; `None` if the server has none.
-pub fn law(maps: &Maps, server: u32) -> Result<Option<(Law, State)>, MapError> {
+/// The law of the server that has this index in the profile, and what it remembers now, if the server is free again then; `None` if
+/// the server has none.
+pub fn law(maps: &Maps, server: u32, free: Instant) -> Result<Option<(Law, State)>, MapError> {
     let config = config(maps, server)?;
     if config.flags & SERVER_LAW == 0 {
         return Ok(None);
     }
-    Ok(Some((config.law, maps.queues.get(&config.slot, 0)?.0.state)))
+    let mut state = maps.queues.get(&config.slot, 0)?.0.state;
+    // Nothing has come since: it is what the next packet would find.
+    catch_up(&config.law, &mut state, free, MonoNanos(now()).instant());
+    Ok(Some((config.law, state)))
 }

@@ -154,6 +154,12 @@ pub struct QueueReport {
     /// CoDel's `count`: the next drop comes interval / sqrt(count) after the last; absent of other laws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
+    /// PIE's `drop_prob_`, a share; absent of other laws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drop_probability: Option<f64>,
+    /// PIE's `burst_allowance_`: for how long nothing is dropped yet; absent of other laws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_allowance_ms: Option<f64>,
 }
 
 /// Where a server is in its timeline.

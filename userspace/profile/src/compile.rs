@@ -378,8 +378,32 @@ fn law(queue: Queue, time_of: impl Fn(Volume) -> Ticks, frame: Ticks) -> Law {
             target: ticks(target).max(frame.plus(Ticks(1))),
             interval: ticks(interval),
             threshold: ce_threshold.map_or(Ticks::MAX, time_of),
+            ..Law::TAIL
+        },
+        Queue::Pie {
+            target,
+            t_update,
+            max_burst,
+            ecn,
+            mark_ecnth,
+            derandomize,
+        } => Law {
+            kind: queue::PIE,
+            flags: flag(ecn, queue::LAW_ECN) | flag(derandomize, queue::LAW_DERANDOMIZE),
+            target: ticks(target),
+            interval: ticks(t_update),
+            burst: ticks(max_burst),
+            small: frame.plus(frame),
+            probability: of_one(mark_ecnth),
+            ..Law::TAIL
         },
     }
+}
+
+/// A probability in the units of laws.
+fn of_one(probability: Probability) -> u64 {
+    let parts = u128::from(probability.billionths()) << queue::pie::PROBABILITY_BITS;
+    (parts / 1_000_000_000) as u64
 }
 
 /// By server: how long a packet may queue there so that, with all else its paths do to it, it stays within the horizon.

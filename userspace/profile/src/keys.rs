@@ -47,6 +47,9 @@ pub(crate) const TARGET: Bounds<Duration> =
     bounds(Duration::from_nanos(1_000), Duration::from_nanos(10 * SECOND));
 pub(crate) const INTERVAL: Bounds<Duration> =
     bounds(Duration::from_nanos(1_000), Duration::from_nanos(100 * SECOND));
+pub(crate) const T_UPDATE: Bounds<Duration> =
+    bounds(Duration::from_millis(1), Duration::from_nanos(10 * SECOND));
+pub(crate) const MAX_BURST: Bounds<Duration> = bounds(Duration::ZERO, MAX_HORIZON);
 pub(crate) const SHARE: Bounds<Probability> = bounds(Probability::ZERO, Probability::ONE);
 pub(crate) const NTH: Bounds<u64> = bounds(1, 1 << 48);
 pub(crate) const FLOWS: Bounds<u64> = bounds(1024, 4_194_304);

@@ -316,6 +316,21 @@ pub enum Queue {
         /// ECN-capable packets that have waited for longer are marked.
         ce_threshold: Option<EcnThreshold>,
     },
+    /// RFC 8033.
+    Pie {
+        /// QDELAY_REF.
+        target: Duration,
+        /// T_UPDATE.
+        t_update: Duration,
+        /// MAX_BURST.
+        max_burst: Duration,
+        /// ECN-capable packets are marked in place of being dropped,
+        ecn: bool,
+        /// up to this probability.
+        mark_ecnth: Probability,
+        /// Drops keep a distance, at least and at most.
+        derandomize: bool,
+    },
 }
 
 impl Queue {
@@ -323,6 +338,12 @@ impl Queue {
     pub const TARGET: Duration = Duration::from_millis(5);
     /// RFC 8289's INTERVAL.
     pub const INTERVAL: Duration = Duration::from_millis(100);
+    /// RFC 8033's QDELAY_REF and T_UPDATE.
+    pub const QDELAY_REF: Duration = Duration::from_millis(15);
+    /// RFC 8033's MAX_BURST.
+    pub const MAX_BURST: Duration = Duration::from_millis(150);
+    /// RFC 8033's mark_ecnth.
+    pub const MARK_ECNTH: Probability = Probability::from_billionths(100_000_000);
 }
 
 /// A random addition to the latency; the sum is never below zero.

@@ -148,6 +148,22 @@ fn queue(queue: &Queue) -> Value {
             map.unless_default("ecn", ecn, |&flag| Value::Flag(flag));
             map.optional("ce_threshold", ce_threshold.as_ref(), volume);
         }
+        Queue::Pie {
+            target,
+            t_update,
+            max_burst,
+            ecn,
+            mark_ecnth,
+            derandomize,
+        } => {
+            map.set("kind", bare("pie"))
+                .set("target", bare(target))
+                .set("t_update", bare(t_update))
+                .set("max_burst", bare(max_burst));
+            map.unless_default("ecn", ecn, |&flag| Value::Flag(flag));
+            map.set("mark_ecnth", bare(mark_ecnth));
+            map.unless_default("derandomize", derandomize, |&flag| Value::Flag(flag));
+        }
     }
     Value::Map(map)
 }

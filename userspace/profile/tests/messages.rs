@@ -189,6 +189,11 @@ fn queues_say_what_does_not_fit() {
     assert!(unfit(&queue("kind: tail, target: 5ms")));
     assert!(unfit(&queue("kind: codel, threshold: 5ms")));
     assert!(unfit(&queue("kind: step, threshold: 5ms, ecn: true")));
+    assert!(unfit(&queue("kind: pie, interval: 5ms")));
+    assert!(unfit(&queue("kind: codel, max_burst: 5ms")));
+    let range = |text: &str| matches!(errors(text)[..], [Problem::OutOfRange { .. }]);
+    assert!(range(&queue("kind: pie, t_update: 100us")));
+    assert!(range(&queue("kind: pie, mark_ecnth: 101%")));
     assert!(unfit(&server(
         "bandwidth: 1Mbit/s, scope: host, queue: { kind: codel }"
     )));
@@ -221,6 +226,7 @@ fn queues_say_what_does_not_fit() {
     ));
     let needs = |text: &str| matches!(errors(text)[..], [Problem::Needs { .. }]);
     assert!(needs(&server("queue: { kind: codel }")));
+    assert!(needs(&server("queue: { kind: pie }")));
     assert!(needs(&server("gap: 1us, queue: { kind: step, threshold: 1kB }")));
     let excludes = |text: &str| matches!(errors(text)[..], [Problem::Excludes { .. }]);
     let codel = "bandwidth: 1Mbit/s, queue: { kind: codel }";

@@ -19,9 +19,9 @@ pub struct Slots {
     pub(super) ways: u64,
     #[serde(default)]
     pub(super) clock: Clock,
-    /// The slots of servers whose law remembers.
+    /// The slots of servers whose law remembers, and its kind.
     #[serde(default)]
-    pub(super) laws: BTreeSet<u32>,
+    pub(super) memories: BTreeSet<(u32, u32)>,
 }
 
 /// The clock of the profile's timelines.

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use perturb_clock::now;
 use perturb_common::{
     abi::{CONTROL_LEASE, ClassCounters, LATENESS_BUCKETS, PACER_STATS_LEN, ServerCounters, lateness_bound},
-    queue::{CODEL, DROPPING, State},
+    queue::{CODEL, DROPPING, PIE, State, pie::ONE},
     units::{Instant, MonoNanos, Nanos, Ticks},
 };
 use perturb_dataplane::{
@@ -103,13 +103,14 @@ impl Report {
                 .map(|(index, ((name, &slot), server))| {
                     let state = maps.states.get(&slot, 0).context("reading a server's state")?;
                     let moment = Moment::of(&maps, index).context("reading a server's timeline")?;
-                    let law = moment::law(&maps, index).context("reading a server's queue")?;
+                    let law = moment::law(&maps, index, Instant(state.0.free))
+                        .context("reading a server's queue")?;
                     Ok(ServerReport {
                         timeline: moment.map(timeline),
-                        queue: law.map(|(law, memory)| {
+                        queue: law.map(|(law, mut memory)| {
                             // A queue that has drained leaves the state; the programs see that with its next packet.
                             let waits = state.0.free > MonoNanos(now()).instant().0;
-                            queue(law.kind, &memory, server, waits)
+                            queue(law.kind, &mut memory, server, waits)
                         }),
                         ..server_report(name, server, Instant(state.0.free), age)
                     })
@@ -171,15 +172,23 @@ fn server_report(
 }
 
 /// `waits`: whether the server is occupied.
-fn queue(kind: u32, state: &State, counters: &ServerCounters, waits: bool) -> QueueReport {
-    let codel = kind == CODEL;
+fn queue(kind: u32, state: &mut State, counters: &ServerCounters, waits: bool) -> QueueReport {
+    let codel = (kind == CODEL).then(|| *state.codel());
+    let pie = (kind == PIE).then(|| *state.pie());
+    let share = |of_one: u64| of_one as f64 / ONE as f64;
     QueueReport {
-        kind: if codel { "codel" } else { "step" },
+        kind: match kind {
+            CODEL => "codel",
+            PIE => "pie",
+            _ => "step",
+        },
         drops: counters.early_drops,
         marks: counters.marks,
         threshold_marks: counters.marks_above,
-        dropping: codel.then_some(waits && state.mode & DROPPING != 0),
-        count: codel.then_some(state.count),
+        dropping: codel.map(|codel| waits && codel.mode & DROPPING != 0),
+        count: codel.map(|codel| codel.count),
+        drop_probability: pie.map(|pie| share(pie.drop_prob)),
+        burst_allowance_ms: pie.map(|pie| Ticks(pie.burst_allowance).nanos().0 as f64 / 1e6),
     }
 }
 
@@ -229,11 +238,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_queue_that_has_drained_drops_nothing() {
-        let state = State {
-            mode: DROPPING,
-            ..State::default()
-        };
-        let dropping = |kind, waits| queue(kind, &state, &ServerCounters::default(), waits).dropping;
+        let mut state = State::default();
+        state.codel().mode = DROPPING;
+        let mut dropping = |kind, waits| queue(kind, &mut state, &ServerCounters::default(), waits).dropping;
         assert_eq!(dropping(CODEL, true), Some(true));
         assert_eq!(dropping(CODEL, false), Some(false));
         assert_eq!(dropping(STEP, true), None);

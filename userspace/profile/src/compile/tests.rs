@@ -65,7 +65,7 @@ fn laws_have_their_parameters() {
         flags: queue::LAW_ECN,
         target: Ticks(5_000_000 * 64),
         interval: Ticks(100_000_000 * 64),
-        threshold: Ticks::MAX,
+        ..Law::TAIL
     };
     assert_eq!((codel.law, codel.flags & SERVER_LAW), (expected, SERVER_LAW));
     // A full frame takes 12.112 ms; a target that is not longer counts as that.
@@ -84,6 +84,19 @@ fn laws_have_their_parameters() {
         ..Law::TAIL
     };
     assert_eq!(step.law, expected);
+    let pie =
+        server("bandwidth: 8Mbit/s, queue: { kind: pie, ecn: true, derandomize: true, max_burst: 9ms }");
+    let expected = Law {
+        kind: queue::PIE,
+        flags: queue::LAW_ECN | queue::LAW_DERANDOMIZE,
+        target: Ticks(15_000_000 * 64),
+        interval: Ticks(15_000_000 * 64),
+        burst: Ticks(9_000_000 * 64),
+        small: Ticks(2 * 1_514_000 * 64),
+        probability: queue::pie::ONE / 10,
+        ..Law::TAIL
+    };
+    assert_eq!(pie.law, expected);
     let fast = "bandwidth: 10Gbit/s";
     let splits = |keys: &str| splits(&parse(&format!("{{ version: 1, {fast}{keys} }}")).unwrap());
     assert!(!splits("") && splits(", queue: { kind: codel }"));

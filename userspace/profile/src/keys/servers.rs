@@ -69,20 +69,20 @@ pub(crate) static LEVEL: Section = Section {
     )),
 };
 
-pub(crate) const QUEUES: &[&str] = &["tail", "step", "codel"];
+pub(crate) const QUEUES: &[&str] = &["tail", "step", "codel", "pie"];
 
 const THRESHOLD: Shape = Shape::Either(&[Shape::Size(ECN_BYTES), Shape::Duration(ECN_DELAY)]);
 
 pub(crate) static QUEUE: Section = Section {
     what: "a queue",
     title: "queue",
-    doc: "A law that judges each packet when its service begins. Super-packets are split first, unless `segmentation: whole`: then each is judged as one.",
+    doc: "A law that drops or marks packets, when their service begins or (pie) when they come. Super-packets are split first, unless `segmentation: whole`: then each is judged as one.",
     keys: &[
         key(
             "kind",
             Shape::Choice(QUEUES),
             "tail",
-            "tail: none but the buffer; step: marks above a wait (DCTCP, L4S); codel: RFC 8289.",
+            "tail: none but the buffer; step: marks above a wait (DCTCP, L4S); codel: RFC 8289; pie: RFC 8033.",
         ),
         key(
             "threshold",
@@ -94,8 +94,8 @@ pub(crate) static QUEUE: Section = Section {
         key(
             "target",
             Shape::Duration(TARGET),
-            "5ms",
-            "codel: the wait that may last. At least what a full frame takes counts.",
+            "5ms of codel, 15ms of pie",
+            "codel: the wait that may last; at least what a full frame takes counts. pie: QDELAY_REF.",
         ),
         key(
             "interval",
@@ -107,13 +107,37 @@ pub(crate) static QUEUE: Section = Section {
             "ecn",
             Shape::Flag,
             "false",
-            "codel: ECN-capable packets are marked in place of being dropped.",
+            "codel, pie: ECN-capable packets are marked in place of being dropped.",
         ),
         key(
             "ce_threshold",
             THRESHOLD,
             "never",
             "codel: ECN-capable packets are marked above this, too.",
+        ),
+        key(
+            "t_update",
+            Shape::Duration(T_UPDATE),
+            "15ms",
+            "pie: T_UPDATE, from one change of the drop probability to the next.",
+        ),
+        key(
+            "max_burst",
+            Shape::Duration(MAX_BURST),
+            "150ms",
+            "pie: MAX_BURST, for how long nothing is dropped once the queue was short.",
+        ),
+        key(
+            "mark_ecnth",
+            Shape::Share,
+            "10%",
+            "pie with `ecn`: the drop probability above which packets are dropped all the same.",
+        ),
+        key(
+            "derandomize",
+            Shape::Flag,
+            "false",
+            "pie: drops keep a distance, at least and at most (section 5.4).",
         ),
     ],
 };

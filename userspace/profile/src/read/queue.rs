@@ -31,6 +31,14 @@ pub(crate) fn queue(at: At<'_>, findings: &mut Findings<'_>) -> Option<Queue> {
     let own: &[&str] = match kind {
         "step" => &["threshold", "l4s"],
         "codel" => &["target", "interval", "ecn", "ce_threshold"],
+        "pie" => &[
+            "target",
+            "t_update",
+            "max_burst",
+            "ecn",
+            "mark_ecnth",
+            "derandomize",
+        ],
         _ => &[],
     };
     for key in keys::QUEUE.names().filter(|key| *key != "kind") {
@@ -40,25 +48,37 @@ pub(crate) fn queue(at: At<'_>, findings: &mut Findings<'_>) -> Option<Queue> {
         }
     }
     let marks = |at: At<'_>, f: &mut Findings<'_>| volume(at, (keys::ECN_BYTES, keys::ECN_DELAY), f);
+    let flag = |key, f: &mut Findings<'_>| fields.read(key, f, read::flag).unwrap_or(false);
+    let time = |key, bounds, default, f: &mut Findings<'_>| {
+        fields
+            .read(key, f, |at, f| at.quantity(bounds, f))
+            .unwrap_or(default)
+    };
     Some(match kind {
         "step" => {
             let threshold = fields.require("threshold", "threshold: 1ms", findings, marks);
             Queue::Step {
                 threshold: threshold?,
-                l4s: fields.read("l4s", findings, read::flag).unwrap_or(false),
+                l4s: flag("l4s", findings),
             }
         }
-        "codel" => {
-            let mut time = |key, bounds, default| {
-                fields
-                    .read(key, findings, |at, f| at.quantity(bounds, f))
-                    .unwrap_or(default)
-            };
-            Queue::CoDel {
-                target: time("target", keys::TARGET, Queue::TARGET),
-                interval: time("interval", keys::INTERVAL, Queue::INTERVAL),
-                ecn: fields.read("ecn", findings, read::flag).unwrap_or(false),
-                ce_threshold: fields.read("ce_threshold", findings, marks),
+        "codel" => Queue::CoDel {
+            target: time("target", keys::TARGET, Queue::TARGET, findings),
+            interval: time("interval", keys::INTERVAL, Queue::INTERVAL, findings),
+            ecn: flag("ecn", findings),
+            ce_threshold: fields.read("ce_threshold", findings, marks),
+        },
+        "pie" => {
+            let share = |at: At<'_>, f: &mut Findings<'_>| at.quantity(keys::SHARE, f);
+            Queue::Pie {
+                target: time("target", keys::TARGET, Queue::QDELAY_REF, findings),
+                t_update: time("t_update", keys::T_UPDATE, Queue::QDELAY_REF, findings),
+                max_burst: time("max_burst", keys::MAX_BURST, Queue::MAX_BURST, findings),
+                ecn: flag("ecn", findings),
+                mark_ecnth: fields
+                    .read("mark_ecnth", findings, share)
+                    .unwrap_or(Queue::MARK_ECNTH),
+                derandomize: flag("derandomize", findings),
             }
         }
         _ => Queue::Tail,
@@ -71,6 +91,7 @@ pub(crate) fn check_queue(fields: &Fields<'_>, server: &Server, findings: &mut F
         Queue::Tail => return,
         Queue::Step { threshold, .. } => Some(threshold),
         Queue::CoDel { ce_threshold, .. } => ce_threshold,
+        Queue::Pie { .. } => None,
     };
     if server.trace.is_some() {
         let why = "the queue of a server that changes is not emulated";

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod queue;
 mod timeline;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use perturb_profile::*;
 use proptest::collection::{btree_set, vec};
 use proptest::{option::of, prelude::*};
+use queue::{ecn, queue};
 
 /// The profiles in configs/, by path, with their texts.
 pub(crate) fn configs() -> Vec<(PathBuf, String)> {
@@ -113,27 +115,6 @@ fn scope() -> BoxedStrategy<Scope> {
         Just(Scope::Flow)
     ]
     .boxed()
-}
-
-fn ecn() -> impl Strategy<Value = Volume> {
-    prop_oneof![
-        (1..=1_000_000u64).prop_map(|bytes| Volume::Bytes(Size::from_bytes(bytes))),
-        (1..=1_000_000_000u64).prop_map(|nanos| Volume::Delay(Duration::from_nanos(nanos))),
-    ]
-}
-
-fn queue() -> impl Strategy<Value = Queue> {
-    let times = (1_000..=1u64 << 32, 1_000..=1u64 << 32);
-    prop_oneof![
-        Just(Queue::Tail),
-        (ecn(), any::<bool>()).prop_map(|(threshold, l4s)| Queue::Step { threshold, l4s }),
-        (times, any::<bool>(), of(ecn())).prop_map(|((target, interval), ecn, ce_threshold)| Queue::CoDel {
-            target: Duration::from_nanos(target),
-            interval: Duration::from_nanos(interval),
-            ecn,
-            ce_threshold,
-        }),
-    ]
 }
 
 pub(crate) fn server() -> BoxedStrategy<Server> {

@@ -212,9 +212,24 @@ fn servers(servers: &[ServerReport]) -> Table {
 
 /// What the law of a queue does.
 fn judged(queue: &QueueReport) -> String {
-    let state = match (queue.dropping, queue.count) {
-        (Some(true), Some(count)) => format!(", dropping, count {count}"),
-        (Some(false), _) => ", not dropping".into(),
+    let state = match *queue {
+        QueueReport {
+            dropping: Some(true),
+            count: Some(count),
+            ..
+        } => format!(", dropping, count {count}"),
+        QueueReport {
+            dropping: Some(false),
+            ..
+        } => ", not dropping".into(),
+        QueueReport {
+            drop_probability: Some(probability),
+            burst_allowance_ms: Some(allowance),
+            ..
+        } => format!(
+            ", drop probability {:.3} %, burst allowance {allowance:.0} ms",
+            100.0 * probability
+        ),
         _ => String::new(),
     };
     format!(

@@ -6,9 +6,11 @@
 
 use std::collections::VecDeque;
 
+mod pie;
+
 use perturb_common::{
     departure::{Load, Outcome, Server, departure},
-    queue::{CODEL, Head, LAW_ECN, LAW_L4S, Law, STEP, State, Verdict, judge, spacing},
+    queue::{CODEL, Head, LAW_ECN, LAW_L4S, Law, STEP, State, Verdict, catch_up, judge, spacing},
     units::{GapPerByte, Instant, Ticks},
 };
 use proptest::prelude::*;
@@ -28,6 +30,8 @@ struct Played {
     behind: Vec<usize>,
 }
 
+/// Names the draws.
+const SALT: u64 = 7;
 /// Ticks that a byte takes.
 const BYTE: u64 = 25_600;
 /// G so that it does.
@@ -56,7 +60,9 @@ fn folded(law: &Law, packets: &[Packet]) -> Vec<(Verdict, u64)> {
             start: arrival.after(service.backlog),
             sojourn: service.backlog,
             ecn: packet.ecn,
+            salt: SALT,
         };
+        catch_up(law, &mut state, free, arrival);
         let verdict = judge(law, &mut state, head, spacing);
         if verdict == Verdict::Drop {
             fates.push((verdict, 0));
@@ -74,6 +80,8 @@ struct Fifo {
     packets: Vec<Packet>,
     waiting: VecDeque<usize>,
     bytes: u64,
+    /// When the packet in service leaves.
+    busy_until: Option<u64>,
     played: Played,
 }
 
@@ -91,38 +99,71 @@ impl Fifo {
     fn mark(&mut self, index: usize, why: Verdict) {
         self.played.fates[index].0 = why;
     }
+
+    /// How long it takes until all that is there has left.
+    fn work(&self, now: u64) -> u64 {
+        self.bytes * BYTE + self.busy_until.map_or(0, |done| done - now)
+    }
 }
 
-/// Plays arrivals and departures. A packet that arrives when another leaves comes behind that.
-fn play(packets: &[Packet], mut deque: impl FnMut(&mut Fifo, u64) -> Option<usize>) -> Played {
+/// What a queue does beside being one.
+trait Discipline {
+    /// When it does something of itself next.
+    fn timer(&self) -> Option<u64> {
+        None
+    }
+
+    /// It does.
+    fn expire(&mut self, _fifo: &Fifo, _now: u64) {}
+
+    /// Whether it takes a packet.
+    fn enque(&mut self, _fifo: &mut Fifo, _index: usize, _now: u64) -> bool {
+        true
+    }
+
+    /// The packet that is served next.
+    fn deque(&mut self, fifo: &mut Fifo, _now: u64) -> Option<usize> {
+        fifo.pop()
+    }
+}
+
+/// Plays arrivals and departures. A packet that arrives when another leaves, or a timer expires, comes behind that.
+fn play(packets: &[Packet], discipline: &mut impl Discipline) -> Played {
     let mut fifo = Fifo {
         packets: packets.to_vec(),
         ..Fifo::default()
     };
     fifo.played.fates = vec![(Verdict::Pass, 0); packets.len()];
-    let mut busy_until = None;
     let mut coming = 0..packets.len();
     loop {
         let next = coming.start;
-        let now = match (busy_until, packets.get(next)) {
-            (Some(done), Some(packet)) if done > packet.arrival => packet.arrival,
-            (Some(done), _) => done,
-            (None, Some(packet)) => packet.arrival,
-            (None, None) => return fifo.played,
+        let arrival = packets.get(next).map(|packet| packet.arrival);
+        let Some(now) = fifo.busy_until.into_iter().chain(arrival).min() else {
+            return fifo.played;
         };
-        if busy_until == Some(now) {
-            busy_until = None;
+        if let Some(time) = discipline.timer()
+            && time <= now
+        {
+            discipline.expire(&fifo, time);
+            continue;
+        }
+        if fifo.busy_until == Some(now) {
+            fifo.busy_until = None;
         } else {
             coming.next();
-            fifo.waiting.push_back(next);
-            fifo.bytes += packets[next].bytes;
+            if discipline.enque(&mut fifo, next, now) {
+                fifo.waiting.push_back(next);
+                fifo.bytes += packets[next].bytes;
+            } else {
+                fifo.drop(next);
+            }
         }
-        if busy_until.is_none()
-            && let Some(index) = deque(&mut fifo, now)
+        if fifo.busy_until.is_none()
+            && let Some(index) = discipline.deque(&mut fifo, now)
         {
             let left = now + packets[index].bytes * BYTE;
             fifo.played.fates[index].1 = left;
-            busy_until = Some(left);
+            fifo.busy_until = Some(left);
         }
     }
 }
@@ -187,7 +228,9 @@ impl CoDel {
     fn marks(&self, fifo: &Fifo, index: Option<usize>) -> bool {
         self.ecn && index.is_some_and(|index| fifo.packets[index].ecn != 0)
     }
+}
 
+impl Discipline for CoDel {
     fn deque(&mut self, fifo: &mut Fifo, now: u64) -> Option<usize> {
         let (mut packet, mut ok_to_drop) = self.dodequeue(fifo, now);
         let mut marked = false;
@@ -238,6 +281,23 @@ impl CoDel {
     }
 }
 
+/// Marks above a wait.
+struct Step {
+    threshold: u64,
+    l4s: bool,
+}
+
+impl Discipline for Step {
+    fn deque(&mut self, fifo: &mut Fifo, now: u64) -> Option<usize> {
+        let index = fifo.pop()?;
+        let Packet { arrival, ecn, .. } = fifo.packets[index];
+        if (if self.l4s { ecn & 1 } else { ecn }) != 0 && now - arrival > self.threshold {
+            fifo.mark(index, Verdict::MarkAbove);
+        }
+        Some(index)
+    }
+}
+
 /// Packets whose load of the server changes now and then: from a third of what it can do to twice that.
 fn arrivals(seed: u64, count: usize) -> Vec<Packet> {
     let mut word = seed.wrapping_mul(2).wrapping_add(1);
@@ -280,6 +340,7 @@ fn law(flags: u32, target: u64, interval: u64, threshold: u64) -> Law {
         } else {
             Ticks(threshold * packet / 10)
         },
+        ..Law::TAIL
     }
 }
 
@@ -298,7 +359,7 @@ proptest! {
         let law = law(if ecn { LAW_ECN } else { 0 }, target, interval, threshold);
         let packets = arrivals(seed, 3000);
         let mut codel = CoDel::new(&law, None);
-        let played = play(&packets, |fifo, now| codel.deque(fifo, now));
+        let played = play(&packets, &mut codel);
         prop_assert_eq!(folded(&law, &packets), played.fates);
     }
 
@@ -307,14 +368,7 @@ proptest! {
     fn a_step_marks_above_its_threshold(seed in any::<u64>(), l4s in any::<bool>(), threshold in 1u64..400) {
         let law = Law { kind: STEP, ..law(if l4s { LAW_L4S } else { 0 }, 1, 1, threshold) };
         let packets = arrivals(seed, 1000);
-        let played = play(&packets, |fifo, now| {
-            let index = fifo.pop()?;
-            let Packet { arrival, ecn, .. } = fifo.packets[index];
-            if (if l4s { ecn & 1 } else { ecn }) != 0 && now - arrival > law.threshold.0 {
-                fifo.mark(index, Verdict::MarkAbove);
-            }
-            Some(index)
-        });
+        let played = play(&packets, &mut Step { threshold: law.threshold.0, l4s });
         prop_assert_eq!(folded(&law, &packets), played.fates);
     }
 }
@@ -327,7 +381,7 @@ fn codel_is_the_rfcs_while_packets_are_behind() {
         let law = law(0, 1 + seed * 7 % 299, 1 + seed * 31 % 3999, 0);
         let packets = arrivals(seed, 3000);
         let mut codel = CoDel::new(&law, Some(1514));
-        let played = play(&packets, |fifo, now| codel.deque(fifo, now));
+        let played = play(&packets, &mut codel);
         let alike = played.behind.first().copied().unwrap_or(packets.len());
         let folded = folded(&law, &packets);
         assert_eq!(folded[..alike], played.fates[..alike], "{seed}");
@@ -363,7 +417,7 @@ fn the_random_packets_are_dropped_and_marked() {
             .filter(|pair| pair.iter().all(|fate| fate.0 == Verdict::Drop))
             .count();
         let mut codel = CoDel::new(&law, Some(1514));
-        let played = play(&packets, |fifo, now| codel.deque(fifo, now)).fates;
+        let played = play(&packets, &mut codel).fates;
         differ += played.iter().zip(&plain).filter(|(a, b)| a.0 != b.0).count();
         seen += packets.len();
     }
@@ -385,6 +439,7 @@ fn drops_come_by_the_square_root() {
             start: Instant(time),
             sojourn: law.target,
             ecn: 0,
+            salt: SALT,
         };
         let verdict = judge(&law, &mut state, head, spacing);
         if verdict == Verdict::Drop {
