@@ -1,10 +1,16 @@
 //! The programs pass the verifier of the running kernel.
-use perturb_common::tables::Tables;
+use perturb_common::{
+    abi::{ABI_VERSION, CONTROL_VERSION},
+    tables::Tables,
+};
 use perturb_dataplane::{
+    maps::Maps,
     programs::{LoadOptions, Pacer, Program, Programs},
     room::Room,
 };
 use perturb_verdict::{or_end, root};
+
+use crate::support::Rig;
 
 #[test]
 fn every_program_loads_for_both_pacers() {
@@ -43,4 +49,22 @@ fn every_program_loads_for_both_pacers() {
         }
         programs.steering().unwrap();
     }
+}
+
+/// What another version's programs have counted is not read as this one's.
+#[test]
+fn another_versions_maps_are_refused() {
+    let Some(mut rig) = Rig::new("{ version: 1, latency: 20ms }", Pacer::Fq) else {
+        return;
+    };
+    let ids = Maps::ids(&rig.programs).unwrap();
+    assert!(Maps::by_id(&ids).is_ok());
+    let control = &mut rig.loader.maps_mut().control;
+    control.set(CONTROL_VERSION, ABI_VERSION + 1, 0).unwrap();
+    let said = Maps::by_id(&ids).err().unwrap().to_string();
+    let versions = format!("version {}, this perturb has {ABI_VERSION}", ABI_VERSION + 1);
+    assert!(
+        said.contains(&versions) && said.contains("perturb clear"),
+        "{said}"
+    );
 }

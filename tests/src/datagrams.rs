@@ -109,6 +109,8 @@ pub struct Receipt {
 pub struct Trace {
     /// When each was sent, CLOCK_MONOTONIC ns.
     pub sent: Vec<u64>,
+    /// When each was on its way: the programs at the sender's egress have run then.
+    pub gone: Vec<u64>,
     /// What arrived, in order of arrival.
     pub received: Vec<Receipt>,
     /// Processor time of the sending thread per datagram, median, ns: what interrupts add to a few does not count.
@@ -217,11 +219,10 @@ pub fn send(from: &Host, to: &Host, plan: &Plan) -> Result<Trace> {
         let received = listen
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let (sent, send_cost) = sent.context("sending")?;
+        let sent = sent.context("sending")?;
         Ok(Trace {
-            sent,
             received: received.context("receiving")?,
-            send_cost,
+            ..sent
         })
     })
 }
@@ -292,14 +293,15 @@ fn pattern(number: usize, index: usize) -> u8 {
 }
 
 /// Sends all; then sets when listening ends.
-fn talk(sockets: &[UdpSocket], plan: &Plan, end: &AtomicU64) -> io::Result<(Vec<u64>, f64)> {
+fn talk(sockets: &[UdpSocket], plan: &Plan, end: &AtomicU64) -> io::Result<Trace> {
     let sent = send_all(sockets, plan);
     end.store(clock::now() + plan.patience.as_nanos() as u64, Ordering::Relaxed);
     sent
 }
 
-fn send_all(sockets: &[UdpSocket], plan: &Plan) -> io::Result<(Vec<u64>, f64)> {
+fn send_all(sockets: &[UdpSocket], plan: &Plan) -> io::Result<Trace> {
     let mut sent = Vec::with_capacity(plan.count);
+    let mut gone = Vec::with_capacity(plan.count);
     let mut buffer = vec![0; plan.size];
     let mut due = clock::now() + 5_000_000;
     let mut costs = Vec::with_capacity(plan.count);
@@ -326,11 +328,17 @@ fn send_all(sockets: &[UdpSocket], plan: &Plan) -> io::Result<(Vec<u64>, f64)> {
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
             other => drop(other?),
         }
+        gone.push(clock::now());
         costs.push(clock::thread_time() - before);
     }
     costs.sort_unstable();
     let median = costs.get(costs.len() / 2).copied().unwrap_or_default();
-    Ok((sent, median as f64))
+    Ok(Trace {
+        sent,
+        gone,
+        received: Vec::new(),
+        send_cost: median as f64,
+    })
 }
 
 fn listen(socket: &UdpSocket, plan: &Plan, end: &AtomicU64) -> io::Result<Vec<Receipt>> {

@@ -66,14 +66,6 @@ pub enum LoaderError {
     Unfit(Unfit),
     #[error("a timeline that does not repeat starts before this machine did; give it a later start")]
     BeforeBoot,
-    /// The programs in the kernel are another version's.
-    #[error(
-        "the emulation that runs has ABI version {found}, this perturb has {ABI_VERSION}; clear it with the perturb that made it"
-    )]
-    Version {
-        /// What the maps say.
-        found: u64,
-    },
 }
 
 /// Puts profiles and leases in force.
@@ -184,10 +176,6 @@ impl Loader {
 
     /// For maps in use, with the slots that were assigned there.
     pub fn resume(maps: Maps, slots: Slots) -> Result<Self, LoaderError> {
-        let found = write("CONTROL", maps.control.get(&CONTROL_VERSION, 0))?;
-        if found != ABI_VERSION {
-            return Err(LoaderError::Version { found });
-        }
         let generation = write("CONTROL", maps.control.get(&CONTROL_GENERATION, 0))?;
         Ok(Self {
             room: Room::of_maps(&maps),

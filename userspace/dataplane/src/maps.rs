@@ -7,8 +7,9 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
 };
 use perturb_common::abi::{
-    Attachment, Bound, CONTROL_LEASE, Class, ClassCounters, FlowKey, FlowNote, JitterTable, NEAR_INTERFACES,
-    NthKey, Path, Request, RuleVector, ServerConfig, ServerCounters, ServerState, Settings, Span,
+    ABI_VERSION, Attachment, Bound, CONTROL_LEASE, CONTROL_VERSION, Class, ClassCounters, FlowKey, FlowNote,
+    JitterTable, NEAR_INTERFACES, NthKey, Path, Request, RuleVector, ServerConfig, ServerCounters,
+    ServerState, Settings, Span,
 };
 use perturb_common::{
     collisions::{CollisionTable, Contention},
@@ -36,9 +37,17 @@ pub enum MapsError {
     Missing(&'static str),
     /// Another version made the emulation.
     #[error(
-        "the emulation that runs has no map {0}: another version of perturb made it; clear it with that one"
+        "the emulation that runs has no map {0}: another version of perturb made it; ask that one, or end it with `perturb clear`"
     )]
     Other(&'static str),
+    /// The programs in the kernel are another version's.
+    #[error(
+        "the emulation that runs has ABI version {found}, this perturb has {ABI_VERSION}: ask the perturb that made it, or end it with `perturb clear`"
+    )]
+    Version {
+        /// What the maps say.
+        found: u64,
+    },
     /// The kernel's answer.
     #[error("map {name}: {source}")]
     Map {
@@ -163,7 +172,18 @@ impl Maps {
     /// Those of an emulation that another process owns, by the numbers it recorded. The kernel may have
     /// given a number to another map since its owner died; the name tells.
     pub fn by_id(ids: &MapIds) -> Result<Self, MapsError> {
-        Self::open(|name| by_id(ids, name))
+        const CONTROL: &str = "CONTROL";
+        let failed = |source| MapsError::Map {
+            name: CONTROL,
+            source,
+        };
+        let control: Array<MapData, u64> = Map::from_map_data(by_id(ids, CONTROL)?)
+            .and_then(Array::try_from)
+            .map_err(failed)?;
+        match control.get(&CONTROL_VERSION, 0).map_err(failed)? {
+            ABI_VERSION => Self::open(|name| by_id(ids, name)),
+            found => Err(MapsError::Version { found }),
+        }
     }
 
     /// The numbers of a loaded object's maps.

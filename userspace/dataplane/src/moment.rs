@@ -33,6 +33,8 @@ fn course(maps: &Maps, timeline: u32) -> Result<Course, MapError> {
 /// A moment of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
+    /// When it began, or will; `None` while it waits for a packet.
+    pub began: Option<Instant>,
     /// How much has passed since its turn began, and how often it has begun anew; `None` until it starts.
     pub since: Option<(Ticks, u64)>,
     /// Until it starts, if that is known.
@@ -51,13 +53,14 @@ impl Moment {
             return Ok(None);
         }
         let course = course(maps, config.timeline)?;
+        let began = (course.origin < Course::WAITS).then_some(Instant(course.origin));
         let now = MonoNanos(now()).instant();
         let segments = course.segments();
         if now.0 < course.origin {
-            let left = Instant(course.origin).since(now);
             return Ok(Some(Self {
+                began,
                 since: None,
-                starts_in: (course.origin < Course::WAITS).then_some(left),
+                starts_in: began.map(|origin| origin.since(now)),
                 segment: 0,
                 segments,
             }));
@@ -68,6 +71,7 @@ impl Moment {
             Some(row.0.key(By::Time))
         };
         Ok(Some(Self {
+            began,
             since: Some((since, turn)),
             starts_in: None,
             segment: locate(row, segments, 0, since.0),

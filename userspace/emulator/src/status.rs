@@ -165,6 +165,9 @@ pub struct QueueReport {
 /// Where a server is in its timeline.
 #[derive(Debug, Serialize)]
 pub struct TimelineReport {
+    /// When it began, or will: by CLOCK_MONOTONIC, ns. Absent while it waits for a packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began_ns: Option<u64>,
     /// Since it began, or began anew; absent until it starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_s: Option<f64>,

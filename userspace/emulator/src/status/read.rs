@@ -195,6 +195,7 @@ fn queue(kind: u32, state: &mut State, counters: &ServerCounters, waits: bool) -
 fn timeline(moment: Moment) -> TimelineReport {
     let seconds = |ticks: Ticks| ticks.nanos().0 as f64 / 1e9;
     TimelineReport {
+        began_ns: moment.began.map(|origin| origin.ceil_nanos().0),
         at_s: moment.since.map(|(since, _)| seconds(since)),
         turn: moment.since.map_or(0, |(_, turn)| turn),
         starts_in_s: moment.starts_in.map(seconds),
