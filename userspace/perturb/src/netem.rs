@@ -19,9 +19,10 @@ Examples:
 What is not the same:
   loss P C     netem's correlated draws change the rate; here P is lost, and losses k packets apart correlate by C^k
   rate         netem loses packets before they take time, perturb behind the rate
-  limit        netem counts packets under way, too; the buffer counts those that wait for the rate
-  delay T J    packets overtake, unless a pfifo stands below the netem: so says `reorder: true`
-  Of a jitter, tc shows no distribution: add it by hand.";
+  limit        netem counts packets under way, too; the buffer counts those that wait for the rate. Without a rate
+               the limit is left out: the usual 1000 holds back what exceeds 1000 packets in a delay
+  delay T J    packets overtake, unless there is a rate: so says `reorder: true`. A pfifo below the netem does not help
+  Of a jitter, tc shows no distribution: add it by hand. It shows three digits of a time; `tc -j` shows all of them.";
 
 const EXPORTS: &str = "\
 Example:

@@ -54,7 +54,30 @@ struct Netem {
 impl Netem {
     /// What tc sets if nothing is said.
     const LIMIT: u32 = 1000;
+    /// More packets than any path has under way.
+    const UNLIMITED: u32 = 1_000_000;
+
+    /// How long it holds a packet at most, but for the rate.
+    fn longest(&self) -> Duration {
+        let scales = if self.distribution.is_none() { 1 } else { 4 };
+        let jitter = self.jitter.nanos().saturating_mul(scales);
+        Duration::from_nanos(self.delay.nanos().saturating_add(jitter))
+    }
+
+    /// Full frames that are under way at its rate, and count for the limit as those that wait do (`netem_enqueue`); 0 without a
+    /// rate.
+    fn under_way(&self) -> u64 {
+        self.rate
+            .map_or(0, |link| link.rate.bytes_in(self.longest()).div_ceil(FRAME))
+    }
 }
+
+/// A full frame.
+const FRAME: u64 = 1514;
+
+/// With a rate, each packet leaves behind the one before it (`netem_enqueue`); at this one a full frame takes 1 ns. A FIFO below
+/// the netem keeps no order since Linux 3.3: it gets packets when they leave (`netem_dequeue`).
+const IN_ORDER: Rate = Rate::from_bits_per_second(10_000_000_000_000);
 
 impl Default for Netem {
     fn default() -> Self {
@@ -116,6 +139,18 @@ struct Link {
     cell_size: u32,
     /// Bytes of each cell besides.
     cell_overhead: i32,
+}
+
+impl Link {
+    /// Without overheads.
+    const fn plain(rate: Rate) -> Self {
+        Self {
+            rate,
+            packet_overhead: 0,
+            cell_size: 0,
+            cell_overhead: 0,
+        }
+    }
 }
 
 /// When packets that have waited may go.

@@ -2,7 +2,7 @@
 
 use perturb_common::abi::Direction;
 
-use super::{Chance, Link, Loss, Netem};
+use super::{Chance, FRAME, IN_ORDER, Link, Loss, Netem};
 use crate::model::{Distribution, Profile, Queue, Scope, Server, ServerId, Volume};
 use crate::{Duration, Probability};
 
@@ -52,18 +52,12 @@ pub fn export(profile: &Profile, device: &str) -> Exported {
     }
     let mut commands = Vec::new();
     let mut put = |device: &str, path: &[ServerId], lost: &mut Vec<String>| {
-        let (netem, in_order) = combined(profile, path, lost);
+        let netem = combined(profile, path, lost);
         commands.push(
             format!("tc qdisc add dev {device} root handle 1: netem {netem}")
                 .trim_end()
                 .to_owned(),
         );
-        if in_order {
-            commands.push(format!(
-                "tc qdisc add dev {device} parent 1:1 handle 2: pfifo limit {}",
-                netem.limit
-            ));
-        }
     };
     if let Some(path) = paths[Direction::Egress as usize] {
         put(device, path, &mut lost);
@@ -85,10 +79,12 @@ pub fn export(profile: &Profile, device: &str) -> Exported {
     Exported { commands, lost }
 }
 
-/// The netem that does what the servers of a path do, and whether a FIFO below it keeps the order.
-fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> (Netem, bool) {
+/// The netem that does what the servers of a path do.
+fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> Netem {
     let mut netem = Netem::default();
-    let mut in_order = false;
+    // Whether the jitter keeps the order, and the packets that may wait for the rate; none: any number.
+    let mut in_order = None;
+    let mut buffer = None;
     if profile.seed != 1 {
         netem.seed = Some(profile.seed);
     }
@@ -99,19 +95,12 @@ fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> (Ne
             lose("the gap: netem's packets take time by their bytes only");
         }
         if let Some(rate) = server.bandwidth {
-            match netem.rate {
-                Some(link) if link.rate <= rate => {
-                    lose("its bandwidth: netem has one rate, the lowest is taken");
-                }
-                _ => {
-                    netem.rate = Some(Link {
-                        rate,
-                        packet_overhead: 0,
-                        cell_size: 0,
-                        cell_overhead: 0,
-                    });
-                    limit(&mut netem, server, &mut lose);
-                }
+            if netem.rate.is_some() {
+                lose("its bandwidth or another one: netem has one rate, the lowest is taken");
+            }
+            if netem.rate.is_none_or(|link| rate < link.rate) {
+                netem.rate = Some(Link::plain(rate));
+                buffer = waiting(server, &mut lose);
             }
         }
         jitter(&mut netem, server, &mut in_order, &mut lose);
@@ -147,13 +136,31 @@ fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> (Ne
             lose("its scope: all packets share a netem");
         }
     }
-    (netem, in_order)
+    netem.limit = match (buffer, netem.under_way()) {
+        (Some(packets), way) => {
+            if way > 0 {
+                lost.push(format!(
+                    "the buffer by itself: netem limits packets, those under way included; {way} full frames are added for them"
+                ));
+            }
+            u32::try_from(packets.saturating_add(way)).unwrap_or(u32::MAX)
+        }
+        (None, _) if netem.rate.is_some() || netem.delay > Duration::ZERO => Netem::UNLIMITED,
+        _ => Netem::LIMIT,
+    };
+    match (in_order, netem.rate) {
+        (Some(false), Some(_)) => {
+            lost.push("`reorder: true`: with a rate netem keeps the order".to_owned());
+        }
+        (Some(true), None) => netem.rate = Some(Link::plain(IN_ORDER)),
+        _ => {}
+    }
+    netem
 }
 
-/// netem limits packets, those under way included.
-fn limit(netem: &mut Netem, server: &Server, lose: &mut impl FnMut(&str)) {
-    const FRAME: u64 = 1514;
-    let packets = match (server.buffer.packets, server.buffer.volume, server.bandwidth) {
+/// Packets that may wait for a server's bandwidth; none: any number.
+fn waiting(server: &Server, lose: &mut impl FnMut(&str)) -> Option<u64> {
+    match (server.buffer.packets, server.buffer.volume, server.bandwidth) {
         (Some(packets), volume, _) => {
             if volume.is_some() {
                 lose("the bytes of its buffer: netem limits packets");
@@ -161,29 +168,24 @@ fn limit(netem: &mut Netem, server: &Server, lose: &mut impl FnMut(&str)) {
             Some(u64::from(packets))
         }
         (None, Some(volume), Some(rate)) => {
-            lose(
-                "its buffer in bytes or time: netem limits packets, those under way included; full frames are taken",
-            );
+            lose("its buffer in bytes or time: netem limits packets; full frames are taken");
             let bytes = match volume {
                 Volume::Bytes(size) => size.bytes(),
                 Volume::Delay(delay) => rate.bytes_in(delay),
             };
-            Some((bytes + rate.bytes_in(server.latency)) / FRAME)
+            Some((bytes / FRAME).max(1))
         }
         _ => None,
-    };
-    if let Some(packets) = packets {
-        netem.limit = u32::try_from(packets).unwrap_or(u32::MAX).max(1);
     }
 }
 
-fn jitter(netem: &mut Netem, server: &Server, in_order: &mut bool, lose: &mut impl FnMut(&str)) {
+fn jitter(netem: &mut Netem, server: &Server, in_order: &mut Option<bool>, lose: &mut impl FnMut(&str)) {
     let Some(jitter) = &server.jitter else { return };
     if netem.jitter > Duration::ZERO {
         return lose("its jitter: netem has one, and another server has it");
     }
     netem.jitter = jitter.scale;
-    *in_order = !jitter.reorder;
+    *in_order = Some(!jitter.reorder);
     netem.distribution = match &jitter.distribution {
         Distribution::Uniform => None,
         Distribution::Normal => Some("normal".to_owned()),

@@ -3,7 +3,7 @@
 use perturb_common::abi::Direction;
 
 use super::sources::{self, Found};
-use super::{Chance, Link, NetemError};
+use super::{Chance, FRAME, IN_ORDER, Link, Netem, NetemError};
 use crate::matching::Match;
 use crate::model::{
     Class, Distribution, GilbertElliott, Jitter, Loss, Name, Profile, Server, ServerId, Treatment,
@@ -180,10 +180,16 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
         if found.shapeless {
             lose("the distribution of the jitter, which tc does not show: it is uniform here".to_owned());
         }
+        if found.in_order && netem.rate.is_none() {
+            lose(
+                "the FIFO below the netem: since Linux 3.3 it does not keep the order; a rate does"
+                    .to_owned(),
+            );
+        }
         server.jitter = Some(Jitter {
             distribution,
             scale: netem.jitter,
-            reorder: !found.in_order,
+            reorder: netem.rate.is_none(),
         });
         if netem.correlation > Probability::ZERO {
             lose(format!("the delay's correlation of {}", netem.correlation));
@@ -229,41 +235,14 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
             netem.reorder.share
         ));
     }
-    if let Some(link) = netem.rate {
-        server.bandwidth = Some(link.rate);
-        // What waits for longer than a horizon can be is dropped.
-        let rest = HORIZON
-            .nanos()
-            .saturating_sub(netem.delay.nanos() + 4 * netem.jitter.nanos());
-        let most = (rest / link.rate.time_of(FRAME).nanos().max(1)).saturating_sub(1);
-        let packets = u64::from(netem.limit)
-            .min(most)
-            .clamp(1, perturb_common::abi::MAX_RING_SLOTS.into());
-        server.buffer.packets = u32::try_from(packets).ok();
-        if packets < u64::from(netem.limit) {
-            lose(format!(
-                "packets of the `limit` of {} that would wait for longer than a minute",
-                netem.limit
-            ));
-        }
-        if (Link {
-            rate: link.rate,
-            ..PLAIN
-        }) != link
-        {
-            lose("the overhead and cells of `rate`".to_owned());
-        }
-        if netem.delay > Duration::ZERO && netem.limit != super::Netem::LIMIT {
-            lose(format!(
-                "packets under way in the `limit` of {}: the buffer counts those that wait for the rate",
-                netem.limit
-            ));
-        }
-    } else if netem.limit != super::Netem::LIMIT {
-        lose(format!(
+    let in_order = netem.jitter > Duration::ZERO && netem.rate == Some(Link::plain(IN_ORDER));
+    match netem.rate.filter(|_| !in_order) {
+        Some(link) => rate(&mut server, netem, link, &mut lose),
+        None if [Netem::LIMIT, Netem::UNLIMITED].contains(&netem.limit) => {}
+        None => lose(format!(
             "the `limit` of {}: without a rate nothing queues, and all packets under way are held",
             netem.limit
-        ));
+        )),
     }
     if let Some(slot) = &netem.slot {
         lose(format!("`{slot}`"));
@@ -271,19 +250,43 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
     server
 }
 
+/// The rate, and what may wait for it.
+fn rate(server: &mut Server, netem: &Netem, link: Link, lose: &mut impl FnMut(String)) {
+    server.bandwidth = Some(link.rate);
+    if link != Link::plain(link.rate) {
+        lose("the overhead and cells of `rate`".to_owned());
+    }
+    if netem.limit == Netem::UNLIMITED {
+        return;
+    }
+    let (limit, way) = (u64::from(netem.limit), netem.under_way());
+    if way >= limit {
+        let delay = netem.delay;
+        lose(format!(
+            "the `limit` of {limit}: netem passes no more full frames than that in {delay}, and {way} go into it at this rate"
+        ));
+    } else if way > 0 && netem.limit != Netem::LIMIT {
+        lose(format!(
+            "small packets under way in the `limit` of {limit}: the buffer is what {way} full frames under way leave of it"
+        ));
+    }
+    let waiting = if way < limit { limit - way } else { limit };
+    // What waits for longer than a horizon can be is dropped.
+    let rest = HORIZON.nanos().saturating_sub(netem.longest().nanos());
+    let most = (rest / link.rate.time_of(FRAME).nanos().max(1)).saturating_sub(1);
+    let packets = waiting
+        .min(most)
+        .clamp(1, perturb_common::abi::MAX_RING_SLOTS.into());
+    server.buffer.packets = u32::try_from(packets).ok();
+    if packets < waiting {
+        lose(format!(
+            "packets of the `limit` of {limit} that would wait for longer than a minute"
+        ));
+    }
+}
+
 /// The longest that a packet is held.
 const HORIZON: Duration = Duration::from_millis(60_000);
-/// A full frame.
-const FRAME: u64 = 1514;
-
-/// A link without overheads.
-const PLAIN: Link = Link {
-    rate: crate::Rate::from_bits_per_second(0),
-    packet_overhead: 0,
-    cell_size: 0,
-    cell_overhead: 0,
-};
-
 /// Losses of that share, each of which makes the next likelier: a chain of two states whose autocorrelation at a distance of k
 /// packets is correlation^k.
 fn random(Chance { share, correlation }: Chance) -> Loss {

@@ -2,7 +2,7 @@
 //! shows of each (`shown.txt`: `=` the options, then `tc -s qdisc show` and `tc -j qdisc show`).
 
 use super::*;
-use crate::model::{Class, Treatment};
+use crate::model::{Class, Profile, Treatment};
 
 /// The options, what tc shows of them, and that as JSON.
 fn shown() -> Vec<(&'static str, &'static str, &'static str)> {
@@ -71,7 +71,13 @@ fn profiles_become_the_commands_they_came_from() {
         let parsed = crate::parse(&written).unwrap();
         assert_eq!(parsed, first.profile, "{options}");
         let exported = export(&first.profile, "eth0");
-        assert_eq!(exported.lost, Vec::<String>::new(), "{options}");
+        let link = first.profile.servers[0].1.bandwidth.is_some();
+        let wire = first.profile.servers[0].1.latency > Duration::ZERO;
+        let of_limit = exported
+            .lost
+            .iter()
+            .all(|what| link && wire && what.starts_with("the buffer by itself"));
+        assert!(of_limit, "{options}: {:?}", exported.lost);
         let again = import(&exported.commands.join("\n"), None).unwrap();
         assert_eq!(again.profile, first.profile, "{options}: {:?}", exported.commands);
         if first.lost.is_empty() {
@@ -118,6 +124,8 @@ fn mistakes_are_told() {
         ("{\"eth0\":", "JSON"),
         ("[{\"kind\":\"fq\"}]", "no netem"),
         ("delay 70s", "a profile cannot say this"),
+        ("delay 1e30s 1ms rate 1mbit", "a profile cannot say this"),
+        ("delay 10ms 1e11s rate 1mbit", "a profile cannot say this"),
     ] {
         let error = import(text, None).unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");
@@ -145,9 +153,8 @@ fn one_interface_is_chosen() {
 }
 
 #[test]
-fn a_fifo_below_keeps_the_order_and_an_ifb_takes_what_comes_in() {
-    let text = "tc qdisc add dev eth0 root handle 1: netem delay 10ms 100ms\n\
-                tc qdisc add dev eth0 parent 1:1 pfifo limit 1000\n\
+fn an_ifb_takes_what_comes_in() {
+    let text = "tc qdisc add dev eth0 root handle 1: netem delay 10ms 100ms rate 10Tbit\n\
                 tc qdisc add dev ifb0 root netem delay 3ms";
     let imported = import(text, None).unwrap();
     assert_eq!(imported.lost, Vec::<String>::new());
@@ -224,4 +231,157 @@ fn correlated_losses_keep_their_rate() {
     let (p, r) = (loss.to_bad.billionths() as f64, loss.to_good.billionths() as f64);
     assert!((p / (p + r) - 0.003).abs() < 1e-9, "{}", p / (p + r));
     assert!((1.0 - (p + r) / 1e9 - 0.25).abs() < 1e-8);
+}
+
+/// The servers as a profile, which all packets cross on their way out.
+fn path(servers: &[&str]) -> Profile {
+    let names: Vec<String> = (0..servers.len()).map(|number| format!("s{number}")).collect();
+    let listed = names.iter().zip(servers);
+    let listed: Vec<String> = listed
+        .map(|(name, keys)| format!("  {name}: {{{keys}}}\n"))
+        .collect();
+    let text = format!(
+        "version: 1\nseed: 1\nservers:\n{}classes:\n  - {{name: all, egress: [{}]}}\n",
+        listed.concat(),
+        names.join(", ")
+    );
+    crate::parse(&text).unwrap_or_else(|errors| panic!("{text}{errors}"))
+}
+
+/// What a profile's netem is, and what it does not do.
+fn exported(servers: &[&str]) -> (Netem, String) {
+    let Exported { commands, lost } = export(&path(servers), "eth0");
+    (only(&commands.join("\n")), lost.join("\n"))
+}
+
+#[test]
+fn the_limit_has_room_for_what_is_under_way() {
+    for servers in [
+        [
+            "bandwidth: 10Mbit/s, buffer: 20 packets, latency: 1ms",
+            "latency: 99ms",
+        ],
+        [
+            "latency: 99ms",
+            "bandwidth: 10Mbit/s, buffer: 30280B, latency: 1ms",
+        ],
+        ["bandwidth: 10Mbit/s, buffer: 20 packets", "latency: 100ms"],
+    ] {
+        let (netem, lost) = exported(&servers);
+        // 125 000 B in 100 ms are 82.6 frames.
+        assert_eq!(netem.limit, 20 + 83, "{servers:?}");
+        assert!(lost.contains("83 full frames are added"), "{servers:?}: {lost}");
+    }
+    // Nothing is under way without a latency, and a buffer that is not said has no end.
+    assert_eq!(exported(&["bandwidth: 10Mbit/s, buffer: 20 packets"]).0.limit, 20);
+    for servers in [
+        ["bandwidth: 1Gbit/s, latency: 100ms"],
+        ["latency: 100ms"],
+        ["bandwidth: 1Gbit/s"],
+    ] {
+        let (netem, lost) = exported(&servers);
+        assert_eq!(
+            (netem.limit, lost.as_str()),
+            (Netem::UNLIMITED, ""),
+            "{servers:?}"
+        );
+        let again = import(&netem.to_string(), None).unwrap();
+        assert_eq!(again.lost, Vec::<String>::new());
+        assert_eq!(again.profile.servers[0].1, path(&servers).servers[0].1);
+    }
+    assert_eq!(exported(&["loss: 1%"]).0.limit, Netem::LIMIT);
+}
+
+#[test]
+fn of_a_limit_the_buffer_is_what_waits() {
+    let buffer = |options: &str| {
+        let imported = import(options, None).unwrap();
+        (
+            imported.profile.servers[0].1.buffer.packets,
+            imported.lost.join("\n"),
+        )
+    };
+    // 125 000 B are 82.6 frames.
+    assert_eq!(
+        buffer("rate 10mbit delay 100ms"),
+        (Some(1000 - 83), String::new())
+    );
+    assert_eq!(buffer("rate 10mbit"), (Some(1000), String::new()));
+    let (packets, lost) = buffer("rate 10mbit delay 100ms limit 200");
+    assert_eq!(packets, Some(200 - 83));
+    assert!(
+        lost.contains("small packets under way in the `limit` of 200"),
+        "{lost}"
+    );
+    // 1000 frames in 100 ms are 121 Mbit/s.
+    let (_, lost) = buffer("rate 1gbit delay 100ms");
+    assert!(
+        lost.contains("the `limit` of 1000: netem passes no more"),
+        "{lost}"
+    );
+}
+
+#[test]
+fn with_a_rate_the_order_is_kept() {
+    let reorders = |text: &str| {
+        let imported = import(text, None).unwrap();
+        let jitter = imported.profile.servers[0].1.jitter.clone().unwrap();
+        (jitter.reorder, imported)
+    };
+    assert!(reorders("delay 50ms 10ms").0);
+    assert!(!reorders("rate 10mbit delay 50ms 10ms").0);
+    let (reorder, with_fifo) = reorders(
+        "tc qdisc add dev eth0 root handle 1: netem delay 10ms 5ms\n\
+         tc qdisc add dev eth0 parent 1:1 pfifo limit 1000",
+    );
+    assert!(reorder);
+    assert!(
+        with_fifo.lost[0].contains("the FIFO below"),
+        "{:?}",
+        with_fifo.lost
+    );
+
+    let ordered = "latency: 50ms, jitter: {distribution: uniform, scale: 10ms, reorder: false}";
+    let overtaking = "latency: 50ms, jitter: {distribution: uniform, scale: 10ms, reorder: true}";
+    let (netem, lost) = exported(&[ordered]);
+    assert_eq!(
+        (netem.rate, netem.limit, lost.as_str()),
+        (Some(Link::plain(IN_ORDER)), Netem::UNLIMITED, "")
+    );
+    let again = import(&netem.to_string(), None).unwrap();
+    assert_eq!(again.lost, Vec::<String>::new());
+    assert_eq!(again.profile.servers[0].1, path(&[ordered]).servers[0].1);
+    assert_eq!(exported(&[overtaking]).0.rate, None);
+    for servers in [
+        [overtaking, "bandwidth: 10Mbit/s"],
+        ["bandwidth: 10Mbit/s", overtaking],
+    ] {
+        let (_, lost) = exported(&servers);
+        assert_eq!(
+            lost, "`reorder: true`: with a rate netem keeps the order",
+            "{servers:?}"
+        );
+    }
+}
+
+#[test]
+fn one_rate_is_left_of_two() {
+    for servers in [
+        [
+            "bandwidth: 20Mbit/s, buffer: 30 packets",
+            "bandwidth: 10Mbit/s, buffer: 20 packets",
+        ],
+        [
+            "bandwidth: 10Mbit/s, buffer: 20 packets",
+            "bandwidth: 20Mbit/s, buffer: 30 packets",
+        ],
+    ] {
+        let (netem, lost) = exported(&servers);
+        let rate = netem.rate.unwrap().rate;
+        assert_eq!((rate.bits_per_second(), netem.limit), (10_000_000, 20));
+        assert!(
+            lost.contains("server `s1`: its bandwidth or another one"),
+            "{lost}"
+        );
+    }
 }
