@@ -19,10 +19,12 @@ Examples:
 What is not the same:
   loss P C     netem's correlated draws change the rate; here P is lost, and losses k packets apart correlate by C^k
   rate         netem loses packets before they take time, perturb behind the rate
-  limit        netem counts packets under way, too; the buffer counts those that wait for the rate. Without a rate
-               the limit is left out: the usual 1000 holds back what exceeds 1000 packets in a delay
-  delay T J    packets overtake, unless there is a rate: so says `reorder: true`. A pfifo below the netem does not help
-  Of a jitter, tc shows no distribution: add it by hand. It shows three digits of a time; `tc -j` shows all of them.";
+  limit        netem counts packets under way, too; the buffer counts those that wait for the rate
+  no rate      the limit is left out: the usual 1000 lets no more than 1000 packets pass in a delay
+  delay T J    packets overtake unless there is a rate: `reorder: true`. A pfifo keeps no order
+  change       what a `tc qdisc change` does not say stays or goes as in the kernel
+  Of a jitter, tc shows no distribution: add it by hand. Of a time it shows three digits; `tc -j`
+  shows all. The netems of ifbs are of what comes in.";
 
 const EXPORTS: &str = "\
 Example:
@@ -49,7 +51,7 @@ struct ImportNetem {
     /// The text; without it, standard input.
     #[arg(value_name = "TEXT", num_args = 0.., allow_negative_numbers = true)]
     text: Vec<String>,
-    /// The netems of this interface only.
+    /// The netems of this interface only, and of the ifb that gets what comes in there.
     #[arg(long, value_name = "IF")]
     device: Option<String>,
     /// Fail, exit code 1, if the profile does not do all of it.

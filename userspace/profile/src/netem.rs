@@ -57,6 +57,33 @@ impl Netem {
     /// More packets than any path has under way.
     const UNLIMITED: u32 = 1_000_000;
 
+    /// As `tc qdisc change` leaves it where `before` stood: some options stay if they are not said (`netem_change`).
+    fn over(mut self, before: Self) -> Self {
+        let correlations = |netem: &Self| {
+            let loss = match netem.loss {
+                Loss::Random(chance) => chance.correlation,
+                _ => Probability::ZERO,
+            };
+            [netem.correlation, loss, netem.duplicate.correlation]
+        };
+        if correlations(&self) == [Probability::ZERO; 3] {
+            let [delay, loss, duplicate] = correlations(&before);
+            self.correlation = delay;
+            self.duplicate.correlation = duplicate;
+            if let Loss::Random(chance) = &mut self.loss {
+                chance.correlation = loss;
+            }
+        }
+        if self.corrupt.is_none() {
+            self.corrupt = before.corrupt;
+        }
+        self.distribution = self.distribution.or(before.distribution);
+        self.rate = self.rate.or(before.rate);
+        self.slot = self.slot.or(before.slot);
+        self.ecn |= before.ecn;
+        self
+    }
+
     /// How long it holds a packet at most, but for the rate.
     fn longest(&self) -> Duration {
         let scales = if self.distribution.is_none() { 1 } else { 4 };

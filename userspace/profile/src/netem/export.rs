@@ -28,8 +28,20 @@ pub fn export(profile: &Profile, device: &str) -> Exported {
     if profile.topology.is_some() {
         lost.push("the topology: netem is one link".to_owned());
     }
+    if profile.seed != 1 {
+        lost.push("the seed: netem draws otherwise".to_owned());
+    }
+    if profile.mtu.is_some() {
+        lost.push("the `mtu`: set the interface's".to_owned());
+    }
+    if profile.tcp != crate::Tcp::default() {
+        lost.push("`tcp`: netem is no end of a connection".to_owned());
+    }
     let mut paths: [Option<&[ServerId]>; 2] = [None, None];
-    for class in &profile.classes {
+    // What takes all packets, if anything does.
+    let mut classes: Vec<_> = profile.classes.iter().collect();
+    classes.sort_by_key(|class| !class.matching.is_everything());
+    for class in classes {
         let [egress, ingress] = class.paths();
         if egress.is_none() && ingress.is_none() {
             lost.push(format!(
@@ -85,9 +97,6 @@ fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> Net
     // Whether the jitter keeps the order, and the packets that may wait for the rate; none: any number.
     let mut in_order = None;
     let mut buffer = None;
-    if profile.seed != 1 {
-        netem.seed = Some(profile.seed);
-    }
     for (name, server) in path.iter().filter_map(|&id| profile.server(id)) {
         netem.delay = netem.delay.saturating_add(server.latency);
         let mut lose = |what: &str| lost.push(format!("server `{name}`: {what}"));

@@ -4,7 +4,7 @@ use perturb_common::abi::Direction;
 
 use super::sources::{self, Found};
 use super::{Chance, FRAME, IN_ORDER, Link, Netem, NetemError};
-use crate::matching::Match;
+use crate::matching::{Match, PortRange, Prefix};
 use crate::model::{
     Class, Distribution, GilbertElliott, Jitter, Loss, Name, Profile, Server, ServerId, Treatment,
 };
@@ -28,20 +28,32 @@ pub struct Imported {
 /// When the text is none of netem's, or has several interfaces, or what it says is out of a profile's range.
 pub fn import(text: &str, device: Option<&str>) -> Result<Imported, NetemError> {
     let mut sources = sources::read(text)?;
-    let here = |of: &Option<String>| device.is_none() || of.as_deref().is_none_or(|of| device == Some(of));
-    sources.netems.retain(|found| here(&found.device));
+    // What comes in is redirected to an ifb, which sends it to the netem.
+    let incoming = |device: &str| device.starts_with("ifb");
+    let from = |ifb: &str| {
+        let redirect = sources.redirects.iter().find(|(_, to)| to == ifb);
+        redirect.map(|(from, _)| from.as_str())
+    };
+    sources
+        .netems
+        .retain(|found| match (found.device.as_deref(), device) {
+            (Some(of), Some(device)) if incoming(of) && !incoming(device) => {
+                from(of).is_none_or(|from| from == device)
+            }
+            (Some(of), Some(device)) => of == device,
+            _ => true,
+        });
     if sources.netems.is_empty() {
         let place = device.map_or(String::new(), |device| format!(" on {device}"));
         return Err(NetemError(format!(
             "there is no netem{place}; write `delay 100ms 10ms`, or what `tc qdisc show` or `tcshow` print"
         )));
     }
-    // What comes in is redirected to an ifb, which sends it to the netem.
-    let incoming = |device: &str| device.starts_with("ifb");
-    let mut devices: Vec<&str> = Vec::new();
+    let (mut devices, mut ifbs): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for name in sources.netems.iter().filter_map(|found| found.device.as_deref()) {
-        if !incoming(name) && !devices.contains(&name) {
-            devices.push(name);
+        let known = if incoming(name) { &mut ifbs } else { &mut devices };
+        if !known.contains(&name) {
+            known.push(name);
         }
     }
     if let [first, _, ..] = devices.as_slice() {
@@ -51,10 +63,39 @@ pub fn import(text: &str, device: Option<&str>) -> Result<Imported, NetemError> 
         )));
     }
     let mut lost = Vec::new();
-    for other in sources.others.iter().filter(|other| here(&other.device)) {
-        if SHAPERS.contains(&other.kind.as_str()) {
+    let mine = device.or(devices.first().copied());
+    match ifbs.as_slice() {
+        [] => {}
+        [ifb] if from(ifb).is_some_and(|from| mine.is_none_or(|mine| [from, *ifb].contains(&mine))) => {}
+        [ifb] => lost.push(format!(
+            "what tc's filters redirect to {ifb}: its netem gets all that comes in here"
+        )),
+        [first, ..] => {
+            return Err(NetemError(format!(
+                "there are netems on {}: tc's filters say which of them gets what comes in; leave all out but one, or choose it by `--device {first}`",
+                ifbs.join(", ")
+            )));
+        }
+    }
+    for other in &sources.others {
+        let here = match (other.device.as_deref(), mine) {
+            (Some(of), Some(mine)) => of == mine || ifbs.contains(&of),
+            _ => true,
+        };
+        if here && SHAPERS.contains(&other.kind.as_str()) {
             lost.push(format!("what the {} beside the netem does", other.kind));
         }
+    }
+    let mut classes = sources
+        .netems
+        .iter()
+        .filter_map(|found| Some((found.device.as_deref(), found.parent.as_deref()?)));
+    if let Some((device, first)) = classes.next()
+        && let Some((_, second)) = classes.find(|(other, _)| *other == device)
+    {
+        return Err(NetemError(format!(
+            "there are netems in tc's classes {first} and {second}, and each packet crosses one of them: give the command or the line of one"
+        )));
     }
     for found in &mut sources.netems {
         if found.device.as_deref().is_some_and(incoming) {
@@ -86,8 +127,9 @@ fn profile(netems: &[Found], lost: &mut Vec<String>) -> Result<Profile, NetemErr
             (_, Direction::Egress) => format!("netem-{}-out", number + 1),
             (_, Direction::Ingress) => format!("netem-{}-in", number + 1),
         };
-        if let Some(seed) = found.netem.seed {
-            profile.seed = seed;
+        // iproute2 shows a seed of netem's own where none is given.
+        if found.netem.seed.is_some() && !found.shapeless {
+            lost.push("the `seed`: netem draws otherwise".to_owned());
         }
         let id = ServerId::new(profile.servers.len());
         let (Some(name), Some(id)) = (Name::new(&name), id) else {
@@ -98,7 +140,7 @@ fn profile(netems: &[Found], lost: &mut Vec<String>) -> Result<Profile, NetemErr
         profile.servers.push((name, server(found, lost)));
         if let Some(parent) = &found.parent {
             lost.push(format!(
-                "the filters before class {parent}: all packets cross the netem; give its class a `match`"
+                "the filters before tc's class {parent}: all packets cross the netem; give the profile's class a `match`"
             ));
         }
         let known = classes
@@ -109,25 +151,20 @@ fn profile(netems: &[Found], lost: &mut Vec<String>) -> Result<Profile, NetemErr
             classes.len() - 1
         });
         if let Some((_, paths)) = classes.get_mut(at) {
-            // Netems of different classes of tc stand one behind the other.
+            // One below another.
             paths[found.way as usize].get_or_insert_default().push(id);
         }
     }
     // The first match wins: narrow ones first, and what one says of neither direction, the next wider one does.
-    classes.sort_by_key(|(matching, _)| std::cmp::Reverse(conditions(matching).len()));
+    classes.sort_by_key(|(matching, _)| std::cmp::Reverse(narrowness(matching)));
     let wider = classes.clone();
     for (number, (matching, paths)) in classes.into_iter().enumerate() {
-        let covers = |of: &Match| {
-            conditions(of)
-                .iter()
-                .all(|one| conditions(matching).contains(one))
-        };
         let [egress, ingress] = [Direction::Egress as usize, Direction::Ingress as usize].map(|way| {
             let own = paths.get(way).cloned().flatten();
             own.or_else(|| {
                 wider
                     .iter()
-                    .filter(|(of, _)| covers(of))
+                    .filter(|(of, _)| covers(of, matching))
                     .find_map(|(_, paths)| paths.get(way)?.clone())
             })
         });
@@ -136,6 +173,14 @@ fn profile(netems: &[Found], lost: &mut Vec<String>) -> Result<Profile, NetemErr
         } else {
             format!("class-{}", number + 1)
         };
+        let rest = wider.iter().enumerate().skip(number + 1);
+        for (other, _) in rest.filter(|(_, (of, _))| overlap(of, matching) && !covers(of, matching)) {
+            lost.push(format!(
+                "which of `class-{}` and `class-{}` gets a packet that both match: here the first one",
+                number + 1,
+                other + 1
+            ));
+        }
         profile.classes.extend(Name::new(&name).map(|name| Class {
             name,
             matching: matching.clone(),
@@ -145,20 +190,54 @@ fn profile(netems: &[Found], lost: &mut Vec<String>) -> Result<Profile, NetemErr
     Ok(profile)
 }
 
-/// What a filter of tcconfig asks of a packet.
-fn conditions(matching: &Match) -> Vec<(&'static str, String)> {
-    let lists = [
-        ("local", format!("{:?}", matching.local)),
-        ("remote", format!("{:?}", matching.remote)),
-        ("local_port", format!("{:?}", matching.local_port)),
-        ("remote_port", format!("{:?}", matching.remote_port)),
-    ];
-    let family = matching.family.map(|family| ("family", family.to_string()));
-    lists
-        .into_iter()
-        .filter(|(_, list)| list != "[]")
-        .chain(family)
-        .collect()
+/// What a filter of tcconfig asks of a packet's fields: ranges of numbers; none: nothing.
+fn conditions(matching: &Match) -> [Vec<(u128, u128)>; 5] {
+    let prefixes = |list: &[Prefix]| list.iter().map(Prefix::range).collect();
+    let ports = |list: &[PortRange]| {
+        list.iter()
+            .map(|ports| (ports.low.into(), ports.high.into()))
+            .collect()
+    };
+    let family = matching.family.map(|family| (family as u128, family as u128));
+    [
+        prefixes(&matching.local),
+        prefixes(&matching.remote),
+        ports(&matching.local_port),
+        ports(&matching.remote_port),
+        family.into_iter().collect(),
+    ]
+}
+
+/// Of two, one of which covers the other, the covered one has more.
+fn narrowness(matching: &Match) -> (usize, u32) {
+    let asked = conditions(matching);
+    let prefixes = matching.local.iter().chain(&matching.remote);
+    (
+        asked.iter().filter(|ranges| !ranges.is_empty()).count(),
+        prefixes.map(|prefix| u32::from(prefix.length())).sum(),
+    )
+}
+
+/// Whether `wide` matches all that `narrow` matches.
+fn covers(wide: &Match, narrow: &Match) -> bool {
+    let within = |(low, high): &(u128, u128), of: &[(u128, u128)]| {
+        of.iter().any(|(least, most)| least <= low && high <= most)
+    };
+    let (wide, narrow) = (conditions(wide), conditions(narrow));
+    wide.iter().zip(&narrow).all(|(wide, narrow)| {
+        wide.is_empty() || !narrow.is_empty() && narrow.iter().all(|range| within(range, wide))
+    })
+}
+
+/// Whether some packet matches both.
+fn overlap(one: &Match, other: &Match) -> bool {
+    let meet = |(low, high): &(u128, u128), of: &[(u128, u128)]| {
+        of.iter().any(|(least, most)| low <= most && least <= high)
+    };
+    let (one, other) = (conditions(one), conditions(other));
+    one.iter()
+        .zip(&other)
+        .all(|(one, other)| one.is_empty() || other.is_empty() || one.iter().any(|range| meet(range, other)))
 }
 
 /// The server that does what a netem does.

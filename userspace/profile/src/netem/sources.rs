@@ -15,7 +15,7 @@ pub(super) struct Found {
     pub(super) way: Direction,
     /// Which of them.
     pub(super) matching: Match,
-    /// The class of another queueing discipline that gets them, `1:3`.
+    /// The class of another queueing discipline, no netem, that gets them, `1:3`.
     pub(super) parent: Option<String>,
     /// Whether a FIFO below it keeps their order.
     pub(super) in_order: bool,
@@ -33,11 +33,25 @@ pub(super) struct Other {
 pub(super) struct Sources {
     pub(super) netems: Vec<Found>,
     pub(super) others: Vec<Other>,
+    /// What comes in at the first goes through the second.
+    pub(super) redirects: Vec<(String, String)>,
+}
+
+/// What `tc qdisc` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Add,
+    Change,
+    Delete,
 }
 
 /// A queueing discipline, its options as words.
+#[derive(Clone)]
 struct Discipline<'t> {
     kind: &'t str,
+    /// What a command does with it; none where it is shown.
+    verb: Option<Verb>,
+    namespace: Option<&'t str>,
     device: Option<&'t str>,
     handle: Option<&'t str>,
     parent: Option<&'t str>,
@@ -54,28 +68,68 @@ pub(super) fn read(text: &str) -> Result<Sources, NetemError> {
         return match &value {
             Value::Array(list) => {
                 let list = list.iter().filter_map(of_json);
-                gather(&list.collect::<Result<Vec<_>, _>>()?)
+                gather(&list.collect::<Result<Vec<_>, _>>()?, Vec::new())
             }
             Value::Object(devices) => tcconfig(devices),
-            _ => gather(&[]),
+            _ => gather(&[], Vec::new()),
         };
     }
     // A command may go on behind a backslash; what `tc -s` says of the packets begins with a space.
     let joined = text.replace("\\\n", " ");
     let lines = joined.lines().filter(|line| !line.trim().is_empty());
     let lines: Vec<&str> = lines.filter(|line| !line.trim_start().starts_with('#')).collect();
-    let shown = lines.iter().any(|line| line.starts_with("qdisc "));
-    let lines = lines
-        .into_iter()
-        .filter(|line| !shown || line.starts_with("qdisc "));
-    gather(&lines.filter_map(|line| of_line(line, shown)).collect::<Vec<_>>())
+    if lines.iter().any(|line| line.starts_with("qdisc ")) {
+        let lines = lines.iter().filter(|line| line.starts_with("qdisc "));
+        return gather(
+            &lines.filter_map(|line| of_line(line, true)).collect::<Vec<_>>(),
+            Vec::new(),
+        );
+    }
+    let uncommented = lines
+        .iter()
+        .map(|line| line.split_once(" #").map_or(*line, |(command, _)| command));
+    let commands: Vec<&str> = uncommented
+        .flat_map(|line| line.split(';'))
+        .flat_map(|line| line.split("&&"))
+        .flat_map(|line| line.split("||"))
+        .collect();
+    let redirects = commands.iter().filter_map(|command| redirect(command)).collect();
+    // Of a script, what is none of tc's does not matter.
+    let of_tc = |command: &&str| command.split_whitespace().any(|word| word == "qdisc");
+    let script = commands.iter().any(of_tc);
+    gather(
+        &commands
+            .iter()
+            .filter(|command| !script || of_tc(command))
+            .filter_map(|command| of_line(command, false))
+            .collect::<Vec<_>>(),
+        redirects,
+    )
+}
+
+/// `tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0`, if it takes all packets.
+fn redirect(command: &str) -> Option<(String, String)> {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let all = words.contains(&"matchall") || words.windows(3).any(|three| three == ["u32", "0", "0"]);
+    let target = words.iter().position(|word| *word == "redirect")?;
+    let after = |from: usize| {
+        let at = words.iter().skip(from).position(|word| *word == "dev")?;
+        words.get(from + at + 1).map(|device| (*device).to_owned())
+    };
+    Some((after(0)?, after(target)?)).filter(|_| all && words.contains(&"filter"))
 }
 
 /// A line: `tc qdisc add dev eth0 root handle 1: netem delay 10ms`, `qdisc netem 1: dev eth0 root refcnt 2 limit 1000`, or options.
 fn of_line(line: &str, shown: bool) -> Option<Discipline<'_>> {
     let mut words: Vec<&str> = line.split_whitespace().collect();
     words.retain(|word| *word != "sudo");
-    if words.first() == Some(&"ip") {
+    let mut namespace = None;
+    if let ["ip", "netns", "exec", name, ..] | ["tc", "-n" | "-net" | "-netns", name, ..] = *words.as_slice()
+    {
+        namespace = Some(name);
+        words.drain(..if words.first() == Some(&"ip") { 4 } else { 0 });
+    }
+    if words.is_empty() || words.first() == Some(&"ip") {
         return None;
     }
     let after = |name: &str| {
@@ -85,6 +139,8 @@ fn of_line(line: &str, shown: bool) -> Option<Discipline<'_>> {
     let owned = |from: usize| words.iter().skip(from).map(|word| (*word).to_owned()).collect();
     let mut found = Discipline {
         kind: "netem",
+        verb: None,
+        namespace,
         device: after("dev"),
         handle: after("handle"),
         parent: after("parent"),
@@ -99,11 +155,20 @@ fn of_line(line: &str, shown: bool) -> Option<Discipline<'_>> {
         found.options = owned(limit.unwrap_or(words.len()));
         return Some(found);
     }
+    let command = words.iter().position(|word| *word == "qdisc");
+    found.verb = command.and_then(|at| match *words.get(at + 1)? {
+        "change" | "replace" => Some(Verb::Change),
+        "del" | "delete" => Some(Verb::Delete),
+        _ => Some(Verb::Add),
+    });
+    if found.verb == Some(Verb::Delete) {
+        let other = words.contains(&"ingress") || words.contains(&"clsact");
+        return Some(found).filter(|_| !other);
+    }
     if let Some(at) = words.iter().position(|word| *word == "netem") {
         found.options = owned(at + 1);
         return Some(found);
     }
-    let command = words.iter().position(|word| *word == "qdisc");
     if words.contains(&"tc") || command == Some(0) {
         // Another discipline, or a filter.
         command?;
@@ -189,6 +254,8 @@ fn of_json(value: &Value) -> Option<Result<Discipline<'_>, NetemError>> {
     }
     Some(Ok(Discipline {
         kind,
+        verb: None,
+        namespace: None,
         device: text("dev"),
         handle: text("handle"),
         parent: text("parent"),
@@ -197,39 +264,93 @@ fn of_json(value: &Value) -> Option<Result<Discipline<'_>, NetemError>> {
     }))
 }
 
+/// The disciplines that stand when all commands are done, and the netems among them.
+fn standing<'t>(all: &[Discipline<'t>]) -> Result<Vec<(Discipline<'t>, Option<Netem>)>, NetemError> {
+    let mut standing: Vec<(Discipline<'t>, Option<Netem>)> = Vec::new();
+    for one in all {
+        let options: Vec<&str> = one.options.iter().map(String::as_str).collect();
+        let given = one.kind == "netem" && one.verb != Some(Verb::Delete);
+        let netem = given.then(|| words::read(&options)).transpose()?;
+        let same = |(other, _): &(Discipline<'t>, _)| {
+            (other.namespace, other.device, other.parent) == (one.namespace, one.device, one.parent)
+        };
+        let at = one.verb.and_then(|_| standing.iter().position(same));
+        match (one.verb, at.and_then(|at| standing.get_mut(at))) {
+            (Some(Verb::Add), Some((_, Some(_)))) if netem.is_some() => {
+                let device = one.device.unwrap_or("the interface");
+                return Err(NetemError(format!(
+                    "{device} has a netem there when `tc qdisc add` adds one, which tc refuses: write `replace`"
+                )));
+            }
+            (Some(Verb::Change), Some((other, before))) => {
+                // `replace` with another handle makes a new one.
+                let keeps = one.handle.is_none_or(|handle| other.handle == Some(handle));
+                let handle = one.handle.or(other.handle);
+                *other = one.clone();
+                other.handle = handle;
+                *before = match (netem, before.take()) {
+                    (Some(netem), Some(before)) if keeps => Some(netem.over(before)),
+                    (netem, _) => netem,
+                };
+            }
+            // What hangs on the root goes with it.
+            (Some(Verb::Delete), _) => standing.retain(|both| {
+                let (other, _) = both;
+                let here = (other.namespace, other.device) == (one.namespace, one.device);
+                !(same(both) || here && one.parent.is_none())
+            }),
+            _ => standing.push((one.clone(), netem)),
+        }
+    }
+    Ok(standing)
+}
+
 /// Netems among other disciplines.
-fn gather(all: &[Discipline<'_>]) -> Result<Sources, NetemError> {
+fn gather(all: &[Discipline<'_>], redirects: Vec<(String, String)>) -> Result<Sources, NetemError> {
     let mut sources = Sources {
         netems: Vec::new(),
         others: Vec::new(),
+        redirects,
     };
+    let all = standing(all)?;
+    let mut spaces = all
+        .iter()
+        .filter_map(|(one, netem)| netem.as_ref().and(Some(one.namespace)));
+    let first = spaces.next();
+    if spaces.any(|space| Some(space) != first) {
+        return Err(NetemError(
+            "there are netems in several network namespaces: give the commands of one; a profile is one network"
+                .to_owned(),
+        ));
+    }
     // Whether `below` hangs on the netem.
     let hangs = |below: &Discipline<'_>, netem: &Discipline<'_>| {
         let major = below.parent.and_then(|parent| parent.split(':').next());
         let handle = netem.handle.and_then(|handle| handle.split(':').next());
         major.is_some() && major == handle && below.device == netem.device
     };
-    for one in all {
-        if one.kind != "netem" {
-            let fifo = one.kind.ends_with("fifo");
-            if !(fifo && all.iter().any(|netem| netem.kind == "netem" && hangs(one, netem))) {
+    for (one, netem) in &all {
+        let below = all
+            .iter()
+            .any(|(other, netem)| netem.is_some() && hangs(one, other));
+        let Some(netem) = netem else {
+            if !(one.kind.ends_with("fifo") && below) {
                 sources.others.push(Other {
                     kind: one.kind.to_owned(),
                     device: one.device.map(str::to_owned),
                 });
             }
             continue;
-        }
-        let options: Vec<&str> = one.options.iter().map(String::as_str).collect();
+        };
         sources.netems.push(Found {
-            netem: words::read(&options)?,
+            netem: netem.clone(),
             device: one.device.map(str::to_owned),
             way: Direction::Egress,
             matching: Match::default(),
-            parent: one.parent.map(str::to_owned),
+            parent: one.parent.filter(|_| !below).map(str::to_owned),
             in_order: all
                 .iter()
-                .any(|below| below.kind.ends_with("fifo") && hangs(below, one)),
+                .any(|(other, _)| other.kind.ends_with("fifo") && hangs(other, one)),
             shapeless: one.shown,
         });
     }
@@ -261,6 +382,7 @@ fn tcconfig(devices: &Map<String, Value>) -> Result<Sources, NetemError> {
     Ok(Sources {
         netems,
         others: Vec::new(),
+        redirects: Vec::new(),
     })
 }
 
@@ -317,7 +439,10 @@ fn of_tcconfig(given: &Map<String, Value>) -> Result<Netem, NetemError> {
     }
     if let Some(rate) = text("rate") {
         let lower = rate.to_ascii_lowercase();
-        let number = lower.trim_end_matches("bit/s").trim_end_matches("bps").trim();
+        let number = ["bit/s", "bps", "bit"]
+            .iter()
+            .find_map(|unit| lower.strip_suffix(unit))
+            .unwrap_or(&lower);
         words.extend(["rate".to_owned(), format!("{}bit", number.replace(' ', ""))]);
     }
     if let Some(limit) = text("limit") {

@@ -4,6 +4,8 @@
 use super::*;
 use crate::model::{Class, Profile, Treatment};
 
+mod places;
+
 /// The options, what tc shows of them, and that as JSON.
 fn shown() -> Vec<(&'static str, &'static str, &'static str)> {
     let examples = include_str!("shown.txt")
@@ -155,6 +157,7 @@ fn one_interface_is_chosen() {
 #[test]
 fn an_ifb_takes_what_comes_in() {
     let text = "tc qdisc add dev eth0 root handle 1: netem delay 10ms 100ms rate 10Tbit\n\
+                tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0\n\
                 tc qdisc add dev ifb0 root netem delay 3ms";
     let imported = import(text, None).unwrap();
     assert_eq!(imported.lost, Vec::<String>::new());
