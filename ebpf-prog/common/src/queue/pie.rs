@@ -52,6 +52,7 @@ pub struct Pie {
 pub fn update(law: &Law, pie: &mut Pie, free: Instant, now: Instant) -> bool {
     if pie.updated == 0 {
         pie.updated = now.0;
+        pie.burst_allowance = law.burst.0;
         return false;
     }
     let at = Instant(pie.updated).after(law.interval);

@@ -49,7 +49,7 @@ impl Pie {
             drop_prob: 0.0,
             accu_prob: 0.0,
             qdelay_old: 0.0,
-            burst_allowance: 0.0,
+            burst_allowance: seconds(law.burst.0),
             next: None,
             count: 0,
             allowed: 0,

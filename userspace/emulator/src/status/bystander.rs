@@ -185,7 +185,7 @@ fn here(told: &mut Told) -> anyhow::Result<Option<BTreeMap<String, Report>>> {
     for record in records {
         let is_here = |interface: &registry::InterfaceRecord| interface.namespace == namespace;
         if record.interfaces.iter().any(is_here)
-            && let Some(report) = Report::of(&record)?
+            && let Some(report) = Report::of_or_tell(&record, told)?
         {
             reports.insert(record.id, report);
         }

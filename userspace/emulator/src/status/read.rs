@@ -11,14 +11,14 @@ use perturb_common::{
 };
 use perturb_dataplane::{
     counters::Counters,
-    maps::Maps,
+    maps::{Maps, MapsError},
     moment::{self, Moment},
     namespace::Namespace,
     programs::Pacer,
 };
 
 use super::{ClassReport, Flow, Lateness, QueueReport, Report, ServerReport, TimelineReport, counts::Counts};
-use crate::registry::Record;
+use crate::{registry::Record, told::Told};
 
 impl Report {
     /// Reads the counters of an emulation that is in force.
@@ -32,6 +32,20 @@ impl Report {
             Err(_) if !record.has_owner()? => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The same; an emulation that only another perturb can read is told of on standard error, and there is nothing of it.
+    pub fn of_or_tell(record: &Record, told: &mut Told) -> anyhow::Result<Option<Self>> {
+        let report = Self::of(record);
+        let Err(error) = &report else { return report };
+        if !matches!(error.downcast_ref(), Some(MapsError::Version { .. })) {
+            return report;
+        }
+        let why = format!("{}: {error}", record.id);
+        if told.is_news(&why) {
+            eprintln!("{why}");
+        }
+        Ok(None)
     }
 
     fn read(record: &Record) -> anyhow::Result<Self> {

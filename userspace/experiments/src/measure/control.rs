@@ -72,6 +72,9 @@ pub(super) enum PeerError {
     /// Something that is no answer to what was asked.
     #[error("{peer} answers something else than was asked; use the same perturb on both sides")]
     Confused { peer: String },
+    /// No packet from one to the other.
+    #[error("no packet of {sender} came to {receiver}; does a firewall let UDP through between them?")]
+    Silent { sender: String, receiver: String },
 }
 
 /// The sockets of a serving host: TCP and UDP of the same number.

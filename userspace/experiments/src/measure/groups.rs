@@ -120,7 +120,10 @@ fn alone(sender: &mut Peer, receiver: &mut Peer, number: u32) -> Result<f64, Pee
     };
     let (sent, receipts) = send(sender, receiver, number, train)?;
     let alone: Vec<f64> = delays(&sent, &receipts, 1).collect();
-    Ok(median(&alone).unwrap_or(0.0))
+    median(&alone).ok_or_else(|| PeerError::Silent {
+        sender: sender.name.clone(),
+        receiver: receiver.name.clone(),
+    })
 }
 
 /// b(h) and d(h), if the steps reach them.

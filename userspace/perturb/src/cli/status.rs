@@ -56,8 +56,9 @@ pub(super) fn run(args: &Status) -> anyhow::Result<u8> {
 fn reports(told: &mut Told) -> anyhow::Result<Vec<Report>> {
     let mut reports = Vec::new();
     for record in registry::records()?.or_warn(told) {
-        match Report::of(&record)? {
+        match Report::of_or_tell(&record, told)? {
             Some(report) => reports.push(report),
+            None if record.ready && record.has_owner()? => (),
             None => {
                 let why = if record.has_owner()? {
                     format!("{} is being set up", record.id)

@@ -107,6 +107,10 @@ impl Shares {
     }
 }
 
+fn is_ours(group: &fs::DirEntry) -> bool {
+    group.file_name().to_string_lossy().starts_with("perturb-")
+}
+
 /// Removes what processes left that were killed.
 fn remove_dead(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -152,7 +156,12 @@ impl Drop for Shares {
                 log::warn!("{} is left; remove it with rmdir", group.display());
             }
         }
-        if let Some(children) = &self.added_to {
+        // Another run may have groups there, too.
+        let is_last =
+            || fs::read_dir(ROOT).is_ok_and(|mut all| !all.any(|one| one.is_ok_and(|one| is_ours(&one))));
+        if let Some(children) = &self.added_to
+            && is_last()
+        {
             let _ = fs::write(children, "-cpu");
         }
     }
