@@ -61,7 +61,7 @@ const MEASURED: &str = "../../docs/measured";
 const MEASURED_HEAD: &str = "
 ## Measured
 
-What `perturb reproduce --results docs/measured` says of the results that lie there. They were drawn by cc4d315, Fig. 5.8 by
+What `perturb reproduce --results docs/measured` says of the results that lie there. They were drawn by cc4d315, Figs 5.4, 5.7 and 5.8 by
 0ab89be; Tables 2.1 and II and Figs 2.4, 2.7, 5.3, 5.5, 5.6 and 5.10 by 877c8b0. Builds ran beside all of them at idle priority
 (SCHED_IDLE).
 
