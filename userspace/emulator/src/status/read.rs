@@ -34,7 +34,7 @@ impl Report {
         }
     }
 
-    /// The same; an emulation that only another perturb can read is told of on standard error, and there is nothing of it.
+    /// The same; of an emulation that only another perturb can read there is a warning, and nothing else.
     pub fn of_or_tell(record: &Record, told: &mut Told) -> anyhow::Result<Option<Self>> {
         let report = Self::of(record);
         let Err(error) = &report else { return report };
@@ -43,7 +43,7 @@ impl Report {
         }
         let why = format!("{}: {error}", record.id);
         if told.is_news(&why) {
-            eprintln!("{why}");
+            log::warn!("{why}");
         }
         Ok(None)
     }
