@@ -18,6 +18,7 @@ pub(super) const NAMES: &[&str] = &[
     "status",
     "status-flows",
     "rto",
+    "rto-incast",
     "tcp",
     "sweep-runs",
     "sweep-provenance",
@@ -72,6 +73,18 @@ fn of_rto(product: &Product) -> Result<()> {
     let arguments: Vec<&str> = call.split(' ').collect();
     let text = printed(product, &arguments)?;
     compare("json/rto.txt", &keys::lines(&text, &[])?)
+}
+
+#[test]
+fn rto_incast() {
+    with(of_incast);
+}
+
+fn of_incast(product: &Product) -> Result<()> {
+    let call = "rto --json --pacer user --hosts 3 --algorithm incast --senders 2,3 --message 1KiB --rounds 2 --rto-min 5ms \
+                --rack-tlp off --congestion reno,nosuch star.yaml";
+    let text = printed(product, &call.split_whitespace().collect::<Vec<_>>())?;
+    compare("json/rto-incast.txt", &keys::lines(&text, &[])?)
 }
 
 #[test]
@@ -161,6 +174,8 @@ const FLAGS: &[&str] = &[
      --csv OUT/rto.csv --svg OUT/rto.svg topology.yaml",
     "tcp --pacer user --coarse --spin 9us --congestion reno,reno --for 300ms --every 100ms --upload --at-once --svg OUT/tcp.svg \
      profile.yaml",
+    "rto --pacer user --algorithm incast --senders 2 --block 3KiB --rounds 1 --buffer 64KiB --mark-above 1ms --svg OUT/incast.svg \
+     star.yaml",
     "rto --pacer user --program pair.yaml --rounds 2 --warmup 0 topology.yaml",
     "nfs curve --over topology.yaml --pacer user --coarse --spin 9us --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \
      --reference OUT/reference.csv --out OUT/curve",
@@ -170,6 +185,7 @@ const FLAGS: &[&str] = &[
 const WRITTEN: &[&str] = &[
     "rto.csv",
     "rto.svg",
+    "incast.svg",
     "tcp.svg",
     "curve/topology.jsonl",
     "curve/reference.svg",

@@ -160,3 +160,60 @@ tcp: { congestion_control: reno, offloads: false, no_metrics_save: true }
     bound!(report["tcp"]["timeouts"] == 0, "time-outs: {report}");
     Ok(None)
 }
+
+/// Many servers that answer at once overflow a port: with time-outs of 200 ms goodput collapses, with short ones less so.
+#[test]
+fn incast_collapses_and_short_time_outs_cure_it() {
+    conclude(thrice(incast));
+}
+
+fn incast() -> Result<Option<String>> {
+    const STAR: &str = "servers: { nic: { bandwidth: 50Mbit/s } }
+topology: { kind: star, egress: [nic], link: { bandwidth: 50Mbit/s, buffer: 64KiB } }
+tcp: { congestion_control: reno, sack: false, offloads: false, no_metrics_save: true }
+";
+    let report = rto(
+        STAR,
+        &[
+            "--algorithm",
+            "incast",
+            "--senders",
+            "1,16",
+            "--message",
+            "16KiB",
+            "--rto-min",
+            "200ms,1ms",
+            "--rounds",
+            "8",
+        ],
+    )?;
+    let point = |curve: usize, place: usize| &report["curves"][curve]["points"][place];
+    let goodput = |curve, place| point(curve, place)["goodput_mbit_s"].as_f64().unwrap();
+    for curve in 0..2 {
+        assert_eq!(report["curves"][curve]["congestion_control"], "reno");
+        // One piece fits into the port's buffer, sixteen do not.
+        assert_eq!(point(curve, 0)["drops"], 0, "{report}");
+        let drops = &point(curve, 1)["drops_by_server"];
+        assert!(drops["h1-down"].as_u64().unwrap() > 0, "{report}");
+        assert_eq!(drops.as_object().unwrap().len(), 1, "{report}");
+        assert_eq!(point(curve, 1)["block_bytes"], 16 * 16_384);
+        for place in 0..2 {
+            assert!(
+                goodput(curve, place) < 50.0 * 1448.0 / 1514.0,
+                "faster than the wire: {report}"
+            );
+            assert_eq!(point(curve, place)["blocks_ms"].as_array().unwrap().len(), 8);
+        }
+        let predicted = |key: &str| point(curve, 1)[key].as_f64().unwrap();
+        assert!(
+            predicted("predicted_goodput_mbit_s") < predicted("predicted_without_timeouts_mbit_s"),
+            "{report}"
+        );
+    }
+    assert!(point(0, 1)["tcp"]["timeouts"].as_u64().unwrap() > 0, "{report}");
+    // Of 8 blocks. A block takes 44 ms without time-outs, and at least 200 ms more with one.
+    bound!(goodput(0, 1) < 0.4 * 50.0, "no collapse: {report}");
+    let ratio = goodput(1, 1) / goodput(0, 1);
+    bound!(ratio > 1.8, "1 ms is {ratio} times as fast as 200 ms: {report}");
+    Ok(None)
+}

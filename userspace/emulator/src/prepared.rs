@@ -93,9 +93,8 @@ impl Prepared {
 
     /// Reads and compiles a profile; a topology joins the hosts with these addresses.
     pub fn load_for(path: &Path, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
-        let loaded = perturb_profile::load(path)?;
-        let expanded = perturb_profile::expand(&loaded.profile, hosts)?;
-        Self::compile(&loaded, expanded)
+        let Loaded { profile, files } = perturb_profile::load(path)?;
+        Self::between(profile, files, hosts)
     }
 
     /// Reads a profile as it is written.
@@ -119,8 +118,12 @@ impl Prepared {
 
     /// Compiles a profile that names no files; a topology joins the hosts with these addresses.
     pub fn of(profile: Profile, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
+        Self::between(profile, Files::default(), hosts)
+    }
+
+    /// Compiles a profile with the files that it names; a topology joins the hosts with these addresses.
+    pub fn between(profile: Profile, files: Files, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
         let expanded = perturb_profile::expand(&profile, hosts)?;
-        let files = Files::default();
         Self::compile(&Loaded { profile, files }, expanded)
     }
 

@@ -1,5 +1,7 @@
 //! `perturb rto`.
 
+mod incast;
+
 use std::{
     fs,
     io::Write as _,
@@ -35,13 +37,12 @@ Examples:
   perturb rto configs/plogpt-today.yaml --algorithm alltoall-a --message 128KiB --rounds 50 --json
   perturb rto configs/plogpt-2007.yaml --message 1KiB,8KiB,32KiB,128KiB,512KiB --svg fig17.svg --csv rounds.csv
   perturb rto configs/plogpt-2007.yaml --program program.yaml
+  perturb rto configs/incast.yaml --algorithm incast --senders 8,16,32,64,128 --message 16KiB --rto-min 200ms,5ms,1ms --svg incast.svg
 
 A round counts as delayed (near k RTO) if the kernel counted time-outs in it and it took a whole multiple
 of the smallest time-out longer than it would have without, from a quarter less to a half more: a time-out
 is the smallest one and a round trip, and slow start follows it.";
 
-/// PlogPT's J, unless it is given.
-const JITTER: Micros = Micros(100.0);
 /// Hosts, unless their number is given.
 const HOSTS: u32 = 8;
 
@@ -55,7 +56,7 @@ pub(crate) struct RtoArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
     hosts: Option<u32>,
     /// Size of each message, e.g. 64KiB; several sizes are tried one after the other.
-    #[arg(long, value_delimiter = ',', value_name = "SIZE", required_unless_present = "program", value_parser = quantity::message)]
+    #[arg(long, value_delimiter = ',', value_name = "SIZE", required_unless_present_any = ["program", "block"], value_parser = quantity::message)]
     message: Vec<u64>,
     /// Who sends to whom.
     #[arg(long, value_parser = one_of(ALGORITHMS), default_value = Algorithm::AlltoallB.name())]
@@ -89,6 +90,8 @@ pub(crate) struct RtoArgs {
     /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
     #[arg(long)]
     sandbox: bool,
+    #[command(flatten)]
+    incast: incast::IncastArgs,
 }
 
 /// Who sends to whom.
@@ -140,6 +143,9 @@ impl RtoArgs {
 
 /// Runs the experiment; the exit code.
 pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
+    if !args.incast.senders.is_empty() {
+        return incast::run(args);
+    }
     // Errors in files come first, and need neither root nor kernel.
     let (hosts, name, programs, mut parameters) = args.programs()?;
     let prepared = Prepared::load_for(&args.profile, &lab::all_addresses(hosts))?;
@@ -151,7 +157,7 @@ pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
         .into());
     }
     let jitter = args.jitter.map(|jitter| Micros(jitter.as_secs_f64() * 1e6));
-    parameters.jitter = jitter.or(parameters.jitter).or(Some(JITTER));
+    parameters.jitter = jitter.or(parameters.jitter).or(Some(rto::JITTER));
     if let (Some(file), [program]) = (&args.program, &programs[..]) {
         let case = Case {
             profile: &written,

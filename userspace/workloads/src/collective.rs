@@ -30,7 +30,7 @@ use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
-use peer::Peer;
+pub(crate) use peer::Peer;
 
 /// Port on which every rank waits for those of higher number.
 const PORT: u16 = 7117;

@@ -2,6 +2,7 @@
 
 pub mod bulk;
 pub mod collective;
+pub mod incast;
 mod mesh;
 pub mod nfs;
 pub mod pattern;

@@ -16,7 +16,7 @@ use anyhow::{Context as _, bail};
 use perturb_emulator::{
     lab::{self, Lab, Namespace},
     registry::Record,
-    status::Report,
+    status::{Report, ServerReport},
 };
 use perturb_models::plogpt::{Beside, ProgramInput};
 use perturb_present::LiveLine;
@@ -35,7 +35,7 @@ use super::{
 /// Between the order and the beginning of a round: every rank has it by then.
 const NOTICE: Duration = Duration::from_millis(5);
 /// A round that takes longer has failed: TCP's time-outs double, up to 2 minutes.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Tiny rounds before all others. Linux acknowledges the first 16 segments of a connection one by one
 /// (TCP_MAX_QUICKACKS); in the rounds that count it should not.
 const PRIMING: usize = 20;
@@ -229,7 +229,7 @@ fn conduct(workers: &[Worker], plan: &Plan, record: &Record, line: &LiveLine) ->
             round(workers, &steps)?;
             counters = settle(workers, plan.pause)?;
         }
-        let dropped = drops(record)?;
+        let dropped = drops(&servers(record)?);
         let mut rounds = Vec::new();
         for number in 1..=plan.rounds {
             let ranks_ms = round(workers, &steps)?;
@@ -245,13 +245,7 @@ fn conduct(workers: &[Worker], plan: &Plan, record: &Record, line: &LiveLine) ->
             ));
         }
         line.keep();
-        let mut drops_by_server = drops(record)?;
-        for (server, before) in dropped {
-            if let Some(count) = drops_by_server.get_mut(&server) {
-                *count -= before.min(*count);
-            }
-        }
-        drops_by_server.retain(|_, count| *count > 0);
+        let drops_by_server = since(drops(&servers(record)?), &dropped);
         let prediction = case.predict(latency)?;
         let of = (plan.name, case.hosts, message);
         all.push(Series::new(of, latency, rounds, drops_by_server, prediction));
@@ -298,15 +292,24 @@ fn settle(workers: &[Worker], pause: Duration) -> anyhow::Result<TcpCounters> {
         .sum())
 }
 
-/// Drops so far, by server.
-fn drops(record: &Record) -> anyhow::Result<BTreeMap<String, u64>> {
-    let report = Report::of(record)?.context("the emulation has ended")?;
-    Ok(report
-        .servers
-        .into_iter()
-        .map(|server| {
-            let dropped = server.dropped();
-            (server.name, dropped)
-        })
-        .collect())
+/// What the network's servers have done so far.
+pub(super) fn servers(record: &Record) -> anyhow::Result<Vec<ServerReport>> {
+    Ok(Report::of(record)?.context("the emulation has ended")?.servers)
+}
+
+/// Drops, by server.
+pub(super) fn drops(servers: &[ServerReport]) -> BTreeMap<String, u64> {
+    let dropped = servers
+        .iter()
+        .map(|server| (server.name.clone(), server.dropped()));
+    dropped.collect()
+}
+
+/// Those since a moment, where there are any.
+pub(super) fn since(mut now: BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    for (server, count) in &mut now {
+        *count -= before.get(server).copied().unwrap_or(0).min(*count);
+    }
+    now.retain(|_, count| *count > 0);
+    now
 }

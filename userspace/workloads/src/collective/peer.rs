@@ -13,20 +13,20 @@ use socket2::SockRef;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     stream: TcpStream,
     /// Bytes that the kernel has not taken yet.
     to_send: u64,
     /// The kernel has taken all, and has not yet said that all is transmitted.
     untransmitted: bool,
     /// Bytes that have arrived and were not waited for yet.
-    pub(super) received: u64,
+    pub(crate) received: u64,
     /// Nothing will arrive any more: the other side has done its last round.
-    pub(super) has_ended: bool,
+    pub(crate) has_ended: bool,
 }
 
 impl Peer {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         SockRef::from(&stream).set_tcp_notsent_lowat(1)?;
@@ -40,12 +40,12 @@ impl Peer {
     }
 
     /// Whether a message is not yet transmitted.
-    pub(super) fn is_sending(&self) -> bool {
+    pub(crate) fn is_sending(&self) -> bool {
         self.to_send > 0 || self.untransmitted
     }
 
     /// What to wait for, if there is anything.
-    pub(super) fn interest(&self) -> Option<PollFd<'_>> {
+    pub(crate) fn interest(&self) -> Option<PollFd<'_>> {
         let mut events = PollFlags::empty();
         events.set(PollFlags::POLLIN, !self.has_ended);
         events.set(PollFlags::POLLOUT, self.is_sending());
@@ -53,14 +53,14 @@ impl Peer {
     }
 
     /// Begins to send a message.
-    pub(super) fn begin(&mut self, message: u64) -> io::Result<()> {
+    pub(crate) fn begin(&mut self, message: u64) -> io::Result<()> {
         self.to_send += message;
         self.untransmitted = true;
         self.write()
     }
 
     /// Does what can be done.
-    pub(super) fn advance(&mut self, events: PollFlags, buffer: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn advance(&mut self, events: PollFlags, buffer: &mut [u8]) -> io::Result<()> {
         if events.intersects(PollFlags::POLLIN | PollFlags::POLLERR | PollFlags::POLLHUP) {
             self.read(buffer)?;
         }
@@ -105,7 +105,7 @@ impl Peer {
     }
 
     /// Bytes sent that the other side has not acknowledged.
-    pub(super) fn unacknowledged(&self) -> io::Result<u64> {
+    pub(crate) fn unacknowledged(&self) -> io::Result<u64> {
         let mut bytes: libc::c_int = 0;
         // SAFETY: TIOCOUTQ (SIOCOUTQ) writes an int.
         if unsafe { libc::ioctl(self.stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } != 0 {
