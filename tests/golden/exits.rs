@@ -110,7 +110,7 @@ const CALLS: &[&str] = &[
     "rto --algorithm incast --senders 2 --message 1KiB --block 1KiB topology.yaml",
     "rto --algorithm incast --senders 2 --message 1KiB --csv x.csv topology.yaml",
     "rto --algorithm incast --senders 0 --message 1KiB topology.yaml",
-    "rto --algorithm incast --senders 2 --message 1KiB --rto-min 5us topology.yaml",
+    "rto --algorithm incast --senders 2 --message 1KiB --rto-min 5ns topology.yaml",
     "rto --algorithm incast --senders 2 --message 1KiB --congestion nosuch topology.yaml",
     "rto --algorithm incast --senders 2 --message 1KiB --buffer 64KiB profile.yaml",
     "rto --algorithm incast --message 1KiB --rto-min 5ms topology.yaml",

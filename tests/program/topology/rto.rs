@@ -217,3 +217,51 @@ tcp: { congestion_control: reno, sack: false, offloads: false, no_metrics_save: 
     bound!(ratio > 1.8, "1 ms is {ratio} times as fast as 200 ms: {report}");
     Ok(None)
 }
+
+/// What the profile says of TCP's timers is what a host's kernel has, or the message names the key that it lacks.
+#[test]
+fn the_kernel_has_the_profile_s_timers() {
+    conclude(timers());
+}
+
+fn timers() -> Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    possible()?;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("profile.yaml");
+    let sysctl = |name: &str| format!("/proc/sys/net/ipv4/{name}");
+    for (tcp, file, value) in [
+        ("rto_min: 1500us", "tcp_rto_min_us", "1500"),
+        ("rto_max: 30s", "tcp_rto_max_ms", "30000"),
+        ("thin_linear_timeouts: true", "tcp_thin_linear_timeouts", "1"),
+        ("slow_start_after_idle: false", "tcp_slow_start_after_idle", "0"),
+        ("early_retrans: 0", "tcp_early_retrans", "0"),
+        ("recovery: 0", "tcp_recovery", "0"),
+    ] {
+        std::fs::write(&path, format!("version: 1\nlatency: 1ms\ntcp: {{ {tcp} }}\n")).unwrap();
+        let output = Command::new(executable())
+            .arg("run")
+            .arg(&path)
+            .args(["--", "cat", &sysctl(file)])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        complete(&said)?;
+        if std::path::Path::new(&sysctl(file)).exists() {
+            assert_eq!(
+                String::from_utf8_lossy(&output.stdout).trim(),
+                value,
+                "{tcp}: {said}"
+            );
+        } else {
+            let key = tcp.split(':').next().unwrap();
+            assert!(
+                said.contains(&format!("tcp: {key}: ")) && said.contains("this kernel"),
+                "{said}"
+            );
+            assert!(!output.status.success());
+        }
+    }
+    Ok(())
+}

@@ -57,7 +57,9 @@ pub(crate) const HELD: Bounds<Size> = bounds(Size::from_bytes(1 << 20), Size::fr
 pub(crate) const ANY_U64: Bounds<u64> = bounds(0, u64::MAX);
 pub(crate) const ANY_U32: Bounds<u64> = bounds(0, u32::MAX as u64);
 pub(crate) const RTO_MIN: Bounds<Duration> =
-    bounds(Duration::from_millis(1), Duration::from_nanos(120 * SECOND));
+    bounds(Duration::from_nanos(1_000), Duration::from_nanos(120 * SECOND));
+pub(crate) const RTO_MAX: Bounds<Duration> =
+    bounds(Duration::from_nanos(SECOND), Duration::from_nanos(120 * SECOND));
 pub(crate) const WINDOW: Bounds<Size> = bounds(Size::from_bytes(4096), Size::from_bytes(1 << 30));
 pub(crate) const EARLY_RETRANS: Bounds<u64> = bounds(0, 4);
 pub(crate) const RECOVERY: Bounds<u64> = bounds(0, 7);

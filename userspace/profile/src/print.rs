@@ -346,6 +346,14 @@ fn tcp(tcp: &Tcp) -> Value {
         Value::Integer(value.into())
     });
     map.optional("rto_min", tcp.rto_min.as_ref(), bare);
+    map.optional("rto_max", tcp.rto_max.as_ref(), bare);
+    for (key, flag) in [
+        ("thin_linear_timeouts", tcp.thin_linear_timeouts),
+        ("slow_start_after_idle", tcp.slow_start_after_idle),
+        ("delayed_acks", tcp.delayed_acks),
+    ] {
+        map.optional(key, flag.as_ref(), |&flag| Value::Flag(flag));
+    }
     map.optional("receive_buffer", tcp.receive_buffer.as_ref(), window);
     map.optional("send_buffer", tcp.send_buffer.as_ref(), window);
     map.optional("offloads", tcp.offloads.as_ref(), |&flag| Value::Flag(flag));

@@ -134,8 +134,16 @@ pub struct Tcp {
     pub early_retrans: Option<u8>,
     /// net.ipv4.tcp_recovery.
     pub recovery: Option<u8>,
-    /// rto_min of the routes.
+    /// rto_min of the routes; net.ipv4.tcp_rto_min_us if it is not in whole ms.
     pub rto_min: Option<Duration>,
+    /// net.ipv4.tcp_rto_max_ms.
+    pub rto_max: Option<Duration>,
+    /// net.ipv4.tcp_thin_linear_timeouts.
+    pub thin_linear_timeouts: Option<bool>,
+    /// net.ipv4.tcp_slow_start_after_idle.
+    pub slow_start_after_idle: Option<bool>,
+    /// false: quickack of the routes.
+    pub delayed_acks: Option<bool>,
     /// net.ipv4.tcp_rmem.
     pub receive_buffer: Option<Window>,
     /// net.ipv4.tcp_wmem.

@@ -380,8 +380,18 @@ impl Netlink {
         Ok(())
     }
 
-    /// Sets the least retransmission time-out of TCP towards an interface's own IPv4 network, ms.
-    pub fn set_rto_min(&mut self, index: u32, own: Ipv4Addr, prefix: u8, millis: u32) -> Result<()> {
+    /// Sets TCP's metrics of the route to an interface's own IPv4 network: least time-out, ms, and immediate ACKs.
+    pub fn set_tcp_metrics(
+        &mut self,
+        index: u32,
+        (own, prefix): (Ipv4Addr, u8),
+        rto_min: Option<u32>,
+        quickack: Option<bool>,
+    ) -> Result<()> {
+        // TCP looks at a locked metric only (`tcp_rto_min`).
+        let least = rto_min.map(|ms| [RouteMetric::Lock(1 << RTAX_RTO_MIN), RouteMetric::RtoMin(ms)]);
+        let metrics = least.into_iter().flatten();
+        let metrics = metrics.chain(quickack.map(|on| RouteMetric::QuickAck(on.into())));
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
         message.header.destination_prefix_length = prefix;
@@ -395,17 +405,12 @@ impl Netlink {
             RouteAttribute::Destination(RouteAddress::Inet(network)),
             RouteAttribute::PrefSource(RouteAddress::Inet(own)),
             RouteAttribute::Oif(index),
-            // TCP looks at a locked metric only (`tcp_rto_min`).
-            RouteAttribute::Metrics(vec![
-                RouteMetric::Lock(1 << RTAX_RTO_MIN),
-                RouteMetric::RtoMin(millis),
-            ]),
+            RouteAttribute::Metrics(metrics.collect()),
         ];
         let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
-        self.request(RouteNetlinkMessage::NewRoute(message), flags, || {
-            format!("set the least retransmission time-out of the route to {network}/{prefix}")
-        })?;
-        Ok(())
+        let what = || format!("set TCP's metrics of the route to {network}/{prefix}");
+        self.request(RouteNetlinkMessage::NewRoute(message), flags, what)
+            .map(|_| ())
     }
 }
 

@@ -7,7 +7,7 @@ use perturb_dataplane::{
     ethtool::{self, Offload},
     netlink::{Netlink, NetlinkError},
 };
-use perturb_profile::{Tcp, Window};
+use perturb_profile::{Duration, Tcp, Window};
 
 use super::{Host, INTERFACE, PREFIXES, addresses};
 
@@ -15,7 +15,7 @@ use super::{Host, INTERFACE, PREFIXES, addresses};
 #[derive(Debug, thiserror::Error)]
 pub enum TcpError {
     /// A sysctl.
-    #[error("tcp: {key}: setting {path} to `{value}`: {source}{}", advice(.key))]
+    #[error("tcp: {key}: setting {path} to `{value}`: {source}{}", advice(.key, .source))]
     Sysctl {
         /// The profile's key.
         key: &'static str,
@@ -30,7 +30,7 @@ pub enum TcpError {
     #[error("tcp: offloads: {0}")]
     Offload(io::Error),
     /// A route.
-    #[error("tcp: rto_min: {0}")]
+    #[error("tcp: rto_min, delayed_acks: {0}")]
     Route(#[from] NetlinkError),
     /// The namespace.
     #[error("entering {host}: {source}")]
@@ -42,8 +42,15 @@ pub enum TcpError {
     },
 }
 
-fn advice(key: &str) -> &'static str {
+fn advice(key: &str, source: &io::Error) -> &'static str {
     match key {
+        "rto_min" if source.kind() == io::ErrorKind::NotFound => {
+            "; this kernel has whole ms only, others came with Linux 6.10: write whole ms"
+        }
+        "rto_max" if source.kind() == io::ErrorKind::NotFound => {
+            "; this kernel lacks it, it came with Linux 6.15: leave the key out"
+        }
+        _ if source.kind() == io::ErrorKind::NotFound => "; this kernel lacks it: leave the key out",
         "congestion_control" => {
             "; a new namespace allows only what net.ipv4.tcp_allowed_congestion_control of the machine lists"
         }
@@ -59,10 +66,12 @@ pub fn configure(host: &Host, tcp: &Tcp) -> Result<(), TcpError> {
             if tcp.offloads == Some(false) {
                 offloads_off().map_err(TcpError::Offload)?;
             }
-            if let Some(minimum) = tcp.rto_min {
-                let millis = u32::try_from(minimum.nanos() / 1_000_000).unwrap_or(u32::MAX);
-                let (own, _) = addresses(host.number);
-                Netlink::open()?.set_rto_min(host.index(), own, PREFIXES.0, millis)?;
+            let millis = tcp.rto_min.and_then(whole_millis);
+            // Linux delays acknowledgments unless a route says otherwise.
+            let quickack = tcp.delayed_acks.map(|delayed| !delayed);
+            if millis.is_some() || quickack.is_some() {
+                let own = (addresses(host.number).0, PREFIXES.0);
+                Netlink::open()?.set_tcp_metrics(host.index(), own, millis, quickack)?;
             }
             Ok(())
         })
@@ -70,6 +79,12 @@ pub fn configure(host: &Host, tcp: &Tcp) -> Result<(), TcpError> {
             host: host.name(),
             source,
         })?
+}
+
+/// What a route can say; nothing if it is no whole number of ms.
+fn whole_millis(time: Duration) -> Option<u32> {
+    let whole = time.nanos().is_multiple_of(1_000_000);
+    whole.then(|| u32::try_from(time.nanos() / 1_000_000).unwrap_or(u32::MAX))
 }
 
 fn sysctls(tcp: &Tcp) -> Result<(), TcpError> {
@@ -98,6 +113,29 @@ fn sysctls(tcp: &Tcp) -> Result<(), TcpError> {
             "recovery",
             "tcp_recovery",
             tcp.recovery.map(|value| value.to_string()),
+        ),
+        (
+            "rto_min",
+            "tcp_rto_min_us",
+            tcp.rto_min
+                .filter(|&least| whole_millis(least).is_none())
+                .map(|least| least.nanos().div_ceil(1_000).to_string()),
+        ),
+        (
+            "rto_max",
+            "tcp_rto_max_ms",
+            tcp.rto_max
+                .map(|most| most.nanos().div_ceil(1_000_000).to_string()),
+        ),
+        (
+            "thin_linear_timeouts",
+            "tcp_thin_linear_timeouts",
+            tcp.thin_linear_timeouts.map(switch),
+        ),
+        (
+            "slow_start_after_idle",
+            "tcp_slow_start_after_idle",
+            tcp.slow_start_after_idle.map(switch),
         ),
         (
             "receive_buffer",

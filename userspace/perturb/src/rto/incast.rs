@@ -58,7 +58,7 @@ pub(super) struct IncastArgs {
 }
 
 /// As a profile's `rto_min`.
-const RTO_MIN: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(120);
+const RTO_MIN: std::ops::RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(120);
 
 const SWITCH: Words<bool> = &[
     ("on", true, "tcp_recovery 1, tcp_early_retrans 3"),

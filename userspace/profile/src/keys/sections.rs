@@ -276,7 +276,31 @@ pub(crate) static TCP: Section = Section {
             "rto_min",
             Shape::Duration(RTO_MIN),
             "the kernel's",
-            "Smallest retransmission time-out; Linux has 200ms.",
+            "Smallest retransmission time-out; Linux has 200ms. In whole ms, or, with net.ipv4.tcp_rto_min_us (Linux 6.10), in us; the kernel rounds up to its timers' ticks, and delays acknowledgments for less than it.",
+        ),
+        key(
+            "rto_max",
+            Shape::Duration(RTO_MAX),
+            "the kernel's",
+            "net.ipv4.tcp_rto_max_ms (Linux 6.15): largest retransmission time-out.",
+        ),
+        key(
+            "thin_linear_timeouts",
+            Shape::Flag,
+            "the kernel's",
+            "net.ipv4.tcp_thin_linear_timeouts: with less than four segments on their way, time-outs do not double.",
+        ),
+        key(
+            "slow_start_after_idle",
+            Shape::Flag,
+            "the kernel's",
+            "net.ipv4.tcp_slow_start_after_idle: after a time-out without sending, windows begin anew.",
+        ),
+        key(
+            "delayed_acks",
+            Shape::Flag,
+            "the kernel's",
+            "false: each segment is acknowledged at once (`quickack` of the routes, IPv4).",
         ),
         key(
             "receive_buffer",

@@ -366,20 +366,30 @@ fn tcp() -> BoxedStrategy<Tcp> {
         of(name()),
         (of(any::<bool>()), of(any::<bool>()), of(any::<bool>())),
         (of(0..=4u8), of(0..=7u8)),
-        of((1_000_000..=120_000_000_000u64).prop_map(Duration::from_nanos)),
+        (
+            of((1_000..=120_000_000_000u64).prop_map(Duration::from_nanos)),
+            of((1_000_000_000..=120_000_000_000u64).prop_map(Duration::from_nanos)),
+            (of(any::<bool>()), of(any::<bool>()), of(any::<bool>())),
+        ),
         (of(window()), of(window())),
     )
-        .prop_map(|(congestion_control, flags, numbers, rto_min, windows)| Tcp {
-            congestion_control,
-            sack: flags.0,
-            early_retrans: numbers.0,
-            recovery: numbers.1,
-            rto_min,
-            receive_buffer: windows.0,
-            send_buffer: windows.1,
-            offloads: flags.1,
-            no_metrics_save: flags.2,
-        })
+        .prop_map(
+            |(congestion_control, flags, numbers, (rto_min, rto_max, timers), windows)| Tcp {
+                congestion_control,
+                sack: flags.0,
+                early_retrans: numbers.0,
+                recovery: numbers.1,
+                rto_min,
+                rto_max,
+                thin_linear_timeouts: timers.0,
+                slow_start_after_idle: timers.1,
+                delayed_acks: timers.2,
+                receive_buffer: windows.0,
+                send_buffer: windows.1,
+                offloads: flags.1,
+                no_metrics_save: flags.2,
+            },
+        )
         .boxed()
 }
 
