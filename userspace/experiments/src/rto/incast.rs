@@ -80,7 +80,7 @@ pub struct Kind {
     pub control: Option<String>,
     /// The smallest time-out.
     pub rto_min: Option<Duration>,
-    /// RACK and tail loss probes: `tcp_recovery` and `tcp_early_retrans`.
+    /// RACK and tail loss probes: `tcp_recovery` and `tcp_early_retrans`, both with SACK, without which neither works.
     pub rack_tlp: Option<bool>,
 }
 
@@ -202,6 +202,7 @@ impl Kind {
             tcp.rto_min = Some(least.into());
         }
         if let Some(on) = self.rack_tlp {
+            tcp.sack = Some(true);
             (tcp.recovery, tcp.early_retrans) = if on {
                 (Some(1), Some(3))
             } else {

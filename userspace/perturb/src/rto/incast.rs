@@ -46,7 +46,7 @@ pub(super) struct IncastArgs {
     /// Congestion controls, by the kernel's names; a curve for each.
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", requires = "senders")]
     congestion: Vec<String>,
-    /// RACK and tail loss probes; a curve for each word.
+    /// RACK and tail loss probes, with SACK, which they need; a curve for each word.
     #[arg(long, value_delimiter = ',', value_name = "on,off", requires = "senders", value_parser = one_of(SWITCH))]
     rack_tlp: Vec<bool>,
     /// Buffer of a star's ports.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod queue;
+mod tcp;
 mod timeline;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -353,46 +354,6 @@ fn topology(servers: usize) -> BoxedStrategy<Topology> {
         .boxed()
 }
 
-fn tcp() -> BoxedStrategy<Tcp> {
-    let window = || {
-        (4096..=1u64 << 30, 4096..=1u64 << 30, 4096..=1u64 << 30).prop_map(|(a, b, c)| {
-            let mut sizes = [a, b, c];
-            sizes.sort_unstable();
-            let [min, initial, max] = sizes.map(Size::from_bytes);
-            Window { min, initial, max }
-        })
-    };
-    (
-        of(name()),
-        (of(any::<bool>()), of(any::<bool>()), of(any::<bool>())),
-        (of(0..=4u8), of(0..=7u8)),
-        (
-            of((1_000..=120_000_000_000u64).prop_map(Duration::from_nanos)),
-            of((1_000_000_000..=120_000_000_000u64).prop_map(Duration::from_nanos)),
-            (of(any::<bool>()), of(any::<bool>()), of(any::<bool>())),
-        ),
-        (of(window()), of(window())),
-    )
-        .prop_map(
-            |(congestion_control, flags, numbers, (rto_min, rto_max, timers), windows)| Tcp {
-                congestion_control,
-                sack: flags.0,
-                early_retrans: numbers.0,
-                recovery: numbers.1,
-                rto_min,
-                rto_max,
-                thin_linear_timeouts: timers.0,
-                slow_start_after_idle: timers.1,
-                delayed_acks: timers.2,
-                receive_buffer: windows.0,
-                send_buffer: windows.1,
-                offloads: flags.1,
-                no_metrics_save: flags.2,
-            },
-        )
-        .boxed()
-}
-
 /// Any valid profile.
 pub(crate) fn profile() -> BoxedStrategy<Profile> {
     let servers = vec((name(), server()), 0..4).prop_map(|mut servers| {
@@ -445,7 +406,10 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
         limits,
         network,
         hosts,
-        (prop_oneof![Just(Tcp::default()), tcp()], of(1280..=65_521u64)),
+        (
+            prop_oneof![Just(Tcp::default()), tcp::tcp()],
+            of(1280..=65_521u64),
+        ),
     )
         .prop_map(
             |(

@@ -46,7 +46,7 @@ fn ports_and_kinds_change_what_they_name_only() {
     let tcp = kind.of(&profile).tcp;
     assert_eq!(
         (tcp.recovery, tcp.early_retrans, tcp.sack),
-        (Some(0), Some(0), Some(false))
+        (Some(0), Some(0), Some(true))
     );
     assert_eq!(
         (
