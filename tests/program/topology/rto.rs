@@ -1,6 +1,7 @@
 //! `perturb rto` as a program.
 
 use std::{
+    path::Path,
     process::{Command, Stdio},
     sync::PoisonError,
 };
@@ -229,8 +230,21 @@ fn timers() -> Result<()> {
     possible()?;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("profile.yaml");
-    let sysctl = |name: &str| format!("/proc/sys/net/ipv4/{name}");
-    for (tcp, file, value) in [
+    let run = |tcp: &str, command: &[&str]| -> Result<(String, String)> {
+        std::fs::write(&path, format!("version: 1\nlatency: 1ms\ntcp: {{ {tcp} }}\n")).unwrap();
+        let output = Command::new(executable())
+            .arg("run")
+            .arg(&path)
+            .arg("--")
+            .args(command)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let [printed, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        complete(&said)?;
+        Ok((printed, said))
+    };
+    for (tcp, name, value) in [
         ("rto_min: 1500us", "tcp_rto_min_us", "1500"),
         ("rto_max: 30s", "tcp_rto_max_ms", "30000"),
         ("thin_linear_timeouts: true", "tcp_thin_linear_timeouts", "1"),
@@ -238,30 +252,27 @@ fn timers() -> Result<()> {
         ("early_retrans: 0", "tcp_early_retrans", "0"),
         ("recovery: 0", "tcp_recovery", "0"),
     ] {
-        std::fs::write(&path, format!("version: 1\nlatency: 1ms\ntcp: {{ {tcp} }}\n")).unwrap();
-        let output = Command::new(executable())
-            .arg("run")
-            .arg(&path)
-            .args(["--", "cat", &sysctl(file)])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        complete(&said)?;
-        if std::path::Path::new(&sysctl(file)).exists() {
-            assert_eq!(
-                String::from_utf8_lossy(&output.stdout).trim(),
-                value,
-                "{tcp}: {said}"
-            );
+        let file = format!("/proc/sys/net/ipv4/{name}");
+        let (printed, said) = run(tcp, &["cat", &file])?;
+        if Path::new(&file).exists() {
+            assert_eq!(printed.trim(), value, "{tcp}: {said}");
         } else {
-            let key = tcp.split(':').next().unwrap();
+            let (key, _) = tcp.split_once(':').unwrap();
             assert!(
                 said.contains(&format!("tcp: {key}: ")) && said.contains("this kernel"),
                 "{said}"
             );
-            assert!(!output.status.success());
         }
     }
+    let (routes, said) = run("rto_min: 5ms, delayed_acks: false", &["ip", "route"])?;
+    assert!(
+        routes.contains("rto_min lock 5ms") && routes.contains("quickack 1"),
+        "{routes} {said}"
+    );
+    let (routes, said) = run("rto_min: 5ms", &["ip", "route"])?;
+    assert!(
+        routes.contains("rto_min lock 5ms") && !routes.contains("quickack"),
+        "{routes} {said}"
+    );
     Ok(())
 }
