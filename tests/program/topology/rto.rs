@@ -249,6 +249,7 @@ fn timers() -> Result<()> {
         ("rto_max: 30s", "tcp_rto_max_ms", "30000"),
         ("thin_linear_timeouts: true", "tcp_thin_linear_timeouts", "1"),
         ("slow_start_after_idle: false", "tcp_slow_start_after_idle", "0"),
+        ("ecn: true", "tcp_ecn", "1"),
         ("early_retrans: 0", "tcp_early_retrans", "0"),
         ("recovery: 0", "tcp_recovery", "0"),
     ] {

@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use perturb_common::abi::{
     Attachment, CONTROL_GENERATION, Direction, FlowKey, FlowNote, MAX_CLASSES, NEAR_INTERFACES, NONE, in_half,
 };
-use perturb_dataplane::maps::{self, Maps};
+use perturb_dataplane::maps::{self, Maps, MapsError};
 pub use requests::Logs;
 use serde::Serialize;
 
@@ -88,7 +88,8 @@ fn in_force(told: &mut Told) -> anyhow::Result<Vec<Record>> {
         if !record.ready || !record.has_owner()? {
             continue;
         }
-        if record.maps.has_flows() {
+        let other = matches!(Maps::by_id(&record.maps), Err(MapsError::Version { .. }));
+        if record.maps.has_flows() && !other {
             found.push(record);
         } else {
             let why = format!(

@@ -350,6 +350,7 @@ fn tcp(tcp: &Tcp) -> Value {
     for (key, flag) in [
         ("thin_linear_timeouts", tcp.thin_linear_timeouts),
         ("slow_start_after_idle", tcp.slow_start_after_idle),
+        ("ecn", tcp.ecn),
         ("delayed_acks", tcp.delayed_acks),
     ] {
         map.optional(key, flag.as_ref(), |&flag| Value::Flag(flag));

@@ -142,6 +142,8 @@ pub struct Tcp {
     pub thin_linear_timeouts: Option<bool>,
     /// net.ipv4.tcp_slow_start_after_idle.
     pub slow_start_after_idle: Option<bool>,
+    /// net.ipv4.tcp_ecn: connections ask for ECN, or refuse it.
+    pub ecn: Option<bool>,
     /// false: quickack of the routes.
     pub delayed_acks: Option<bool>,
     /// net.ipv4.tcp_rmem.

@@ -45,7 +45,7 @@ pub enum TcpError {
 fn advice(key: &str, source: &io::Error) -> &'static str {
     match key {
         "rto_min" if source.kind() == io::ErrorKind::NotFound => {
-            "; this kernel has whole ms only, others came with Linux 6.10: write whole ms"
+            "; this kernel has whole ms only, others came with Linux 6.11: write whole ms"
         }
         "rto_max" if source.kind() == io::ErrorKind::NotFound => {
             "; this kernel lacks it, it came with Linux 6.15: leave the key out"
@@ -137,6 +137,7 @@ fn sysctls(tcp: &Tcp) -> Result<(), TcpError> {
             "tcp_slow_start_after_idle",
             tcp.slow_start_after_idle.map(switch),
         ),
+        ("ecn", "tcp_ecn", tcp.ecn.map(switch)),
         (
             "receive_buffer",
             "tcp_rmem",

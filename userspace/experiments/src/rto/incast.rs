@@ -19,7 +19,7 @@ use perturb_emulator::{
 };
 use perturb_models::plogpt::Beside;
 use perturb_present::LiveLine;
-use perturb_profile::{Buffer, Files, Layout, Profile, Queue, Size, Volume};
+use perturb_profile::{Buffer, Files, Layout, Profile, Queue, Size, Topology, Volume};
 use perturb_stats::median;
 use perturb_workloads::{
     collective::Algorithm,
@@ -186,6 +186,8 @@ pub fn with_port(mut profile: Profile, port: Port) -> Option<Profile> {
             threshold: Volume::Delay(wait.into()),
             l4s: false,
         };
+        // Else no packet may be marked, but for the congestion controls that ask themselves.
+        profile.tcp.ecn = Some(true);
     }
     Some(profile)
 }
@@ -380,7 +382,8 @@ fn predicted(
     piece: u64,
     latency: Duration,
 ) -> anyhow::Result<Option<(f64, f64)>> {
-    if !is_tree(profile) {
+    let has_room = |topology: &Topology| topology.layout.capacity() > servers as usize;
+    if !is_tree(profile) || !profile.topology.as_ref().is_some_and(has_room) {
         return Ok(None);
     }
     let mut profile = profile.clone();

@@ -276,7 +276,7 @@ pub(crate) static TCP: Section = Section {
             "rto_min",
             Shape::Duration(RTO_MIN),
             "the kernel's",
-            "Smallest retransmission time-out; Linux has 200ms. In whole ms, or, with net.ipv4.tcp_rto_min_us (Linux 6.10), in us; the kernel rounds up to its timers' ticks, and delays acknowledgments for less than it.",
+            "Smallest retransmission time-out; Linux has 200ms. In whole ms, or, with net.ipv4.tcp_rto_min_us (Linux 6.11), in us; the kernel rounds up to its timers' ticks, and delays acknowledgments for less than it.",
         ),
         key(
             "rto_max",
@@ -295,6 +295,12 @@ pub(crate) static TCP: Section = Section {
             Shape::Flag,
             "the kernel's",
             "net.ipv4.tcp_slow_start_after_idle: after a time-out without sending, windows begin anew.",
+        ),
+        key(
+            "ecn",
+            Shape::Flag,
+            "the kernel's",
+            "net.ipv4.tcp_ecn: true, connections ask for ECN; false, they refuse it. Linux answers, and does not ask.",
         ),
         key(
             "delayed_acks",

@@ -144,6 +144,7 @@ pub(crate) fn tcp(at: At<'_>, findings: &mut Findings<'_>) -> Option<Tcp> {
         rto_max: fields.read("rto_max", findings, |at, f| at.quantity(keys::RTO_MAX, f)),
         thin_linear_timeouts: flag("thin_linear_timeouts", findings),
         slow_start_after_idle: flag("slow_start_after_idle", findings),
+        ecn: flag("ecn", findings),
         delayed_acks: flag("delayed_acks", findings),
         receive_buffer: fields.read("receive_buffer", findings, window),
         send_buffer: fields.read("send_buffer", findings, window),

@@ -22,7 +22,7 @@ pub(super) fn tcp() -> BoxedStrategy<Tcp> {
         flags(),
         flags(),
         numbers,
-        (of(window()), of(window())),
+        (of(window()), of(window()), of(any::<bool>())),
     )
         .prop_map(|(congestion_control, flags, timers, numbers, windows)| Tcp {
             congestion_control,
@@ -33,6 +33,7 @@ pub(super) fn tcp() -> BoxedStrategy<Tcp> {
             rto_max: numbers.3,
             thin_linear_timeouts: timers.0,
             slow_start_after_idle: timers.1,
+            ecn: windows.2,
             delayed_acks: timers.2,
             receive_buffer: windows.0,
             send_buffer: windows.1,

@@ -139,5 +139,9 @@ fn caption(results: &Results) -> String {
         [] => String::new(),
         some => format!(" Not in this kernel: {}.", some.join(", ")),
     };
-    format!("Published: {}{lacking}", results.published)
+    let tick = computed(results.tick_ms);
+    format!(
+        "Published: {} Time-outs here are whole ticks of {tick} ms, rounded up.{lacking}",
+        results.published
+    )
 }

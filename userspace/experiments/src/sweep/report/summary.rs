@@ -199,8 +199,9 @@ impl Report {
             let levels = levels.map(|(level, slowdown)| (relative(level), *slowdown));
             let failed = report.failed.iter().zip(&report.timed_out).zip(&report.slowdown);
             let broken = report.levels_us.iter().zip(failed);
-            let broken =
-                broken.filter(|(_, ((failed, hung), slowdown))| **failed + **hung > 0 || slowdown.is_none());
+            let broken = broken.filter(|(_, ((failed, hung), slowdown))| {
+                **failed + **hung > 0 || base.is_some() && slowdown.is_none()
+            });
             Some(Response {
                 name: &workload.name,
                 hosts: workload.hosts,
