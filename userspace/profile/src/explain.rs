@@ -8,7 +8,7 @@ mod changes;
 mod jitter;
 mod text;
 
-pub use changes::{ChangeMeaning, Stretch, bandwidths, stretches};
+pub use changes::{ChangeMeaning, Overheads, Stretch, bandwidths, overheads, stretches};
 pub use jitter::{JitterMeaning, Spaced, Spread};
 use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::Serialize;

@@ -45,8 +45,8 @@ pub use compile::{CompileError, Files, compile, compile_network};
 pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
 pub use expand::{ExpandError, Network, expand, expand_prefixes, hosts_of, network};
 pub use explain::{
-    ChangeMeaning, ClassMeaning, Explanation, JitterMeaning, LinkMeaning, PathMeaning, Spaced, Spread,
-    Stretch, TopologyMeaning, Warning, bandwidths, explain, held, horizon, stretches,
+    ChangeMeaning, ClassMeaning, Explanation, JitterMeaning, LinkMeaning, Overheads, PathMeaning, Spaced,
+    Spread, Stretch, TopologyMeaning, Warning, bandwidths, explain, held, horizon, overheads, stretches,
 };
 pub use knob::{BeyondKnob, Knob, TurnError, UnknownKnob};
 pub use load::{LoadError, Loaded, files, load};

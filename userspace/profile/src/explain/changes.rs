@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range};
 
-use perturb_common::timeline::{End, Gate, Rate, Segment, Start, Timeline};
+use perturb_common::timeline::{End, Gate, Overhead, Rate, Segment, Start, Timeline};
 use perturb_common::units::{Nanos, Ticks};
 use perturb_quantity::{Duration, Probability};
 use serde::Serialize;
@@ -72,6 +72,36 @@ pub fn stretches(profile: &Profile, files: &Files, count: u64) -> Vec<(Name, f64
         ));
     });
     all
+}
+
+/// How the overhead of hosts changes.
+#[derive(Debug, Clone)]
+pub struct Overheads {
+    /// The time that is drawn, s.
+    pub length: f64,
+    /// When, s, and o_s and o_r from then on, us.
+    pub steps: Vec<(f64, [f64; 2])>,
+}
+
+/// How the overhead of hosts changes, if it does, by at most so many steps.
+#[must_use]
+pub fn overheads(profile: &Profile, files: &Files, count: usize) -> Option<Overheads> {
+    let timeline = Changes::new(profile, files).and_then(|changes| changes.of_overhead());
+    let Timeline { segments, end, .. } = timeline.ok()??;
+    let at = |overhead: &Overhead| seconds(nanos(overhead.at));
+    let last = segments.last().map_or(0.0, at);
+    let length = match end {
+        End::Loop(period) => seconds(nanos(period)),
+        End::Hold => last * 1.1 + 1.0,
+    };
+    let each = segments
+        .iter()
+        .step_by(segments.len().div_ceil(count.max(1)).max(1));
+    let steps = each.map(|one| (at(one), [one.send, one.receive].map(|nanos| nanos as f64 / 1e3)));
+    Some(Overheads {
+        length,
+        steps: steps.collect(),
+    })
 }
 
 /// The mean bandwidths for full frames, each with its gap, bit/s, of the server at this place in the profile, in `count` bins of so
