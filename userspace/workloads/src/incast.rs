@@ -111,6 +111,8 @@ impl Door {
 
 fn socket(address: SocketAddr, control: Option<&str>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    // What a connection still has on its way must not meet the next ones.
+    socket.set_linger(Some(Duration::ZERO))?;
     if let Some(control) = control {
         socket.set_tcp_congestion(control.as_bytes())?;
     }

@@ -23,8 +23,12 @@ const PAYLOAD: usize = 1472;
 const WIRE: f64 = 1514.0;
 /// Full frames each host sends, at most and at least.
 const MESSAGES: (f64, f64) = (4_000.0, 64.0);
-/// How long each step floods, about.
-const TIME_US: f64 = 500_000.0;
+/// How long each step floods, about, ns, with how many times what a pair has alone: a flood without a pace would be over
+/// as soon as it has filled the first buffer.
+const TIME_NS: f64 = 5e8;
+const OVERLOAD: f64 = 1.5;
+/// A burst is sent at most this often, ns.
+const INTERVAL_NS: f64 = 5e5;
 /// A pair more that brings less than this share of what one pair has alone brings nothing.
 const SATURATED: f64 = 0.2;
 
@@ -159,15 +163,7 @@ fn flood(
     quiet: &[Quiet],
     rate: Option<f64>,
 ) -> Result<Step, PeerError> {
-    // The first step floods with what drains in time even at 1 Mbit/s.
-    let drained = rate.map_or(MESSAGES.1, |rate| TIME_US * 1e-6 * rate / WIRE);
-    let train = Train {
-        messages: drained.clamp(MESSAGES.1, MESSAGES.0) as u32,
-        segments: 1,
-        payload: PAYLOAD,
-        burst: MESSAGES.0 as u32,
-        interval_ns: 0,
-    };
+    let train = train(rate);
     let pairs = senders.len();
     let number = 2 + pairs as u32;
     let results: Vec<Result<_, PeerError>> = thread::scope(|scope| {
@@ -205,6 +201,31 @@ fn flood(
         longest_wait_us,
         loss: 1.0 - received as f64 / asked as f64,
     })
+}
+
+/// What each pair sends, if one alone has this rate, bytes per second.
+fn train(rate: Option<f64>) -> Train {
+    let (payload, segments) = (PAYLOAD, 1);
+    // The first step floods with what drains in time even at 1 Mbit/s.
+    let Some(rate) = rate else {
+        let messages = MESSAGES.1 as u32;
+        return Train {
+            messages,
+            segments,
+            payload,
+            burst: messages,
+            interval_ns: 0,
+        };
+    };
+    let message_ns = WIRE * 1e9 / (rate * OVERLOAD);
+    let burst = (INTERVAL_NS / message_ns).ceil().max(1.0);
+    Train {
+        messages: (TIME_NS / message_ns).clamp(MESSAGES.1, MESSAGES.0) as u32,
+        segments,
+        payload,
+        burst: burst as u32,
+        interval_ns: (burst * message_ns) as u64,
+    }
 }
 
 /// Bytes per second of packets that arrived at these times, in microseconds, whoever sent them. Senders do not begin and end
@@ -256,6 +277,15 @@ mod tests {
         let whole = bytes_s(first.chain(second).collect());
         assert!((whole / (WIRE * 1e4) - 1.0).abs() < 1e-3, "{whole}");
         assert_eq!((bytes_s(Vec::new()), bytes_s(vec![1.0])), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_flood_lasts_longer_than_its_buffer() {
+        let slow = train(Some(1.45e6));
+        assert_eq!((slow.messages, slow.burst, slow.interval_ns), (718, 1, 696_091));
+        let fast = train(Some(125e6));
+        assert_eq!((fast.messages, fast.burst), (4000, 62));
+        assert_eq!(train(None).interval_ns, 0);
     }
 
     #[test]

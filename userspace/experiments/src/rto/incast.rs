@@ -2,11 +2,19 @@
 //! FAST 2008; Vasudevan et al., SIGCOMM 2009).
 //!
 //! The client is the first host; connection k is a server on one of the others in turn. A kind of TCP has hosts and an
-//! emulation of its own. One thread looks after all connections.
+//! emulation of its own, a number of servers connections of its own. One thread looks after all of them.
 
+mod kinds;
 mod output;
 
-use std::{collections::BTreeMap, fs, net::IpAddr, sync::Arc, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use nix::time::ClockId;
@@ -19,7 +27,7 @@ use perturb_emulator::{
 };
 use perturb_models::plogpt::Beside;
 use perturb_present::LiveLine;
-use perturb_profile::{Buffer, Files, Layout, Profile, Queue, Size, Topology, Volume};
+use perturb_profile::{Files, Profile, Topology};
 use perturb_stats::median;
 use perturb_workloads::{
     collective::Algorithm,
@@ -36,7 +44,10 @@ use super::{
     with_hosts,
 };
 
-pub use self::output::{Sheet, svg};
+pub use self::{
+    kinds::{Kind, Load, Port, with_port},
+    output::{Sheet, svg},
+};
 
 /// Where the client listens.
 const PORT: u16 = 7119;
@@ -49,49 +60,6 @@ const TINY: u64 = 4;
 pub const PUBLISHED: &str = "Phanishayee et al. (FAST 2008): with time-outs of 200 ms goodput falls by one to two orders \
     of magnitude once the servers' windows overflow the port's buffer. Vasudevan et al. (SIGCOMM 2009): with 1 ms and \
     less it stays near the link's rate.";
-
-/// What the servers send.
-#[derive(Clone, Copy, Debug)]
-pub enum Load {
-    /// So many bytes each: the SRU of Phanishayee et al.
-    Each(u64),
-    /// So many bytes together: the block of Vasudevan et al.
-    Together(u64),
-}
-
-impl Load {
-    /// The pieces of so many servers.
-    fn pieces(self, servers: u32) -> Vec<u64> {
-        match self {
-            Self::Each(piece) => vec![piece; servers as usize],
-            Self::Together(block) => {
-                let (piece, more) = (block / u64::from(servers), block % u64::from(servers));
-                let longer = |number| piece + u64::from(u64::from(number) < more);
-                (0..servers).map(longer).collect()
-            }
-        }
-    }
-}
-
-/// A kind of TCP; what is absent is as the profile says.
-#[derive(Clone, Debug, Default)]
-pub struct Kind {
-    /// Congestion control, by the kernel's name.
-    pub control: Option<String>,
-    /// The smallest time-out.
-    pub rto_min: Option<Duration>,
-    /// RACK and tail loss probes: `tcp_recovery` and `tcp_early_retrans`, both with SACK, without which neither works.
-    pub rack_tlp: Option<bool>,
-}
-
-/// What the ports of a star are like; what is absent is as the profile says.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Port {
-    /// Its buffer.
-    pub buffer: Option<Size>,
-    /// Packets that wait for longer are marked.
-    pub mark_above: Option<Duration>,
-}
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -130,7 +98,7 @@ pub struct Results {
 }
 
 /// A kind of TCP.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Curve {
     congestion_control: String,
     /// The smallest time-out; absent if neither profile nor command says it.
@@ -139,15 +107,27 @@ struct Curve {
     /// RACK and tail loss probes; absent if the command does not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     rack_tlp: Option<bool>,
-    /// One way, of a small message, measured.
-    latency_us: f64,
     points: Vec<Point>,
+    /// What could not be measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failed: Vec<Failed>,
+}
+
+/// What could not be measured.
+#[derive(Debug, Serialize)]
+struct Failed {
+    /// Absent if it is the rest of the curve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    senders: Option<u32>,
+    reason: String,
 }
 
 /// So many servers.
 #[derive(Debug, Serialize)]
 struct Point {
     senders: u32,
+    /// One way, of a small message, measured.
+    latency_us: f64,
     block_bytes: u64,
     /// All blocks' bytes over all blocks' time.
     goodput_mbit_s: f64,
@@ -165,57 +145,34 @@ struct Point {
     predicted_without_timeouts_mbit_s: Option<f64>,
 }
 
-/// The profile with these ports; nothing if they are to be changed, and it has no star.
-#[must_use]
-pub fn with_port(mut profile: Profile, port: Port) -> Option<Profile> {
-    if port.buffer.is_none() && port.mark_above.is_none() {
-        return Some(profile);
-    }
-    let layout = profile.topology.as_mut().map(|topology| &mut topology.layout);
-    let Some(Layout::Star { link }) = layout else {
-        return None;
-    };
-    if let Some(size) = port.buffer {
-        link.buffer = Buffer {
-            volume: Some(Volume::Bytes(size)),
-            packets: None,
-        };
-    }
-    if let Some(wait) = port.mark_above {
-        link.queue = Queue::Step {
-            threshold: Volume::Delay(wait.into()),
-            l4s: false,
-        };
-        // Else no packet may be marked, but for the congestion controls that ask themselves.
-        profile.tcp.ecn = Some(true);
-    }
-    Some(profile)
+/// What [`measure`] has found.
+#[derive(Debug)]
+pub struct Found {
+    pub results: Results,
+    /// What speaks against them.
+    pub faults: Vec<Fault>,
+    /// A signal came before the end.
+    pub interrupted: bool,
 }
 
-impl Kind {
-    /// The profile with this TCP. The congestion control is that of the connections.
-    fn of(&self, profile: &Profile) -> Profile {
-        let mut profile = profile.clone();
-        let tcp = &mut profile.tcp;
-        if self.control.is_some() {
-            tcp.congestion_control = None;
-        }
-        if let Some(least) = self.rto_min {
-            tcp.rto_min = Some(least.into());
-        }
-        if let Some(on) = self.rack_tlp {
-            tcp.sack = Some(true);
-            (tcp.recovery, tcp.early_retrans) = if on {
-                (Some(1), Some(3))
-            } else {
-                (Some(0), Some(0))
-            };
-        }
-        profile
+impl Results {
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.curves.iter().all(|curve| curve.points.is_empty())
+    }
+
+    /// Whether something could not be measured.
+    #[must_use]
+    pub fn lacks_points(&self) -> bool {
+        self.curves.iter().any(|curve| !curve.failed.is_empty())
     }
 }
 
-/// Measures all curves, and finds what speaks against them; nothing if a signal came before the end.
+/// Measures all curves. One that fails, or one number of servers, leaves the others as they are.
+///
+/// # Errors
+/// If the one curve there is cannot be measured at all.
 pub fn measure(
     profile: &Profile,
     files: &Files,
@@ -223,17 +180,25 @@ pub fn measure(
     pacing: Pacing,
     plan: Plan,
     line: LiveLine,
-) -> anyhow::Result<Option<(Results, Vec<Fault>)>> {
+) -> anyhow::Result<Found> {
     let tick = ClockId::CLOCK_MONOTONIC_COARSE.res();
     let tick: Duration = tick.context("asking for the kernel's tick")?.into();
     let (line, plan) = (Arc::new(line), Arc::new(plan));
-    let (mut curves, mut faults) = (Vec::new(), Vec::new());
+    let (mut curves, mut faults, mut interrupted) = (Vec::new(), Vec::new(), false);
+    let is_alone = plan.kinds.len() == 1;
     for kind in &plan.kinds {
         let profile = kind.of(profile);
+        let curve = Arc::new(Mutex::new(Curve {
+            congestion_control: kind.control.clone().unwrap_or_default(),
+            rto_min_ms: profile.tcp.rto_min.map(|least| least.nanos() as f64 / 1e6),
+            rack_tlp: kind.rack_tlp,
+            ..Curve::default()
+        }));
         let addresses = lab::all_addresses(plan.hosts);
         let prepared = Prepared::between(profile.clone(), files.clone(), &addresses)?.coarse_if(coarse);
         let (kind, plan, line) = (kind.clone(), Arc::clone(&plan), Arc::clone(&line));
-        let curve = with_hosts(plan.hosts, &prepared, pacing, move |lab, record| {
+        let shared = Arc::clone(&curve);
+        let ended = with_hosts(plan.hosts, &prepared, pacing, move |lab, record| {
             let turn = Turn {
                 profile,
                 tick,
@@ -241,14 +206,24 @@ pub fn measure(
                 plan,
                 record,
                 line,
+                curve: shared,
             };
             turn.start(lab)
-        })?;
-        let Some((curve, new)) = curve else {
-            return Ok(None);
-        };
+        });
+        let mut curve = std::mem::take(&mut *locked(&curve));
+        match ended {
+            Ok(Some(((), new))) => faults.extend(new),
+            Ok(None) => interrupted = true,
+            Err(error) if is_alone && curve.points.is_empty() => return Err(error),
+            Err(error) => curve.failed.push(Failed {
+                senders: None,
+                reason: format!("{error:#}"),
+            }),
+        }
         curves.push(curve);
-        faults.extend(new);
+        if interrupted {
+            break;
+        }
     }
     let results = Results {
         algorithm: Algorithm::Incast.name(),
@@ -259,7 +234,15 @@ pub fn measure(
         published: PUBLISHED,
         curves,
     };
-    Ok(Some((results, faults)))
+    Ok(Found {
+        results,
+        faults,
+        interrupted,
+    })
+}
+
+fn locked(curve: &Mutex<Curve>) -> MutexGuard<'_, Curve> {
+    curve.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A kind of TCP, under emulation.
@@ -271,56 +254,53 @@ struct Turn {
     plan: Arc<Plan>,
     record: Record,
     line: Arc<LiveLine>,
+    /// What has been measured so far.
+    curve: Arc<Mutex<Curve>>,
 }
 
 impl Turn {
-    fn start(self, lab: &Lab) -> anyhow::Result<oneshot::Receiver<anyhow::Result<Curve>>> {
+    fn start(self, lab: &Lab) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
         let hosts = lab.hosts.iter().map(|host| host.namespace.try_clone());
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
         let (sender, receiver) = oneshot::channel();
         thread::Builder::new()
             .name("incast".into())
             // Nobody waits any more if the command was interrupted.
-            .spawn(move || drop(sender.send(self.curve(&hosts))))
+            .spawn(move || drop(sender.send(self.measure(&hosts))))
             .context("starting the experiment's thread")?;
         Ok(receiver)
     }
 
-    fn curve(&self, hosts: &[Namespace]) -> anyhow::Result<Curve> {
-        let mut incast = self.connect(hosts)?;
-        let mut trips = Vec::new();
-        let most = self.plan.servers.iter().copied().max().unwrap_or(1);
-        for _ in 0..PRIMING {
-            trips.push(incast.block(&[TINY], PATIENCE)?.as_secs_f64());
-            incast.block(&vec![TINY; most as usize], PATIENCE)?;
-        }
-        let latency = Duration::from_secs_f64(median(&trips).unwrap_or(0.0) / 2.0);
-        let control = match &self.kind.control {
-            Some(control) => control.clone(),
-            None => hosts[0]
-                .enter(|| fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control"))??
+    fn measure(&self, hosts: &[Namespace]) -> anyhow::Result<()> {
+        if self.kind.control.is_none() {
+            let control = "/proc/sys/net/ipv4/tcp_congestion_control";
+            let control = hosts[0].enter(|| fs::read_to_string(control))??;
+            control
                 .trim()
-                .to_owned(),
-        };
-        let points = self.plan.servers.iter();
-        let points = points.map(|&servers| self.point(hosts, &mut incast, servers, &control, latency));
-        Ok(Curve {
-            points: points.collect::<anyhow::Result<_>>()?,
-            congestion_control: control,
-            rto_min_ms: self.profile.tcp.rto_min.map(|least| least.nanos() as f64 / 1e6),
-            rack_tlp: self.kind.rack_tlp,
-            latency_us: latency.as_secs_f64() * 1e6,
-        })
+                .clone_into(&mut locked(&self.curve).congestion_control);
+        }
+        for &servers in &self.plan.servers {
+            let point = self.point(hosts, servers);
+            self.line.clear();
+            let mut curve = locked(&self.curve);
+            match point {
+                Ok(point) => curve.points.push(point),
+                Err(error) => curve.failed.push(Failed {
+                    senders: Some(servers),
+                    reason: format!("{error:#}"),
+                }),
+            }
+        }
+        Ok(())
     }
 
-    fn connect(&self, hosts: &[Namespace]) -> anyhow::Result<Incast> {
+    fn connect(&self, hosts: &[Namespace], number: u32) -> anyhow::Result<Incast> {
         let (client, servers) = hosts.split_first().context("a lab without hosts")?;
         let address: IpAddr = lab::addresses(1).0.into();
         let control = self.kind.control.as_deref();
         let door = client.enter(|| Door::open((address, PORT).into(), control))?;
         let door = door.with_context(|| format!("listening at {}", lab::name(1)))?;
-        let most = self.plan.servers.iter().copied().max().unwrap_or(1);
-        let ends = servers.iter().zip(2..).cycle().take(most as usize);
+        let ends = servers.iter().zip(2..).cycle().take(number as usize);
         let ends = ends.map(|(server, number)| {
             let to = || format!("connecting {} to {}", lab::name(number), lab::name(1));
             let server = server.enter(|| door.connect())?.with_context(to)?;
@@ -329,14 +309,15 @@ impl Turn {
         Ok(Incast::new(ends.collect::<anyhow::Result<Vec<_>>>()?)?)
     }
 
-    fn point(
-        &self,
-        hosts: &[Namespace],
-        incast: &mut Incast,
-        servers: u32,
-        control: &str,
-        latency: Duration,
-    ) -> anyhow::Result<Point> {
+    fn point(&self, hosts: &[Namespace], servers: u32) -> anyhow::Result<Point> {
+        let mut incast = self.connect(hosts, servers)?;
+        let mut trips = Vec::new();
+        for _ in 0..PRIMING {
+            trips.push(incast.block(&[TINY], PATIENCE)?.as_secs_f64());
+            incast.block(&vec![TINY; servers as usize], PATIENCE)?;
+        }
+        let latency = Duration::from_secs_f64(median(&trips).unwrap_or(0.0) / 2.0);
+        let control = locked(&self.curve).congestion_control.clone();
         let pieces = self.plan.load.pieces(servers);
         for _ in 0..self.plan.warmup {
             incast.block(&pieces, PATIENCE)?;
@@ -351,7 +332,6 @@ impl Turn {
                 self.plan.blocks
             ));
         }
-        self.line.clear();
         incast.settle()?;
         let (tcp, now) = (counters(hosts)? - before, Seen::of(&self.record)?);
         let drops_by_server = since(now.drops, &seen.drops);
@@ -361,6 +341,7 @@ impl Turn {
         let predicted = predicted(&self.profile, self.tick, servers, longest, latency)?;
         Ok(Point {
             senders: servers,
+            latency_us: latency.as_secs_f64() * 1e6,
             block_bytes: block,
             goodput_mbit_s: mbit(blocks_ms.iter().sum::<f64>() / blocks_ms.len() as f64),
             blocks_ms,
@@ -388,7 +369,8 @@ fn predicted(
     }
     let mut profile = profile.clone();
     let least = profile.tcp.rto_min;
-    profile.tcp.rto_min = least.map(|least| whole(least.into(), tick).into());
+    // `__tcp_set_rto`: a round trip and the smallest time-out, in ticks.
+    profile.tcp.rto_min = least.map(|least| whole(Duration::from(least) + 2 * latency, tick).into());
     let case = Case {
         profile: &profile,
         hosts: servers + 1,

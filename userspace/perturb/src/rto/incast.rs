@@ -5,7 +5,7 @@ use std::{io::Write as _, time::Duration};
 use clap::Args;
 use perturb_emulator::status::Checked;
 use perturb_experiments::{
-    rto::incast::{self, Kind, Load, Plan, Port, Sheet},
+    rto::incast::{self, Found, Kind, Load, Plan, Port, Sheet},
     tcp::is_available,
 };
 use perturb_present::LiveLine;
@@ -15,7 +15,7 @@ use perturb_workloads::collective::Algorithm;
 use super::{RtoArgs, write};
 use crate::cli::{
     Contradiction, Lacking, beside,
-    exit::{DONE, INTERRUPTED},
+    exit::{DONE, FAILED, INTERRUPTED},
     in_sandbox, quantity,
     time::{self, within},
     words::{Words, one_of},
@@ -152,11 +152,14 @@ pub(super) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
         lacking,
     };
     let line = LiveLine::stderr(false);
-    let Some((results, faults)) = incast::measure(&profile, &files, args.pacing.coarse, pacing, plan, line)?
-    else {
-        return Ok(INTERRUPTED);
-    };
-    if let Some(path) = &args.svg {
+    let Found {
+        results,
+        faults,
+        interrupted,
+    } = incast::measure(&profile, &files, args.pacing.coarse, pacing, plan, line)?;
+    if let Some(path) = &args.svg
+        && !results.is_empty()
+    {
         let title = format!("Incast over {}", args.profile.display());
         write(path, &incast::svg(&results, &title)?)?;
     }
@@ -168,5 +171,9 @@ pub(super) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
     } else {
         write!(out, "{}", Sheet(&results))?;
     }
-    Ok(DONE)
+    Ok(match (interrupted, results.lacks_points()) {
+        (true, _) => INTERRUPTED,
+        (false, true) => FAILED,
+        (false, false) => DONE,
+    })
 }

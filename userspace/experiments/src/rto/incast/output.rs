@@ -8,9 +8,9 @@ use perturb_present::{
     computed,
 };
 
-use super::{Curve, Point, Results};
+use super::{Curve, Failed, Point, Results};
 
-/// A table, and what this kernel lacks.
+/// A table, what could not be measured, and what this kernel lacks.
 pub struct Sheet<'a>(pub &'a Results);
 
 impl fmt::Display for Sheet<'_> {
@@ -58,6 +58,15 @@ impl fmt::Display for Sheet<'_> {
             }
         }
         write!(f, "{table}")?;
+        for curve in &results.curves {
+            for Failed { senders, reason } in &curve.failed {
+                let name = curve.name(true);
+                match senders {
+                    Some(senders) => writeln!(f, "\n{name}, {senders} senders: not measured: {reason}")?,
+                    None => writeln!(f, "\n{name}: not measured: {reason}")?,
+                }
+            }
+        }
         for control in &results.lacking {
             writeln!(
                 f,
@@ -87,7 +96,7 @@ impl Curve {
 /// If there is nothing to draw.
 pub fn svg(results: &Results, title: &str) -> Result<String, ChartError> {
     let mut controls: Vec<&str> = Vec::new();
-    for curve in &results.curves {
+    for curve in results.curves.iter().filter(|curve| !curve.points.is_empty()) {
         if !controls.contains(&curve.congestion_control.as_str()) {
             controls.push(&curve.congestion_control);
         }
@@ -99,7 +108,7 @@ pub fn svg(results: &Results, title: &str) -> Result<String, ChartError> {
             let curves = results
                 .curves
                 .iter()
-                .filter(|curve| curve.congestion_control == control);
+                .filter(|curve| curve.congestion_control == control && !curve.points.is_empty());
             let title = if place == 0 {
                 format!("{title}: {control}")
             } else {
