@@ -130,6 +130,8 @@ extern "C" fn step(server: u32, free: u64, locked: u32) -> u32 {
         let head = Head {
             start: walk.time.after(service.backlog),
             sojourn: service.backlog,
+            // What [`early`] sets.
+            idle: Ticks(0),
             ecn: judged.ecn,
             salt: config.salt,
         };
@@ -148,12 +150,13 @@ extern "C" fn step(server: u32, free: u64, locked: u32) -> u32 {
 /// The rest of [`step`] where the law judges packets as they come. A function of its own, for the stack's sake.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn early(server: u32) -> u32 {
+extern "C" fn early(server: u32, free: u64) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
         return PASSED;
     };
     // SAFETY: this CPU's scratch; who called has no reference to this part of it.
-    let judged = unsafe { &mut (*scratch).judged };
+    let (arrival, judged) = unsafe { ((*scratch).walk.time, &mut (*scratch).judged) };
+    judged.head.idle = arrival.since(Instant(free));
     judged.verdict = judge_early(&config.law, &mut judged.after, judged.head) as u32;
     if judged.verdict == Verdict::Drop as u32 {
         return Event::EarlyDrop as u32;
@@ -245,7 +248,7 @@ fn served(config: &ServerConfig, server: u32) -> u32 {
     let depart = |free: Instant| {
         let mut event = step(server, free.0, u32::from(locked));
         if event == JUDGES {
-            event = early(server);
+            event = early(server, free.0);
         }
         if event == PASSED {
             // SAFETY: this CPU's scratch; no reference to it lives here.

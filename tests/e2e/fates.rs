@@ -282,6 +282,7 @@ fn codel(setting: &Setting) -> Result<Option<String>> {
         let head = Head {
             start,
             sojourn: start.since(arrival),
+            idle: arrival.since(free),
             ecn: 0,
             salt: 0,
         };

@@ -23,7 +23,7 @@ use perturb_clock::now;
 use perturb_common::{
     abi::{Attachment, Direction, Event, ServerState},
     departure::{Load, Outcome, Server, departure},
-    queue::CODEL,
+    queue::{CODEL, PIE},
     units::{Instant, MonoNanos, Nanos},
 };
 use perturb_dataplane::{jit, programs::Pacer};
@@ -204,6 +204,7 @@ fn admissions_are_counted() {
 fn laws_judge_one_packet_at_a_time() {
     one_at_a_time("kind: codel, target: 2us, interval: 5us");
     one_at_a_time("kind: pie, target: 2us, t_update: 1ms, max_burst: 0s");
+    one_at_a_time("kind: red, min: 1ms, max: 20s");
 }
 
 fn one_at_a_time(queue: &str) {
@@ -234,7 +235,10 @@ fn one_at_a_time(queue: &str) {
         assert_eq!((u64::from(codel.count), codel.last), (server.early_drops, 1));
     } else {
         // A state that two had at once lacks a packet.
-        let judged = queue.state.pie().arrivals;
+        let judged = match queue.state.kind == u64::from(PIE) {
+            true => queue.state.pie().arrivals,
+            false => queue.state.red().arrivals,
+        };
         assert!(judged <= class.packets && judged + rig.event(Event::Contention) >= class.packets);
     }
     eprintln!(

@@ -16,7 +16,7 @@ use perturb_clock::now;
 use perturb_common::{
     abi::{Event, ServerConfig, ServerState},
     departure::{Load, Outcome, departure},
-    queue::{Head, PIE, STEP, State, Verdict, catch_up, judge, spacing},
+    queue::{CODEL, Head, PIE, STEP, State, Verdict, catch_up, judge, spacing},
     units::{Instant, MonoNanos, Ticks},
 };
 use perturb_dataplane::programs::Pacer;
@@ -33,7 +33,16 @@ fn profile(name: &str, keys: &str) -> String {
 fn random_keys(choices: &mut Choices, scale: u64) -> String {
     let flag = |choices: &mut Choices| choices.below(2) == 0;
     let us = |choices: &mut Choices, most| scale * (1 + choices.below(most));
-    let law = if choices.below(3) == 0 {
+    let law = if choices.below(4) == 0 {
+        // More than a packet takes.
+        let min = 100 * scale + us(choices, 200);
+        format!(
+            "kind: red, min: {min}us, max: {}us, probability: {}%, ecn: {}",
+            min + us(choices, 400),
+            1 + choices.below(50),
+            flag(choices)
+        )
+    } else if choices.below(3) == 0 {
         // Updates are at least 1 ms apart.
         format!(
             "kind: pie, target: {}us, t_update: {}us, max_burst: {}us, ecn: {}, mark_ecnth: {}%, derandomize: {}",
@@ -104,6 +113,7 @@ impl Reference {
         let head = Head {
             start: arrival.after(service.backlog),
             sojourn: service.backlog,
+            idle: arrival.since(self.free),
             ecn,
             salt: config.salt,
         };
@@ -157,7 +167,7 @@ fn slowness(rig: &mut Rig) -> u64 {
 #[test]
 fn verdicts_equal_the_law() {
     let mut choices = Choices::new(5);
-    let mut seen = [[0; 4]; 2];
+    let mut seen = [[0; 4]; 3];
     for pacer in [Pacer::Fq, Pacer::User] {
         let Some(mut rig) = Rig::spacious(&profile("first", "gap: 1ns"), pacer) else {
             return;
@@ -231,7 +241,7 @@ fn verdicts_equal_the_law() {
                 ],
                 "{keys}"
             );
-            for (all, own) in seen[usize::from(config.law.kind == PIE)]
+            for (all, own) in seen[config.law.kind.saturating_sub(CODEL) as usize]
                 .iter_mut()
                 .zip(reference.seen)
             {
@@ -240,10 +250,11 @@ fn verdicts_equal_the_law() {
         }
         assert_eq!(rig.event(Event::NotEcnCapable), 0);
     }
-    let [[passed, marks, marks_above, drops], pie] = seen;
-    eprintln!("passed, marked, marked above the threshold, dropped; by pie: {seen:?}");
+    let [[passed, marks, marks_above, drops], pie, red] = seen;
+    eprintln!("passed, marked, marked above the threshold, dropped; by pie, by red: {seen:?}");
     assert!(passed > 5000 && marks > 200 && marks_above > 300 && drops > 400);
-    assert!(pie[0] > 1000 && pie[1] > 300 && pie[3] > 300);
+    assert!(red[0] > 1000 && red.iter().all(|&count| count > 20));
+    assert!(pie[0] > 1000 && pie[1] > 100 && pie[3] > 300);
 }
 
 /// A new profile that keeps the server keeps what its law remembers; another server's slot is clean.

@@ -1,6 +1,6 @@
 //! Laws by which a server drops or marks packets before its buffer is full, as routers' queues do.
 //!
-//! Model: a law of one FIFO server judges each packet when its service begins, or, as [`pie`] does, when it comes. Departures are
+//! Model: a law of one FIFO server judges each packet when its service begins, or, as [`pie`] and [`red`] do, when it comes. Departures are
 //! known at arrival ([`crate::departure`]), and so is the sojourn, `start - arrival`; packets begin service in the order in which they
 //! arrive. So [`judge`], folded over the arrivals, says of each packet what the law says of it in a queue that is played event by
 //! event (`tests/queue`). A packet that is dropped occupies the server for no time.
@@ -12,8 +12,10 @@
 use crate::units::{Instant, Ticks};
 
 pub mod pie;
+pub mod red;
 
 use pie::Pie;
+use red::Red;
 
 /// [`Law::kind`]: none but the buffer's.
 pub const TAIL: u32 = 0;
@@ -23,6 +25,8 @@ pub const STEP: u32 = 1;
 pub const CODEL: u32 = 2;
 /// [`Law::kind`]: PIE (RFC 8033). This and those behind judge packets that come, by draws, and change while none does.
 pub const PIE: u32 = 3;
+/// [`Law::kind`]: RED (Floyd and Jacobson 1993).
+pub const RED: u32 = 4;
 
 /// [`Law::flags`]: ECN-capable packets are marked in place of being dropped.
 pub const LAW_ECN: u32 = 1;
@@ -41,22 +45,25 @@ pub const CE: u32 = 3;
 #[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Law {
-    /// [`TAIL`], [`STEP`], [`CODEL`], [`PIE`].
+    /// [`TAIL`], [`STEP`], [`CODEL`], [`PIE`], [`RED`].
     pub kind: u32,
     /// `LAW_*`.
     pub flags: u32,
-    /// CoDel's TARGET, above 0; PIE's QDELAY_REF, below 2^42 ticks.
+    /// CoDel's TARGET, above 0; PIE's QDELAY_REF, below 2^42 ticks; RED's min_th.
     pub target: Ticks,
     /// CoDel's INTERVAL, below 2^43 ticks; PIE's T_UPDATE, at least [`pie::LEAST_UPDATE`].
     pub interval: Ticks,
     /// CoDel and step mark ECN-capable packets above this sojourn; [`Ticks::MAX`] for never.
     pub threshold: Ticks,
-    /// PIE's MAX_BURST.
+    /// PIE's MAX_BURST; RED's max_th, at most [`red::LONGEST`] and above min_th.
     pub burst: Ticks,
-    /// PIE lets packets pass that find no more than this: two packets of MEAN_PKTSIZE.
+    /// PIE lets packets pass that find no more than this: two packets of MEAN_PKTSIZE. What a small packet
+    /// takes, of an idle queue's average of RED.
     pub small: Ticks,
-    /// PIE's mark_ecnth, of [`pie::ONE`]: above it, ECN-capable packets are dropped, too.
+    /// PIE's mark_ecnth, of [`pie::ONE`]: above it, ECN-capable packets are dropped, too. RED's max_p.
     pub probability: u64,
+    /// RED's W, at most [`red::MOST_WEIGHT`]: the average's weight is 2^-W.
+    pub weight: u64,
 }
 
 impl Law {
@@ -70,6 +77,7 @@ impl Law {
         burst: Ticks(0),
         small: Ticks(0),
         probability: 0,
+        weight: 0,
     };
 
     /// Whether it judges packets as they come, and changes while none does ([`update`]).
@@ -91,7 +99,7 @@ const AGAIN: u32 = 2;
 /// In [`CoDel::mode`]: the packet ahead was dropped on entry to the dropping state.
 const ENTERED: u32 = 4;
 
-/// What a law remembers: [`State::codel`], [`State::pie`].
+/// What a law remembers: [`State::codel`], [`State::pie`], [`State::red`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
@@ -163,6 +171,7 @@ macro_rules! memories {
 memories! {
     codel: CoDel, "CoDel";
     pie: Pie, "PIE";
+    red: Red, "RED";
 }
 
 /// A server's law at work; as large as a cache line.
@@ -197,6 +206,8 @@ pub struct Head {
     pub start: Instant,
     /// How long it has waited.
     pub sojourn: Ticks,
+    /// How long the server was idle before.
+    pub idle: Ticks,
     /// The two low bits of its IP header's class; 0 if it is not ECN-capable.
     pub ecn: u32,
     /// The server's, for draws.
@@ -219,7 +230,11 @@ pub fn judge(law: &Law, state: &mut State, head: Head, spacing: impl Fn(Ticks, u
 #[inline(always)]
 #[must_use]
 pub fn judge_early(law: &Law, state: &mut State, head: Head) -> Verdict {
-    pie::judge(law, state.pie(), head)
+    if law.kind == RED {
+        red::judge(law, state.red(), head)
+    } else {
+        pie::judge(law, state.pie(), head)
+    }
 }
 
 /// Makes `state` one of the law, at a server that is free again at `free`, as it is `now`, when a packet comes.
@@ -240,7 +255,7 @@ pub fn catch_up(law: &Law, state: &mut State, free: Instant, now: Instant) {
 #[inline(always)]
 #[must_use]
 pub fn update(law: &Law, state: &mut State, free: Instant, now: Instant) -> bool {
-    pie::update(law, state.pie(), free, now)
+    law.kind == PIE && pie::update(law, state.pie(), free, now)
 }
 
 /// [`judge`] of the other laws.

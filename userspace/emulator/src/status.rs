@@ -160,6 +160,9 @@ pub struct QueueReport {
     /// PIE's `burst_allowance_`: for how long nothing is dropped yet; absent of other laws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_allowance_ms: Option<f64>,
+    /// RED's average wait, as of the last packet; absent of other laws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub average_ms: Option<f64>,
 }
 
 /// Where a server is in its timeline.

@@ -8,6 +8,7 @@
 mod classifier;
 mod intervals;
 mod jitter;
+mod law;
 mod paths;
 pub(crate) mod timeline;
 
@@ -22,7 +23,6 @@ use perturb_common::abi::{
 use perturb_common::collisions::CollisionTable;
 use perturb_common::departure::Server as Knobs;
 use perturb_common::fate::{self, Chance};
-use perturb_common::queue::{self, Law};
 use perturb_common::tables::Tables;
 use perturb_common::timeline::Timeline;
 use perturb_common::units::{GapPerByte, Nanos, Ticks};
@@ -40,6 +40,7 @@ use crate::{Name, delay};
 use timeline::Changes;
 
 pub(crate) use jitter::MAX_ENTRIES as MAX_TABLE_ENTRIES;
+pub(crate) use law::red_weight;
 
 /// The contents of the files that a profile names, by the path in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -301,12 +302,18 @@ fn decides(server: &Server) -> bool {
         || server.corrupt > Probability::ZERO
 }
 
-fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Duration) -> ServerConfig {
+/// How long the server takes for a volume.
+pub(crate) fn time_of(server: &Server) -> impl Fn(Volume) -> Ticks + use<> {
     let per_byte = server.bandwidth.map_or(GapPerByte(0), gap_per_byte);
-    let time_of = |volume| match volume {
+    move |volume| match volume {
         Volume::Bytes(size) => per_byte.transmit(size.bytes()),
         Volume::Delay(delay) => ticks(delay),
-    };
+    }
+}
+
+fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Duration) -> ServerConfig {
+    let per_byte = server.bandwidth.map_or(GapPerByte(0), gap_per_byte);
+    let time_of = time_of(server);
     let flag = |set: bool, flag| if set { flag } else { 0 };
     let in_order = server.jitter.as_ref().is_some_and(|jitter| !jitter.reorder);
     ServerConfig {
@@ -314,15 +321,11 @@ fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Durati
             gap: ticks(server.gap),
             per_byte,
             latency: ticks(server.latency),
-            buffer: server.buffer.volume.map_or(Ticks::MAX, time_of),
+            buffer: server.buffer.volume.map_or(Ticks::MAX, &time_of),
             horizon: ticks(longest_queue),
         },
-        ecn: server.ecn.map_or(Ticks::MAX, time_of),
-        law: law(
-            server.queue,
-            time_of,
-            ticks(server.gap).plus(per_byte.transmit(profile.frame().bytes())),
-        ),
+        ecn: server.ecn.map_or(Ticks::MAX, &time_of),
+        law: law::law(server, profile.frame()),
         jitter_scale: server.jitter.as_ref().map_or(0, |jitter| ticks(jitter.scale).0),
         salt: fate::salt(profile.seed, name.as_str().as_bytes()),
         collision_slot: server.collisions.map_or(0, |collisions| ticks(collisions.slot).0),
@@ -353,57 +356,6 @@ fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Durati
         timeline: NONE,
         reserved: 0,
     }
-}
-
-/// The law of a queue at a server that serves a full frame in this time.
-fn law(queue: Queue, time_of: impl Fn(Volume) -> Ticks, frame: Ticks) -> Law {
-    let flag = |set: bool, flag| if set { flag } else { 0 };
-    match queue {
-        Queue::Tail => Law::TAIL,
-        Queue::Step { threshold, l4s } => Law {
-            kind: queue::STEP,
-            flags: flag(l4s, queue::LAW_L4S),
-            threshold: time_of(threshold),
-            ..Law::TAIL
-        },
-        Queue::CoDel {
-            target,
-            interval,
-            ecn,
-            ce_threshold,
-        } => Law {
-            kind: queue::CODEL,
-            flags: flag(ecn, queue::LAW_ECN),
-            // Never while no more than a packet is ahead.
-            target: ticks(target).max(frame.plus(Ticks(1))),
-            interval: ticks(interval),
-            threshold: ce_threshold.map_or(Ticks::MAX, time_of),
-            ..Law::TAIL
-        },
-        Queue::Pie {
-            target,
-            t_update,
-            max_burst,
-            ecn,
-            mark_ecnth,
-            derandomize,
-        } => Law {
-            kind: queue::PIE,
-            flags: flag(ecn, queue::LAW_ECN) | flag(derandomize, queue::LAW_DERANDOMIZE),
-            target: ticks(target),
-            interval: ticks(t_update),
-            burst: ticks(max_burst),
-            small: frame.plus(frame),
-            probability: of_one(mark_ecnth),
-            ..Law::TAIL
-        },
-    }
-}
-
-/// A probability in the units of laws.
-fn of_one(probability: Probability) -> u64 {
-    let parts = u128::from(probability.billionths()) << queue::pie::PROBABILITY_BITS;
-    (parts / 1_000_000_000) as u64
 }
 
 /// By server: how long a packet may queue there so that, with all else its paths do to it, it stays within the horizon.

@@ -50,6 +50,8 @@ pub(crate) const INTERVAL: Bounds<Duration> =
 pub(crate) const T_UPDATE: Bounds<Duration> =
     bounds(Duration::from_millis(1), Duration::from_nanos(10 * SECOND));
 pub(crate) const MAX_BURST: Bounds<Duration> = bounds(Duration::ZERO, MAX_HORIZON);
+pub(crate) const AVPKT: Bounds<Size> = bounds(Size::from_bytes(64), Size::from_bytes(65_535));
+pub(crate) const BURST: Bounds<u64> = bounds(1, 1_000_000);
 pub(crate) const SHARE: Bounds<Probability> = bounds(Probability::ZERO, Probability::ONE);
 pub(crate) const NTH: Bounds<u64> = bounds(1, 1 << 48);
 pub(crate) const FLOWS: Bounds<u64> = bounds(1024, 4_194_304);

@@ -331,6 +331,21 @@ pub enum Queue {
         /// Drops keep a distance, at least and at most.
         derandomize: bool,
     },
+    /// RED of Floyd and Jacobson 1993, as Linux has it.
+    Red {
+        /// The average above which packets are dropped at random, by a probability that grows from 0 on,
+        min: Volume,
+        /// and that at which all are.
+        max: Volume,
+        /// The probability at `max`.
+        probability: Probability,
+        /// The size of a packet, of the times of an idle queue.
+        avpkt: Size,
+        /// How many packets may come at once; `None`: (2 min + max) / (3 avpkt).
+        burst: Option<u64>,
+        /// ECN-capable packets are marked in place of being dropped.
+        ecn: bool,
+    },
 }
 
 impl Queue {
@@ -344,6 +359,10 @@ impl Queue {
     pub const MAX_BURST: Duration = Duration::from_millis(150);
     /// RFC 8033's mark_ecnth.
     pub const MARK_ECNTH: Probability = Probability::from_billionths(100_000_000);
+    /// RED's max_p, as `tc` has it.
+    pub const MAX_P: Probability = Probability::from_billionths(20_000_000);
+    /// RED's avpkt.
+    pub const AVPKT: Size = Size::from_bytes(1000);
 }
 
 /// A random addition to the latency; the sum is never below zero.

@@ -164,6 +164,22 @@ fn queue(queue: &Queue) -> Value {
             map.set("mark_ecnth", bare(mark_ecnth));
             map.unless_default("derandomize", derandomize, |&flag| Value::Flag(flag));
         }
+        Queue::Red {
+            min,
+            max,
+            probability,
+            avpkt,
+            burst,
+            ecn,
+        } => {
+            map.set("kind", bare("red"))
+                .set("min", volume(min))
+                .set("max", volume(max))
+                .set("probability", bare(probability))
+                .set("avpkt", bare(avpkt));
+            map.optional("burst", burst.as_ref(), |&burst| Value::Integer(burst));
+            map.unless_default("ecn", ecn, |&flag| Value::Flag(flag));
+        }
     }
     Value::Map(map)
 }

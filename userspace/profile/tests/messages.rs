@@ -191,6 +191,10 @@ fn queues_say_what_does_not_fit() {
     assert!(unfit(&queue("kind: step, threshold: 5ms, ecn: true")));
     assert!(unfit(&queue("kind: pie, interval: 5ms")));
     assert!(unfit(&queue("kind: codel, max_burst: 5ms")));
+    assert!(unfit(&queue("kind: red, min: 5ms, max: 5ms")));
+    assert!(unfit(&queue("kind: red, min: 30kB, max: 90kB, burst: 5")));
+    assert!(unfit(&queue("kind: red, min: 1kB, max: 90kB")));
+    assert!(unfit(&queue("kind: red, min: 5ms, max: 9ms, target: 5ms")));
     let range = |text: &str| matches!(errors(text)[..], [Problem::OutOfRange { .. }]);
     assert!(range(&queue("kind: pie, t_update: 100us")));
     assert!(range(&queue("kind: pie, mark_ecnth: 101%")));
@@ -224,9 +228,16 @@ fn queues_say_what_does_not_fit() {
         errors(&queue("kind: step"))[..],
         [Problem::MissingKey { .. }]
     ));
+    assert!(matches!(
+        errors(&queue("kind: red"))[..],
+        [Problem::MissingKey { .. }, Problem::MissingKey { .. }]
+    ));
     let needs = |text: &str| matches!(errors(text)[..], [Problem::Needs { .. }]);
     assert!(needs(&server("queue: { kind: codel }")));
     assert!(needs(&server("queue: { kind: pie }")));
+    assert!(needs(&server(
+        "gap: 1us, queue: { kind: red, min: 5kB, max: 9ms }"
+    )));
     assert!(needs(&server("gap: 1us, queue: { kind: step, threshold: 1kB }")));
     let excludes = |text: &str| matches!(errors(text)[..], [Problem::Excludes { .. }]);
     let codel = "bandwidth: 1Mbit/s, queue: { kind: codel }";

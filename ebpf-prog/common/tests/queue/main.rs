@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 mod pie;
+mod red;
 
 use perturb_common::{
     departure::{Load, Outcome, Server, departure},
@@ -59,6 +60,7 @@ fn folded(law: &Law, packets: &[Packet]) -> Vec<(Verdict, u64)> {
         let head = Head {
             start: arrival.after(service.backlog),
             sojourn: service.backlog,
+            idle: arrival.since(free),
             ecn: packet.ecn,
             salt: SALT,
         };
@@ -438,6 +440,7 @@ fn drops_come_by_the_square_root() {
         let head = Head {
             start: Instant(time),
             sojourn: law.target,
+            idle: Ticks(0),
             ecn: 0,
             salt: SALT,
         };

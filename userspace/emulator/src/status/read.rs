@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use perturb_clock::now;
 use perturb_common::{
     abi::{CONTROL_LEASE, ClassCounters, LATENESS_BUCKETS, PACER_STATS_LEN, ServerCounters, lateness_bound},
-    queue::{CODEL, DROPPING, PIE, State, pie::ONE},
+    queue::{CODEL, DROPPING, PIE, RED, State, pie::ONE, red::FRACTION},
     units::{Instant, MonoNanos, Nanos, Ticks},
 };
 use perturb_dataplane::{
@@ -189,11 +189,14 @@ fn server_report(
 fn queue(kind: u32, state: &mut State, counters: &ServerCounters, waits: bool) -> QueueReport {
     let codel = (kind == CODEL).then(|| *state.codel());
     let pie = (kind == PIE).then(|| *state.pie());
+    let red = (kind == RED).then(|| *state.red());
+    let millis = |ticks: u64| Ticks(ticks).nanos().0 as f64 / 1e6;
     let share = |of_one: u64| of_one as f64 / ONE as f64;
     QueueReport {
         kind: match kind {
             CODEL => "codel",
             PIE => "pie",
+            RED => "red",
             _ => "step",
         },
         drops: counters.early_drops,
@@ -202,7 +205,8 @@ fn queue(kind: u32, state: &mut State, counters: &ServerCounters, waits: bool) -
         dropping: codel.map(|codel| waits && codel.mode & DROPPING != 0),
         count: codel.map(|codel| codel.count),
         drop_probability: pie.map(|pie| share(pie.drop_prob)),
-        burst_allowance_ms: pie.map(|pie| Ticks(pie.burst_allowance).nanos().0 as f64 / 1e6),
+        burst_allowance_ms: pie.map(|pie| millis(pie.burst_allowance)),
+        average_ms: red.map(|red| millis(red.average >> FRACTION)),
     }
 }
 

@@ -1,3 +1,5 @@
+use perturb_common::queue::{self, Law};
+
 use super::*;
 use crate::parse;
 
@@ -97,6 +99,21 @@ fn laws_have_their_parameters() {
         ..Law::TAIL
     };
     assert_eq!(pie.law, expected);
+    let red = server("bandwidth: 8Mbit/s, queue: { kind: red, min: 30kB, max: 90ms, burst: 55 }");
+    let expected = Law {
+        kind: queue::RED,
+        target: Ticks(30_000_000 * 64),
+        burst: Ticks(90_000_000 * 64),
+        small: Ticks(1_000_000 * 64),
+        probability: queue::pie::ONE / 50,
+        // 26 of (1 - (1 - W)^55) / W: 15.8 with 1/16, 26.4 with 1/32.
+        weight: 5,
+        ..Law::TAIL
+    };
+    assert_eq!(red.law, expected);
+    // 50 without `burst`.
+    let red = server("bandwidth: 8Mbit/s, queue: { kind: red, min: 30kB, max: 90ms }");
+    assert_eq!(red.law.weight, 5);
     let fast = "bandwidth: 10Gbit/s";
     let splits = |keys: &str| splits(&parse(&format!("{{ version: 1, {fast}{keys} }}")).unwrap());
     assert!(!splits("") && splits(", queue: { kind: codel }"));

@@ -69,20 +69,20 @@ pub(crate) static LEVEL: Section = Section {
     )),
 };
 
-pub(crate) const QUEUES: &[&str] = &["tail", "step", "codel", "pie"];
+pub(crate) const QUEUES: &[&str] = &["tail", "step", "codel", "pie", "red"];
 
 const THRESHOLD: Shape = Shape::Either(&[Shape::Size(ECN_BYTES), Shape::Duration(ECN_DELAY)]);
 
 pub(crate) static QUEUE: Section = Section {
     what: "a queue",
     title: "queue",
-    doc: "A law that drops or marks packets, when their service begins or (pie) when they come. Super-packets are split first, unless `segmentation: whole`: then each is judged as one.",
+    doc: "A law that drops or marks packets, when their service begins or (pie, red) when they come. Super-packets are split first, unless `segmentation: whole`: then each is judged as one.",
     keys: &[
         key(
             "kind",
             Shape::Choice(QUEUES),
             "tail",
-            "tail: none but the buffer; step: marks above a wait (DCTCP, L4S); codel: RFC 8289; pie: RFC 8033.",
+            "tail: none but the buffer; step: marks above a wait (DCTCP, L4S); codel: RFC 8289; pie: RFC 8033; red: Floyd and Jacobson 1993.",
         ),
         key(
             "threshold",
@@ -107,7 +107,7 @@ pub(crate) static QUEUE: Section = Section {
             "ecn",
             Shape::Flag,
             "false",
-            "codel, pie: ECN-capable packets are marked in place of being dropped.",
+            "codel, pie, red: ECN-capable packets are marked in place of being dropped.",
         ),
         key(
             "ce_threshold",
@@ -138,6 +138,36 @@ pub(crate) static QUEUE: Section = Section {
             Shape::Flag,
             "false",
             "pie: drops keep a distance, at least and at most (section 5.4).",
+        ),
+        key(
+            "min",
+            THRESHOLD,
+            "required by red",
+            "red: the average wait, or the bytes that take it, above which packets are dropped at random.",
+        ),
+        key(
+            "max",
+            THRESHOLD,
+            "required by red",
+            "red: the average from which on all are.",
+        ),
+        key(
+            "probability",
+            Shape::Share,
+            "2%",
+            "red: how probable a drop is at `max`.",
+        ),
+        key(
+            "avpkt",
+            Shape::Size(AVPKT),
+            "1kB",
+            "red: a packet's size, by which the average falls while the queue is empty.",
+        ),
+        key(
+            "burst",
+            Shape::Integer(BURST),
+            "(2 min + max) / (3 avpkt)",
+            "red: so many packets may come into an empty queue; the average's weight is of it.",
         ),
     ],
 };

@@ -2,6 +2,7 @@
 
 use perturb_quantity::Duration;
 
+use crate::compile;
 use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys;
@@ -39,6 +40,7 @@ pub(crate) fn queue(at: At<'_>, findings: &mut Findings<'_>) -> Option<Queue> {
             "mark_ecnth",
             "derandomize",
         ],
+        "red" => &["min", "max", "probability", "avpkt", "burst", "ecn"],
         _ => &[],
     };
     for key in keys::QUEUE.names().filter(|key| *key != "kind") {
@@ -52,6 +54,11 @@ pub(crate) fn queue(at: At<'_>, findings: &mut Findings<'_>) -> Option<Queue> {
     let time = |key, bounds, default, f: &mut Findings<'_>| {
         fields
             .read(key, f, |at, f| at.quantity(bounds, f))
+            .unwrap_or(default)
+    };
+    let share = |key, default, f: &mut Findings<'_>| {
+        fields
+            .read(key, f, |at, f| at.quantity(keys::SHARE, f))
             .unwrap_or(default)
     };
     Some(match kind {
@@ -68,19 +75,30 @@ pub(crate) fn queue(at: At<'_>, findings: &mut Findings<'_>) -> Option<Queue> {
             ecn: flag("ecn", findings),
             ce_threshold: fields.read("ce_threshold", findings, marks),
         },
-        "pie" => {
-            let share = |at: At<'_>, f: &mut Findings<'_>| at.quantity(keys::SHARE, f);
-            Queue::Pie {
-                target: time("target", keys::TARGET, Queue::QDELAY_REF, findings),
-                t_update: time("t_update", keys::T_UPDATE, Queue::QDELAY_REF, findings),
-                max_burst: time("max_burst", keys::MAX_BURST, Queue::MAX_BURST, findings),
+        "red" => {
+            let (min, max) = (
+                fields.require("min", "min: 5ms", findings, marks),
+                fields.require("max", "max: 15ms", findings, marks),
+            );
+            let size = |at: At<'_>, f: &mut Findings<'_>| at.quantity(keys::AVPKT, f);
+            let count = |at: At<'_>, f: &mut Findings<'_>| at.integer(keys::BURST, f);
+            Queue::Red {
+                min: min?,
+                max: max?,
+                probability: share("probability", Queue::MAX_P, findings),
+                avpkt: fields.read("avpkt", findings, size).unwrap_or(Queue::AVPKT),
+                burst: fields.read("burst", findings, count),
                 ecn: flag("ecn", findings),
-                mark_ecnth: fields
-                    .read("mark_ecnth", findings, share)
-                    .unwrap_or(Queue::MARK_ECNTH),
-                derandomize: flag("derandomize", findings),
             }
         }
+        "pie" => Queue::Pie {
+            target: time("target", keys::TARGET, Queue::QDELAY_REF, findings),
+            t_update: time("t_update", keys::T_UPDATE, Queue::QDELAY_REF, findings),
+            max_burst: time("max_burst", keys::MAX_BURST, Queue::MAX_BURST, findings),
+            ecn: flag("ecn", findings),
+            mark_ecnth: share("mark_ecnth", Queue::MARK_ECNTH, findings),
+            derandomize: flag("derandomize", findings),
+        },
         _ => Queue::Tail,
     })
 }
@@ -91,6 +109,9 @@ pub(crate) fn check_queue(fields: &Fields<'_>, server: &Server, findings: &mut F
         Queue::Tail => return,
         Queue::Step { threshold, .. } => Some(threshold),
         Queue::CoDel { ce_threshold, .. } => ce_threshold,
+        Queue::Red { min, max, .. } => [min, max]
+            .into_iter()
+            .find(|volume| matches!(volume, Volume::Bytes(_))),
         Queue::Pie { .. } => None,
     };
     if server.trace.is_some() {
@@ -101,6 +122,24 @@ pub(crate) fn check_queue(fields: &Fields<'_>, server: &Server, findings: &mut F
     if !bandwidth && (server.gap == Duration::ZERO || matches!(threshold, Some(Volume::Bytes(_)))) {
         let why = "packets that take no time do not queue";
         fields.needs("queue", "bandwidth", why, findings);
+    } else if let Queue::Red {
+        min,
+        max,
+        avpkt,
+        burst,
+        ..
+    } = server.queue
+    {
+        let time = compile::time_of(server);
+        if time(min) >= time(max) {
+            let why = "RED's `max` is not above its `min`";
+            fields.unfit("queue", why, "raise `max`, or lower `min`", findings);
+        } else if compile::red_weight(server, [min, max], avpkt, burst).is_none() {
+            let why =
+                "RED's `min` is less than a packet of `avpkt` bytes takes, or more than `burst` of them do";
+            let remedy = "raise `min`, or leave `burst` out";
+            fields.unfit("queue", why, remedy, findings);
+        }
     }
     if server.scope != Scope::Shared {
         let why = "queues have laws at servers of scope shared only";

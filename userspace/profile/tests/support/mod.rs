@@ -147,7 +147,9 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                 if scope != Scope::Shared || fast.is_none() {
                     buffer.packets = None;
                 }
-                if scope != Scope::Shared || bandwidth.is_none() {
+                let red = matches!(queue, Queue::Red { .. });
+                let suits_red = fast.is_some_and(|rate| rate.bits_per_second() <= 1_000_000_000);
+                if scope != Scope::Shared || bandwidth.is_none() || (red && !suits_red) {
                     queue = Queue::Tail;
                 }
                 let ecn = ecn.filter(|_| bandwidth.is_some() && queue == Queue::Tail);

@@ -26,6 +26,7 @@ fn pie() -> impl Strategy<Value = Queue> {
     )
 }
 
+/// For red: one that suits a bandwidth from 1 Mbit/s to 1 Gbit/s.
 pub(super) fn queue() -> impl Strategy<Value = Queue> {
     let times = (1_000..=1u64 << 32, 1_000..=1u64 << 32);
     prop_oneof![
@@ -38,5 +39,20 @@ pub(super) fn queue() -> impl Strategy<Value = Queue> {
             ce_threshold,
         }),
         pie(),
+        (
+            14_000_000..100_000_000u64,
+            1..1_000_000u64,
+            share(),
+            any::<bool>(),
+            of(200_000..=1_000_000u64)
+        )
+            .prop_map(|(min, more, probability, ecn, burst)| Queue::Red {
+                min: Volume::Delay(Duration::from_nanos(min)),
+                max: Volume::Delay(Duration::from_nanos(min + more)),
+                probability,
+                avpkt: Size::from_bytes(64 + more % 1400),
+                burst,
+                ecn,
+            }),
     ]
 }

@@ -230,6 +230,10 @@ fn judged(queue: &QueueReport) -> String {
             ", drop probability {:.3} %, burst allowance {allowance:.0} ms",
             100.0 * probability
         ),
+        QueueReport {
+            average_ms: Some(average),
+            ..
+        } => format!(", average {average:.3} ms"),
         _ => String::new(),
     };
     format!(
