@@ -19,6 +19,7 @@ mod kept;
 mod life;
 mod losses;
 mod memory;
+mod metrics;
 mod neighbors;
 mod order;
 mod overhead;
@@ -58,9 +59,11 @@ fn main() -> ExitCode {
         privileges::TESTS,
         accounting::TESTS,
         losses::TESTS,
+        metrics::TESTS,
     ];
     let mut alone = [
         losses::ALONE,
+        metrics::ALONE,
         memory::TESTS,
         delay::TESTS,
         rates::TESTS,

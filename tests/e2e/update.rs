@@ -100,6 +100,7 @@ fn refused(setting: &Setting) -> Result<()> {
         (&["--spin", "77us"], "--spin"),
         (&["--detach"], "--detach"),
         (&["--verbose"], "--verbose"),
+        (&["--metrics", "127.0.0.1:9464"], "--metrics"),
     ] {
         let called = update(setting, &bed, "latency: 10ms", options)?;
         ensure!(called.code() == 1, "{options:?}: {called:?}");

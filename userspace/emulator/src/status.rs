@@ -98,7 +98,7 @@ pub struct Flow {
 }
 
 /// Counters of a server.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct ServerReport {
     /// Its name.
     pub name: String,
@@ -138,7 +138,7 @@ impl ServerReport {
 }
 
 /// What the law of a queue does.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct QueueReport {
     /// As the profile has it.
     pub kind: &'static str,
@@ -166,7 +166,7 @@ pub struct QueueReport {
 }
 
 /// Where a server is in its timeline.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct TimelineReport {
     /// When it began, or will: by CLOCK_MONOTONIC, ns. Absent while it waits for a packet.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -281,7 +281,7 @@ pub struct Balance {
 }
 
 /// What the user pacer holds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Held {
     /// Packets that wait.
     pub packets: u64,
@@ -338,7 +338,7 @@ pub struct Events {
 }
 
 /// Quantiles of lateness, by the lead at the time of leaving; packets that left early count as not late.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Lateness {
     /// Median, at most this.
     pub p50_us: f64,
@@ -349,6 +349,12 @@ pub struct Lateness {
     /// By how much departures are moved ahead now, to make up for a timer that fires late, and with the user pacer for
     /// the receiver's wake-up, which counts as late as well.
     pub lead_us: f64,
+    /// How many packets were at most so late, us, and later than the bucket before allows; what is later than all bounds last.
+    #[serde(skip)]
+    pub buckets: Vec<(f64, u64)>,
+    /// All their lateness, each packet's by its upper bound.
+    #[serde(skip)]
+    pub sum_us: f64,
 }
 
 impl Report {

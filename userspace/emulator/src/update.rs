@@ -10,6 +10,7 @@
 //! --detach               refused unless the emulation is detached already
 //! --verbose              refused: whoever began it gets the programs' messages
 //! --restart-timeline     its clock
+//! --metrics              refused: whoever began it answers, or nobody
 //! --quiet                there is no live line anyhow
 //! ```
 
@@ -52,6 +53,8 @@ pub struct Request<'a> {
     pub detach: bool,
     /// Begin the timeline anew.
     pub restart_timeline: bool,
+    /// Answer with metrics.
+    pub metrics: bool,
     /// Show the programs' own messages.
     pub verbose: bool,
 }
@@ -134,6 +137,12 @@ fn refuse(record: &Record, request: Request<'_>) -> anyhow::Result<()> {
         !request.detach || record.detached,
         "process {} emulates in the foreground and cannot be detached from here; leave --detach away to change its \
          profile, or clear it first",
+        record.process.pid
+    );
+    ensure!(
+        !request.metrics,
+        "process {} began the emulation, and whether it answers with metrics cannot be changed now; leave --metrics away to \
+         change the profile, or clear it first",
         record.process.pid
     );
     ensure!(

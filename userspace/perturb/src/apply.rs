@@ -4,7 +4,9 @@ mod daemon;
 mod enter;
 mod service;
 
-use std::{cell::RefCell, convert::Infallible, future::pending, io, path::PathBuf, time::Duration};
+use std::{
+    cell::RefCell, convert::Infallible, future::pending, io, net::SocketAddr, path::PathBuf, time::Duration,
+};
 
 use anyhow::bail;
 use perturb_emulator::{
@@ -20,10 +22,11 @@ use perturb_emulator::{
     update::{self, update},
 };
 use perturb_present::{LiveLine, Shown};
+use perturb_serve::Listener;
 
 use self::enter::Enter;
 use crate::{
-    cli::totals,
+    cli::{serve_metrics, totals},
     voice::{self, Voice},
 };
 
@@ -54,6 +57,8 @@ pub(crate) struct Request {
     pub(crate) detach: bool,
     /// Begin the timeline anew if there is an emulation already.
     pub(crate) restart_timeline: bool,
+    /// Where to answer with metrics.
+    pub(crate) metrics: Option<SocketAddr>,
     /// This process is the one that was left.
     pub(crate) detached: bool,
     /// No live line.
@@ -75,6 +80,7 @@ impl Request {
             follow: self.follow,
             detach: self.detach,
             restart_timeline: self.restart_timeline,
+            metrics: self.metrics.is_some(),
             verbose: self.verbose,
         }
     }
@@ -133,6 +139,7 @@ pub(crate) async fn apply(request: Request) -> anyhow::Result<Outcome> {
 /// Emulates until something ends it; how many packets were still held.
 async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow::Result<u64> {
     let targets = chosen.targets()?;
+    let listener = request.metrics.map(Listener::bind).transpose()?;
     // Handlers first: a signal during the set-up waits until the guards exist.
     let mut signals = Signals::listen()?;
     let line = LiveLine::new(Voice, Shown::on(&io::stderr(), request.quiet));
@@ -153,6 +160,7 @@ async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow:
         service::log_to_journal()?;
     }
     voice::begin();
+    let _server = listener.map(serve_metrics).transpose()?;
     let handle = session.handle();
     let mut names = String::new();
     if let Some(Running { record, .. }) = session.core().running() {

@@ -12,11 +12,14 @@ mod status;
 pub(crate) mod time;
 pub(crate) mod words;
 
+pub(crate) use emulate::serve_metrics;
 pub(crate) use files::Lacking;
 pub(crate) use sandbox::{beside, in_sandbox};
 pub(crate) use status::totals;
 
-use std::{ffi::OsString, io::Write as _, panic, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    ffi::OsString, io::Write as _, net::SocketAddr, panic, path::PathBuf, process::ExitCode, time::Duration,
+};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use perturb_emulator::{
@@ -183,6 +186,10 @@ struct Apply {
     /// This process is the one that stays.
     #[arg(long, hide = true, conflicts_with = "detach")]
     detached: bool,
+    /// Answer http://ADDRESS/metrics with what is counted, for Prometheus, as long as the emulation lasts, e.g. 127.0.0.1:9464. Whoever
+    /// reaches the address can read it.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// Say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
@@ -245,6 +252,10 @@ struct Run {
     /// Say on standard error when steps of the timeline take effect; of each second ten at most.
     #[arg(long)]
     marks: bool,
+    /// Answer http://ADDRESS/metrics with what is counted, for Prometheus, while the command runs, e.g. 127.0.0.1:9464. Whoever
+    /// reaches the address can read it.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// Show the eBPF programs' own messages.
     #[arg(long, short)]
     verbose: bool,

@@ -49,6 +49,8 @@ pub(crate) enum Group {
     Nfs,
     /// What the experiments in configs/experiments measure
     Experiments,
+    /// Prometheus, which reads the metrics
+    Metrics,
     /// bpftool, to look at programs and maps
     Bpftool,
 }
@@ -97,6 +99,14 @@ impl Group {
                         NFSD,
                         MOUNT_NFS,
                         program("rpcbind", "rpcbind", "tells NFS clients the ports"),
+                    ]
+                }
+            }
+            Self::Metrics => {
+                const {
+                    &[
+                        program("prometheus", "prometheus", "reads metrics"),
+                        program("promtool", "prometheus", "checks metrics"),
                     ]
                 }
             }

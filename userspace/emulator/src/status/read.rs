@@ -238,7 +238,20 @@ fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize], lead: Nanos) -> Option
         }
         f64::INFINITY
     };
+    let (mut buckets, mut sum, mut packets) = (Vec::new(), 0.0, 0);
+    for (bucket, &count) in (0..).zip(histogram) {
+        sum += count as f64 * lateness_bound(bucket) as f64;
+        packets += count;
+        // Bounds at powers of two, from 1 us on.
+        if bucket + 1 == LATENESS_BUCKETS {
+            buckets.push((f64::INFINITY, packets));
+        } else if bucket % 8 == 7 && lateness_bound(bucket) > 1000 {
+            buckets.push((lateness_bound(bucket) as f64 / 1e3, std::mem::take(&mut packets)));
+        }
+    }
     Some(Lateness {
+        buckets,
+        sum_us: sum / 1e3,
         p50_us: bound(0.5),
         p99_us: bound(0.99),
         max_us: bound(1.0),

@@ -113,6 +113,9 @@ fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
             command.args([option, &format!("{}ns", time.as_nanos())]);
         }
     }
+    if let Some(address) = request.metrics {
+        command.args(["--metrics", &address.to_string()]);
+    }
     for (option, given) in [("--follow", request.follow), ("--verbose", request.verbose)] {
         if given {
             command.arg(option);

@@ -13,6 +13,7 @@ use perturb_emulator::{
     runtime,
 };
 use perturb_profile::{Marks, Profile, Tcp};
+use perturb_serve::{Listener, Server};
 
 use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, Run, sandbox::in_sandbox, ssh};
 use crate::{
@@ -68,6 +69,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         follow: args.follow,
         detach: args.detach,
         restart_timeline: args.restart_timeline,
+        metrics: args.metrics,
         detached: args.detached,
         quiet: args.quiet,
         verbose: args.verbose,
@@ -111,6 +113,8 @@ fn terms(args: &Apply) -> String {
         word(args.follow, "following the interface's name"),
         word(args.detach, "detached"),
         word(args.restart_timeline, "the timeline from its beginning"),
+        args.metrics
+            .map(|address| format!(", with metrics at http://{address}/metrics")),
     ]
     .into_iter()
     .flatten()
@@ -195,6 +199,12 @@ pub(super) fn confirm(args: &Confirm) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
+/// Answers with the metrics of this process's emulation from now on.
+pub(crate) fn serve_metrics(listener: Listener) -> anyhow::Result<Server> {
+    log::info!("metrics at {}", listener.url());
+    listener.serve(perturb_serve::own)
+}
+
 pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     let pacing = args.pacing.checked()?;
     // Errors in the profile need no kernel.
@@ -202,6 +212,10 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?.coarse_if(args.pacing.coarse);
     if args.marks && Marks::of(&prepared.profile).is_none() {
         let why = "--marks is for a profile whose `timeline` has steps; this one has none: leave it out";
+        return Err(Contradiction(why).into());
+    }
+    if args.sandbox && args.metrics.is_some() {
+        let why = "--metrics cannot be reached inside the sandbox's kernel: leave one of them out";
         return Err(Contradiction(why).into());
     }
     if args.sandbox {
@@ -212,6 +226,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     } else {
         args.command
     };
+    let listener = args.metrics.map(Listener::bind).transpose()?;
     let mut witness = marks::witness(args.marks.then(|| prepared.profile.clone()));
     let request = lab::run::Request {
         prepared,
@@ -224,6 +239,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         command,
     };
     voice::begin();
+    let _server = listener.map(serve_metrics).transpose()?;
     let ended = runtime()?.block_on(lab::run::run(request))?;
     Ok(ended.map_or(FAILED, perturb_sandbox::exit_code))
 }

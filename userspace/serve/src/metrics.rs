@@ -1,0 +1,116 @@
+//! A report as metrics: OpenMetrics 1.0, and the text format of Prometheus (0.0.4) for those that do not ask for it.
+
+mod families;
+
+use std::fmt;
+
+use anyhow::Context as _;
+use hyper::header::HeaderValue;
+use perturb_emulator::status::Report;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, prometheus_text, text},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge, info::Info},
+    registry::{Registry, Unit},
+};
+
+use self::families::families;
+
+/// How metrics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus's text format, 0.0.4.
+    Prometheus,
+}
+
+impl Form {
+    /// OpenMetrics for those who say that they take it.
+    pub(crate) fn accepted(accept: Option<&HeaderValue>) -> Self {
+        let accept = accept.and_then(|accept| accept.to_str().ok());
+        match accept {
+            Some(accept) if accept.contains("application/openmetrics-text") => Self::OpenMetrics,
+            _ => Self::Prometheus,
+        }
+    }
+
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// A report as text.
+///
+/// # Errors
+/// None are known.
+pub fn exposition(report: &Report, form: Form) -> anyhow::Result<String> {
+    let mut registry = Registry::default();
+    // A collector outlives what it is registered with: it has the samples, which are written in one go.
+    registry.register_collector(Box::new(Samples(families(report)?)));
+    let mut written = String::new();
+    match form {
+        Form::OpenMetrics => text::encode(&mut written, &registry),
+        Form::Prometheus => prometheus_text::encode(&mut written, &registry),
+    }
+    .context("writing the metrics")?;
+    Ok(written)
+}
+
+/// A metric family, and all that is known of it now.
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    kind: Kind,
+    samples: Vec<(Labels, f64)>,
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+#[derive(Debug)]
+enum Kind {
+    Counter,
+    Gauge,
+    Info,
+    Histogram { sum: f64, buckets: Vec<(f64, u64)> },
+}
+
+#[derive(Debug)]
+struct Samples(Vec<Family>);
+
+impl Collector for Samples {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for family in &self.0 {
+            family.encode(&mut encoder)?;
+        }
+        Ok(())
+    }
+}
+
+impl Family {
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let kind = match self.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Info => MetricType::Info,
+            Kind::Histogram { .. } => MetricType::Histogram,
+        };
+        let mut family = encoder.encode_descriptor(self.name, self.help, self.unit.as_ref(), kind)?;
+        for (labels, value) in &self.samples {
+            match &self.kind {
+                Kind::Counter => ConstCounter::new(*value).encode(family.encode_family(labels)?)?,
+                Kind::Gauge => ConstGauge::new(*value).encode(family.encode_family(labels)?)?,
+                Kind::Info => Info::new(labels.clone()).encode(family.encode_family(&Labels::new())?)?,
+                Kind::Histogram { sum, buckets } => {
+                    family.encode_histogram::<Labels>(*sum, *value as u64, buckets, None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
