@@ -62,8 +62,8 @@ const MEASURED_HEAD: &str = "
 ## Measured
 
 What `perturb reproduce --results docs/measured` says of the results that lie there. They were drawn by cc4d315, Figs 5.4, 5.7 and 5.8 by
-0ab89be; Tables 2.1 and II and Figs 2.4, 2.7, 5.3, 5.5, 5.6 and 5.10 by 877c8b0. Builds ran beside all of them at idle priority
-(SCHED_IDLE).
+0ab89be, Table II by fbf54d9, Fig 3.2 by 5490d2a; Table 2.1 and Figs 2.4, 2.7, 5.3, 5.5, 5.6 and 5.10 by 877c8b0. Builds ran beside
+all of them, mostly at idle priority (SCHED_IDLE).
 
 ";
 
