@@ -7,12 +7,13 @@ use aya_ebpf::{
 use perturb_common::{
     abi::{
         Attachment, Direction, Event, MAX_PATH_SERVERS, NETWORK, NONE, NthKey, PACER_USER, Path,
-        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_LAW, SERVER_NTH,
+        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_LAW, SERVER_NTH, SERVER_TIES,
         SERVER_TIMELINE, ServerConfig, ServerState, Tag, in_half,
     },
     departure::{Load, Outcome, Service, departure},
     fate::{Chance, JITTER_ENTRIES, Purpose, draw, jitter_ticks},
     steps::{self, ATTEMPTS},
+    ties::Tied,
     units::{Instant, Nanos, Ticks},
 };
 
@@ -23,7 +24,7 @@ use crate::{
     maps::{JITTER, NTH, PACER, PATHS, SERVERS},
     network, queue,
     scratch::{Job, Scratch, Walk},
-    timeline,
+    ties, timeline,
 };
 
 /// Corruption hits one of the first bytes after the MAC addresses.
@@ -152,6 +153,9 @@ fn leg(ctx: &TcContext, path: &Path, from: u32, half: u32, interface: u32) -> Re
                 queue::look(ctx);
                 event = queue::cross(path.servers[index], half);
             }
+            if event == TIED {
+                event = ties::tied_fate(path.servers[index], half, interface);
+            }
             if event != PASSED {
                 return Err(Dropped(event));
             }
@@ -166,6 +170,9 @@ pub(crate) const PASSED: u32 = u32::MAX;
 const CHANGES: u32 = u32::MAX - 1;
 /// [`visit`]'s answer at a server whose law judges packets: it has not crossed it.
 pub(crate) const JUDGES: u32 = u32::MAX - 2;
+/// The answer where a packet was served, and [`ties::tied_fate`] says what becomes of it: not below those that served it, for the
+/// stack's sake.
+pub(crate) const TIED: u32 = u32::MAX - 3;
 
 /// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
 /// that dropped it. A global function, which takes numbers only: the verifier walks it once, however
@@ -213,7 +220,17 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     if limited {
         buffer::settle(index);
     }
-    event
+    if event == PASSED && config.flags & SERVER_TIES != 0 {
+        TIED
+    } else {
+        event
+    }
+}
+
+/// Each packet's fate is its own.
+#[inline(always)]
+pub(crate) fn free(_: u64, _: u64) -> Tied {
+    Tied::default()
 }
 
 /// Service, then fate. Whatever comes of it, `transmitted` is when a packet that was served leaves the buffer.
@@ -233,10 +250,10 @@ unsafe fn cross(
     let service = unsafe { serve(state, config, walk.time, walk.load, lost)? };
     *transmitted = service.free.0;
     note(config, &service, walk);
-    if config.flags & SERVER_FATE != 0 {
+    if config.flags & SERVER_FATE != 0 && config.flags & SERVER_TIES == 0 {
         let now = (config.loss, config.jitter_scale);
         // SAFETY: the caller's.
-        unsafe { decide(walk, state, config, index, service.free, now)? };
+        unsafe { decide(walk, state, config, index, service.free, now, free)? };
     }
     Ok(())
 }
@@ -311,7 +328,7 @@ pub(crate) fn served(
     Err(event.into())
 }
 
-/// Loss, jitter, duplication, corruption: by the packet's index at this server. Loss comes after the
+/// Loss, jitter, duplication, corruption: by the packet's index at this server, or as `tie` says for that and the instance's ordinal. Loss comes after the
 /// service: a packet that is lost on the wire has been transmitted.
 ///
 /// # Safety
@@ -324,15 +341,21 @@ pub(crate) unsafe fn decide(
     server: u32,
     served: Instant,
     (loss, jitter_scale): (Chance, u64),
+    tie: impl FnOnce(u64, u64) -> Tied,
 ) -> Result<(), Dropped> {
     // SAFETY: the caller's; `ordinal` never changes once the instance is there.
     let (index, ordinal) = unsafe { (atomic::fetch_add(&raw mut (*state).arrivals, 1), (*state).ordinal) };
-    if let Some(event) = lost(state, config, server, index, ordinal, loss) {
+    let tied = tie(index, ordinal);
+    if let Some(event) = lost(state, config, server, index, ordinal, loss, tied) {
         account::server(config.slot, 0, &Served::Lost);
         return Err(event.into());
     }
-    if config.jitter_table != NONE {
-        let entry = draw(config.salt, ordinal, index, Purpose::Jitter) as usize & (JITTER_ENTRIES - 1);
+    let ahead = tied.0 & Tied::AHEAD != 0;
+    if ahead {
+        walk.time = served;
+    } else if config.jitter_table != NONE {
+        let drawn = draw(config.salt, ordinal, index, Purpose::Jitter) as usize;
+        let entry = if tied.is_decided() { tied.entry() } else { drawn } & (JITTER_ENTRIES - 1);
         // Tables of both halves: the controller numbers them over the whole map.
         if let Some(table) = JITTER.get(config.jitter_table) {
             let ticks = jitter_ticks(jitter_scale, table.entries[entry]);
@@ -345,7 +368,9 @@ pub(crate) unsafe fn decide(
             walk.time = moved.max(served);
         }
     }
-    if config.jitter_table != NONE || config.flags & SERVER_TIMELINE != 0 {
+    if ahead {
+        walk.flags |= Walk::REORDER;
+    } else if config.jitter_table != NONE || config.flags & SERVER_TIMELINE != 0 {
         if config.flags & SERVER_KEEP_ORDER != 0 {
             // SAFETY: the caller's: an aligned word of a map value.
             let last = unsafe { Shared::new(&raw mut (*state).last) };
@@ -355,7 +380,17 @@ pub(crate) unsafe fn decide(
         }
     }
     let damage = draw(config.salt, ordinal, index, Purpose::Damage);
-    if config.duplicate.hit((damage >> 32) as u32) && walk.copies == 1 {
+    let duplicate = if tied.is_decided() {
+        tied.0 & Tied::DUPLICATED != 0
+    } else {
+        config.duplicate.hit((damage >> 32) as u32)
+    };
+    let corrupt = if tied.is_decided() {
+        tied.0 & Tied::CORRUPTED != 0
+    } else {
+        config.corrupt.hit(damage as u32)
+    };
+    if duplicate && walk.copies == 1 {
         // The copy crosses the servers that follow right behind the original.
         walk.copies = 2;
         walk.load = Load {
@@ -363,7 +398,7 @@ pub(crate) unsafe fn decide(
             segments: walk.load.segments * 2,
         };
     }
-    if config.corrupt.hit(damage as u32) {
+    if corrupt {
         let place = draw(config.salt, ordinal, index, Purpose::Bit);
         walk.damage = place & !0xffff_ffff | 1 << (place & 7);
     }
@@ -379,6 +414,7 @@ fn lost(
     index: u64,
     ordinal: u64,
     independent: Chance,
+    tied: Tied,
 ) -> Option<Event> {
     let loss = draw(config.salt, ordinal, index, Purpose::Loss);
     if config.flags & SERVER_NTH != 0 {
@@ -391,6 +427,15 @@ fn lost(
         if unsafe { NTH.get(&key) }.is_some() {
             return Some(Event::NthLoss);
         }
+    }
+    if tied.is_decided() {
+        return if tied.0 & Tied::LOST_IN_BURST != 0 {
+            Some(Event::BurstLoss)
+        } else if tied.0 & Tied::LOST != 0 {
+            Some(Event::Loss)
+        } else {
+            None
+        };
     }
     if config.flags & SERVER_BURST != 0 {
         let step = draw(config.salt, ordinal, index, Purpose::Burst);

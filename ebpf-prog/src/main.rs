@@ -41,6 +41,7 @@ mod packet;
 mod queue;
 mod release;
 mod scratch;
+mod ties;
 mod timeline;
 mod tunnel;
 

@@ -3,7 +3,7 @@
 
 use aya_ebpf::{helpers::bpf_skb_load_bytes, programs::TcContext};
 use perturb_common::{
-    abi::{Event, SERVER_FATE, ServerConfig, in_half},
+    abi::{Event, SERVER_FATE, SERVER_TIES, ServerConfig, in_half},
     departure::{Outcome, Service, departure},
     queue::{self, Head, MOST_UPDATES, State, Verdict, judge_early, judge_start},
     shared::Word,
@@ -15,7 +15,7 @@ use crate::{
     account,
     atomic::Shared,
     buffer,
-    fold::{self, Dropped, JUDGES, PASSED, contended},
+    fold::{self, Dropped, JUDGES, PASSED, TIED, contended},
     maps::{QUEUES, SERVERS, STATES},
     packet::{ETHERNET, IPV4, IPV6, skb},
     scratch::{Scratch, Walk},
@@ -86,7 +86,11 @@ pub(crate) extern "C" fn cross(server: u32, half: u32) -> u32 {
     }
     let mut event = served(config, index);
     if event == PASSED && config.flags & SERVER_FATE != 0 {
-        event = fate(index);
+        event = if config.flags & SERVER_TIES != 0 {
+            TIED
+        } else {
+            fate(index)
+        };
     }
     if limited {
         buffer::settle(index);
@@ -307,7 +311,15 @@ extern "C" fn fate(server: u32) -> u32 {
     let decided = unsafe {
         let served = (*scratch).judged.service.free;
         let now = (config.loss, config.jitter_scale);
-        fold::decide(&mut (*scratch).walk, state, config, server, served, now)
+        fold::decide(
+            &mut (*scratch).walk,
+            state,
+            config,
+            server,
+            served,
+            now,
+            fold::free,
+        )
     };
     match decided {
         Ok(()) => PASSED,

@@ -7,6 +7,7 @@ use perturb_common::{
     abi::{FlowKey, FragmentKey},
     departure::Load,
     flow::KeyWords,
+    ties::Memory,
     units::{Instant, MonoNanos},
 };
 
@@ -34,6 +35,8 @@ pub(crate) struct Scratch {
     pub(crate) place: Place,
     pub(crate) change: Change,
     pub(crate) judged: Judged,
+    /// What is remembered of the fates of a server's packets ([`crate::ties`]).
+    pub(crate) memory: Memory,
     pub(crate) fragment: FragmentKey,
     pub(crate) held: Held,
 }

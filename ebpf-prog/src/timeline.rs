@@ -4,7 +4,7 @@
 use core::cell::Cell;
 
 use perturb_common::{
-    abi::{Direction, Event, SERVER_COLLISIONS, SERVER_FATE, ServerConfig, in_half},
+    abi::{Direction, Event, SERVER_COLLISIONS, SERVER_FATE, SERVER_TIES, ServerConfig, in_half},
     departure::{Outcome, Service, departure},
     fate::Chance,
     steps::{self, ATTEMPTS},
@@ -16,7 +16,7 @@ use crate::{
     account,
     atomic::{self, Shared},
     buffer, collide,
-    fold::{self, Dropped, PASSED, contended},
+    fold::{self, Dropped, PASSED, TIED, contended},
     instance,
     maps::{CLOCKS, HINTS, SEGMENTS, SERVERS, TIMELINES},
     scratch::Scratch,
@@ -33,6 +33,14 @@ pub(crate) struct Change {
     jitter_scale: Cell<u64>,
     /// Loss then.
     loss: Cell<Chance>,
+}
+
+impl Change {
+    /// Loss and the jitter's scale then.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> (Chance, u64) {
+        (self.loss.get(), self.jitter_scale.get())
+    }
 }
 
 /// The rows of a timeline, which begin there.
@@ -223,7 +231,11 @@ pub(crate) extern "C" fn cross_changing(server: u32, half: u32, interface: u32) 
         // SAFETY: this CPU's scratch; no reference to it lives here.
         unsafe { (*scratch).place.transmitted = (*scratch).change.service.get().free.0 };
         if config.flags & SERVER_FATE != 0 {
-            event = decide(index, interface);
+            event = if config.flags & SERVER_TIES != 0 {
+                TIED
+            } else {
+                decide(index, interface)
+            };
         }
     }
     if limited {
@@ -305,7 +317,7 @@ extern "C" fn decide(server: u32, interface: u32) -> u32 {
     // SAFETY: this CPU's scratch, and a value of a map.
     let decided = unsafe {
         let change = &(*scratch).change;
-        let now = (change.loss.get(), change.jitter_scale.get());
+        let now = change.now();
         fold::decide(
             &mut (*scratch).walk,
             state,
@@ -313,6 +325,7 @@ extern "C" fn decide(server: u32, interface: u32) -> u32 {
             server,
             change.service.get().free,
             now,
+            fold::free,
         )
     };
     match decided {

@@ -7,10 +7,11 @@ use crate::support::{
     packet::{TCP, UDP, V4, V6, checksum, tcp, udp},
 };
 use perturb_common::{
-    abi::{Direction, Event, SERVER_KEEP_ORDER, ServerConfig},
+    abi::{Direction, Event, SERVER_KEEP_ORDER, SERVER_TIES, ServerConfig},
     departure::{Load, Outcome, departure},
     fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
     tables::Tables,
+    ties::{Chances, Memory, TIE_DRIFT, Tied, quantile},
     units::{Instant, MonoNanos},
 };
 use perturb_dataplane::programs::Pacer;
@@ -48,6 +49,7 @@ struct Reference {
     last: Instant,
     index: u64,
     bad: bool,
+    memory: Memory,
 }
 
 impl Reference {
@@ -67,16 +69,31 @@ impl Reference {
         if tables.nth.iter().any(|nth| nth.index == index + 1) {
             return Fate::Dropped(Event::NthLoss);
         }
-        self.bad = config.burst.step(self.bad, draw(Purpose::Burst));
-        if config.burst.lost(self.bad, loss as u32) {
+        let damage = draw(Purpose::Damage);
+        let tied = if config.flags & SERVER_TIES != 0 {
+            self.tied(config, tables, draw, service.free)
+        } else {
+            self.bad = config.burst.step(self.bad, draw(Purpose::Burst));
+            let mut tied = u64::from(config.loss.hit((loss >> 32) as u32)) * Tied::LOST;
+            if config.burst.lost(self.bad, loss as u32) {
+                tied = Tied::LOST_IN_BURST;
+            }
+            tied |= u64::from(config.duplicate.hit((damage >> 32) as u32)) * Tied::DUPLICATED;
+            tied |= u64::from(config.corrupt.hit(damage as u32)) * Tied::CORRUPTED;
+            Tied(tied).with(draw(Purpose::Jitter) as usize % JITTER_ENTRIES)
+        };
+        let is = |what| tied.0 & what != 0;
+        if is(Tied::LOST_IN_BURST) {
             return Fate::Dropped(Event::BurstLoss);
         }
-        if config.loss.hit((loss >> 32) as u32) {
+        if is(Tied::LOST) {
             return Fate::Dropped(Event::Loss);
         }
         let mut time = service.next;
-        if let Some(table) = tables.jitter.get(config.jitter_table as usize) {
-            let entry = table.entries[draw(Purpose::Jitter) as usize % JITTER_ENTRIES];
+        if is(Tied::AHEAD) {
+            time = service.free;
+        } else if let Some(table) = tables.jitter.get(config.jitter_table as usize) {
+            let entry = table.entries[tied.entry() % JITTER_ENTRIES];
             let ticks = jitter_ticks(config.jitter_scale, entry);
             time = Instant(time.0.saturating_add_signed(ticks)).max(service.free);
             if config.flags & SERVER_KEEP_ORDER != 0 {
@@ -84,18 +101,46 @@ impl Reference {
                 self.last = time;
             }
         }
-        let damage = draw(Purpose::Damage);
-        let corrupted = config.corrupt.hit(damage as u32).then(|| {
+        let corrupted = is(Tied::CORRUPTED).then(|| {
             let place = draw(Purpose::Bit);
             let span = (frame.len() as u32 - 12).min(1024);
             (12 + ((place >> 32) as u32 % span) as usize, 1 << (place & 7))
         });
-        let copies = 1 + u64::from(config.duplicate.hit((damage >> 32) as u32));
+        let copies = 1 + u64::from(is(Tied::DUPLICATED));
         Fate::Departs {
             at: time.ceil_nanos(),
             copies,
             corrupted,
         }
+    }
+
+    /// The fate that depends on those before; `tests/ties.rs` of `perturb-common` looks at it as a process.
+    fn tied(
+        &mut self,
+        config: &ServerConfig,
+        tables: &Tables,
+        draw: impl Fn(Purpose) -> u64,
+        served: Instant,
+    ) -> Tied {
+        let chances = Chances {
+            loss: config.loss,
+            duplicate: config.duplicate,
+            corrupt: config.corrupt,
+            burst: config.burst,
+        };
+        let (tied, memory) = config.ties.decide(self.memory, &chances, &draw);
+        self.memory = memory;
+        let jitter = draw(Purpose::Jitter);
+        let entry = jitter as usize % JITTER_ENTRIES;
+        if config.ties.kinds & TIE_DRIFT == 0 {
+            return tied.with(entry);
+        }
+        let table = |number: u32| &tables.jitter[number as usize].entries;
+        let fresh = table(config.ties.normal)[entry];
+        self.memory = config.ties.drift(memory, served.0, fresh, (jitter >> 32) as u32);
+        tied.with(quantile(self.memory, |entry| {
+            table(config.ties.cumulative)[entry]
+        }))
     }
 }
 
@@ -125,13 +170,19 @@ fn drops_and_copies(rig: &Rig) -> [u64; 4] {
     [Event::Loss, Event::BurstLoss, Event::NthLoss, Event::Duplicated].map(|event| rig.event(event))
 }
 
-const FATES: [&str; 6] = [
+const FATES: [&str; 12] = [
     "loss: 5%",
     "loss: { gilbert_elliott: { p: 2%, r: 30%, bad_loss: 90%, good_loss: 1% }, nth: [1, 7, 8, 1999], random: 1% }",
     "gap: 1us, latency: 5ms, jitter: { distribution: pareto-normal, scale: 1ms }",
     "latency: 1ms, jitter: { distribution: normal, stddev: 3ms, reorder: true }",
     "bandwidth: 1Gbit/s, duplicate: 10%, corrupt: 10%",
     "latency: 2ms, jitter: 1ms, loss: 2%, duplicate: 3%, corrupt: 4%, gap: 2us",
+    "loss: { random: 20%, correlation: 60%, gilbert_elliott: { p: 5%, r: 30%, bad_loss: 90% }, nth: [3, 9] }",
+    "loss: { state: { p13: 3%, p31: 30%, p32: 20%, p23: 40%, p14: 2% } }, latency: 1ms",
+    "duplicate: { probability: 10%, correlation: 70% }, corrupt: { probability: 20%, correlation: 30% }, gap: 1us",
+    "latency: 5ms, jitter: { distribution: pareto, scale: 1ms, correlation: 80% }, gap: 3us",
+    "latency: 5ms, jitter: { distribution: normal, stddev: 1ms, time_constant: 5ms, reorder: true }, gap: 90us",
+    "latency: 5ms, jitter: 1ms, reorder: { probability: 40%, correlation: 50%, gap: 3 }, loss: 10%, gap: 2us",
 ];
 
 #[test]

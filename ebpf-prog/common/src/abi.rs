@@ -26,11 +26,12 @@ use crate::{
     fate::{Chance, GilbertElliott, JITTER_ENTRIES},
     network::Network,
     queue::Law,
+    ties::Ties,
     units::{Nanos, Ticks},
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 14;
+pub const ABI_VERSION: u64 = 15;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -192,6 +193,8 @@ pub const SERVER_COLLISIONS: u32 = 16;
 pub const SERVER_TIMELINE: u32 = 32;
 /// [`ServerConfig::flags`]: its [`ServerConfig::law`] judges packets; scope shared only.
 pub const SERVER_LAW: u32 = 64;
+/// [`ServerConfig::flags`]: fates depend on those before ([`ServerConfig::ties`]).
+pub const SERVER_TIES: u32 = 128;
 
 /// A server's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,6 +213,8 @@ pub struct ServerConfig {
     pub collision_slot: u64,
     /// By which it drops and marks packets before its buffer is full.
     pub law: Law,
+    /// How fates depend on those before.
+    pub ties: Ties,
     /// Burst loss.
     pub burst: GilbertElliott,
     /// Independent loss.
@@ -248,6 +253,7 @@ impl ServerConfig {
         salt: 0,
         collision_slot: 0,
         law: Law::TAIL,
+        ties: Ties::NONE,
         burst: GilbertElliott {
             to_bad: Chance::NEVER,
             to_good: Chance::NEVER,
@@ -281,7 +287,7 @@ pub struct ServerState {
     pub last: u64,
     /// Packets that arrived: the next one's index for the draws.
     pub arrivals: u64,
-    /// 1 while the Gilbert–Elliott chain is in the bad state.
+    /// 1 while the Gilbert–Elliott chain is in the bad state; with [`SERVER_TIES`] a [`crate::ties::Memory`].
     pub bad: u64,
     /// Which instance of its server this is, in order of creation; 0 for the only one.
     pub ordinal: u64,

@@ -43,7 +43,7 @@ impl Chance {
 pub enum Purpose {
     /// Independent loss (high half) and the loss inside a Gilbert–Elliott state (low half).
     Loss = 1,
-    /// The step of the Gilbert–Elliott chain.
+    /// The step of the chain of losses (high half), and whether a packet goes ahead (low half).
     Burst = 2,
     /// Added latency.
     Jitter = 3,
@@ -103,7 +103,7 @@ pub struct GilbertElliott {
 
 impl GilbertElliott {
     /// The state (`true` is bad) after the packet's step: the chain moves first, then the packet's
-    /// loss is decided in the new state, as netem does.
+    /// loss is decided in the new state. netem decides in the old one, so its losses are the same, a packet later.
     #[inline(always)]
     #[must_use]
     pub const fn step(&self, bad: bool, draw: u64) -> bool {

@@ -24,6 +24,7 @@ pub mod steps;
 #[cfg(feature = "alloc")]
 pub mod tables;
 pub mod ticks;
+pub mod ties;
 pub mod timeline;
 pub mod units;
 pub mod word;

@@ -371,7 +371,7 @@ const fn nearer(square: u64, guess: u64) -> u64 {
 /// The square root, rounded down, of what lies from 1 to below 2^62: Newton's method from above, whose error of at most the half
 /// is below 10^-15 after five steps. No loop: the verifier would walk each turn.
 #[inline(always)]
-const fn root(square: u64) -> u64 {
+pub(crate) const fn root(square: u64) -> u64 {
     let mut guess = 2;
     let mut rest = square;
     if rest >> 32 != 0 {

@@ -15,8 +15,8 @@ use perturb_common::{
     abi::{
         ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
         MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SEGMENTS,
-        MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, SERVER_TIMELINE,
-        ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
+        MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, SERVER_TIES,
+        SERVER_TIMELINE, ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
     },
     collisions::Contention,
     queue::{Queue, STEP},
@@ -327,6 +327,10 @@ impl Loader {
             }
             if server.jitter_table != NONE {
                 server.jitter_table = in_half(half, server.jitter_table);
+            }
+            if server.flags & SERVER_TIES != 0 {
+                server.ties.normal = in_half(half, server.ties.normal);
+                server.ties.cumulative = in_half(half, server.ties.cumulative);
             }
             if server.collision_table != NONE {
                 server.collision_table = in_half(half, server.collision_table);

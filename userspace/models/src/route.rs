@@ -13,7 +13,7 @@
 //! What a model does not know is named, not guessed: see [`Route::unused`].
 
 use perturb_profile::{
-    Acknowledgments, Class, Knob, Layout, Overhead, Probability, Profile, Queue, Server, ServerId, Sharing,
+    Acknowledgments, Class, Knob, Layout, Overhead, Profile, Queue, Server, ServerId, Sharing,
 };
 use serde::Serialize;
 
@@ -208,11 +208,9 @@ impl Route {
                 "loss",
                 any(|server| server.loss != perturb_profile::Loss::default()),
             ),
-            (
-                "duplicate",
-                any(|server| server.duplicate != Probability::default()),
-            ),
-            ("corrupt", any(|server| server.corrupt != Probability::default())),
+            ("duplicate", any(|server| !server.duplicate.is_never())),
+            ("corrupt", any(|server| !server.corrupt.is_never())),
+            ("reorder", any(|server| server.reorder.is_some())),
             ("ecn", any(|server| server.ecn.is_some())),
             ("queue", any(|server| server.queue != Queue::Tail)),
             (

@@ -10,6 +10,7 @@ mod intervals;
 mod jitter;
 mod law;
 mod paths;
+mod ties;
 pub(crate) mod timeline;
 
 use std::collections::HashMap;
@@ -18,12 +19,14 @@ use std::sync::Arc;
 use perturb_common::abi::{
     self, Direction, JitterTable, MAX_BOUNDS, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS,
     MAX_VECTORS, NONE, NthKey, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_LAW,
-    SERVER_NTH, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, ServerConfig, Settings,
+    SERVER_NTH, SERVER_TIES, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, ServerConfig,
+    Settings,
 };
 use perturb_common::collisions::CollisionTable;
 use perturb_common::departure::Server as Knobs;
 use perturb_common::fate::{self, Chance};
 use perturb_common::tables::Tables;
+use perturb_common::ties::{TIE_DRIFT, Ties};
 use perturb_common::timeline::Timeline;
 use perturb_common::units::{GapPerByte, Nanos, Ticks};
 use perturb_quantity::{Duration, Probability, Rate, Size};
@@ -127,6 +130,7 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
     }
 
     let mut distributions: HashMap<&Distribution, u32> = HashMap::new();
+    let mut cumulative = None;
     let mut played: HashMap<u8, CollisionTable> = HashMap::new();
     let queues = longest_queues(profile, network);
     let changes = Changes::new(profile, files)?;
@@ -146,19 +150,28 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
             };
         }
         if let Some(distribution) = changes.distribution(server, &config, &tables.timelines) {
-            config.jitter_table = match distributions.get(distribution) {
-                Some(&number) => number,
-                None => {
-                    let number = u32::try_from(tables.jitter.len()).unwrap_or(NONE);
-                    let missing = |file: &String| CompileError::NoFile {
+            let mut number = |distribution| {
+                if let Some(&number) = distributions.get(distribution) {
+                    return Ok(number);
+                }
+                let number = u32::try_from(tables.jitter.len()).unwrap_or(NONE);
+                tables
+                    .jitter
+                    .push(shape(distribution, files).map_err(|file| CompileError::NoFile {
                         server: name.clone(),
                         file: file.clone(),
-                    };
-                    tables.jitter.push(shape(distribution, files).map_err(missing)?);
-                    distributions.insert(distribution, number);
-                    number
-                }
+                    })?);
+                distributions.insert(distribution, number);
+                Ok(number)
             };
+            config.jitter_table = number(distribution)?;
+            if config.ties.kinds & TIE_DRIFT != 0 {
+                config.ties.normal = number(&Distribution::Normal)?;
+                config.ties.cumulative = *cumulative.get_or_insert_with(|| {
+                    tables.jitter.push(jitter::cumulative());
+                    u32::try_from(tables.jitter.len() - 1).unwrap_or(NONE)
+                });
+            }
         }
         if let Some(shared) = server.collisions {
             let table = played
@@ -285,7 +298,7 @@ pub(crate) fn splits(profile: &Profile) -> bool {
 
 /// Whether packets are damaged anywhere: then their checksums must be complete before.
 fn corrupts(profile: &Profile) -> bool {
-    crosses(profile, |_, server| server.corrupt > Probability::ZERO)
+    crosses(profile, |_, server| !server.corrupt.is_never())
 }
 
 /// Whether a server of some kind is on any path.
@@ -298,8 +311,9 @@ fn crosses(profile: &Profile, kind: impl Fn(ServerId, &Server) -> bool) -> bool 
 fn decides(server: &Server) -> bool {
     server.jitter.is_some()
         || server.loss != crate::Loss::default()
-        || server.duplicate > Probability::ZERO
-        || server.corrupt > Probability::ZERO
+        || !server.duplicate.is_never()
+        || !server.corrupt.is_never()
+        || server.reorder.is_some()
 }
 
 /// How long the server takes for a volume.
@@ -329,13 +343,14 @@ fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Durati
         jitter_scale: server.jitter.as_ref().map_or(0, |jitter| ticks(jitter.scale).0),
         salt: fate::salt(profile.seed, name.as_str().as_bytes()),
         collision_slot: server.collisions.map_or(0, |collisions| ticks(collisions.slot).0),
+        ties: ties::of(server).unwrap_or(Ties::NONE),
         burst: server
             .loss
             .burst
             .map_or_else(fate::GilbertElliott::default, burst),
         loss: chance(server.loss.random),
-        duplicate: chance(server.duplicate),
-        corrupt: chance(server.corrupt),
+        duplicate: chance(server.duplicate.probability),
+        corrupt: chance(server.corrupt.probability),
         jitter_table: NONE,
         ring_len: server.buffer.packets.unwrap_or(0),
         ring_start: 0,
@@ -349,6 +364,7 @@ fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Durati
         flags: flag(in_order, SERVER_KEEP_ORDER)
             | flag(!server.loss.nth.is_empty(), SERVER_NTH)
             | flag(server.loss.burst.is_some(), SERVER_BURST)
+            | flag(ties::of(server).is_some(), SERVER_TIES)
             | flag(server.collisions.is_some(), SERVER_COLLISIONS)
             | flag(server.queue != Queue::Tail, SERVER_LAW)
             | flag(decides(server), SERVER_FATE),

@@ -357,7 +357,19 @@ fn loss(servers: &[(&Name, &crate::Server)]) -> Probability {
                 let bad = if p + r > 0.0 { p / (p + r) } else { 0.0 };
                 bad * share(burst.bad_loss) + (1.0 - bad) * share(burst.good_loss)
             });
-            (1.0 - share(loss.random)) * (1.0 - burst)
+            let states = loss.states.map_or(0.0, |states| {
+                let [p13, p31, p32, p23, p14] =
+                    [states.p13, states.p31, states.p32, states.p23, states.p14].map(share);
+                // Per visit of state 1, those of 3, 2 and 4.
+                let bursts = p13 / p31.max(f64::MIN_POSITIVE);
+                let gaps = if p32 > 0.0 {
+                    bursts * p32 / p23.max(f64::MIN_POSITIVE)
+                } else {
+                    0.0
+                };
+                (bursts + p14) / (1.0 + bursts + gaps + p14)
+            });
+            (1.0 - share(loss.random)) * (1.0 - burst) * (1.0 - states)
         })
         .product();
     Probability::from_billionths(((1.0 - survival) * Probability::ONE.billionths() as f64).round() as u64)

@@ -53,6 +53,12 @@ pub(crate) const MAX_BURST: Bounds<Duration> = bounds(Duration::ZERO, MAX_HORIZO
 pub(crate) const AVPKT: Bounds<Size> = bounds(Size::from_bytes(64), Size::from_bytes(65_535));
 pub(crate) const BURST: Bounds<u64> = bounds(1, 1_000_000);
 pub(crate) const SHARE: Bounds<Probability> = bounds(Probability::ZERO, Probability::ONE);
+/// A certain one would never change what happens.
+pub(crate) const CORRELATION: Bounds<Probability> =
+    bounds(Probability::ZERO, Probability::from_billionths(999_000_000));
+pub(crate) const TIME_CONSTANT: Bounds<Duration> =
+    bounds(Duration::from_nanos(1_000_000), Duration::from_nanos(60 * SECOND));
+pub(crate) const REORDER_GAP: Bounds<u64> = bounds(1, perturb_common::ties::MAX_GAP as u64);
 pub(crate) const NTH: Bounds<u64> = bounds(1, 1 << 48);
 pub(crate) const FLOWS: Bounds<u64> = bounds(1024, 4_194_304);
 pub(crate) const HELD: Bounds<Size> = bounds(Size::from_bytes(1 << 20), Size::from_bytes(64 << 30));

@@ -1,10 +1,14 @@
 //! The profile as the rest of perturb sees it: typed, and valid by construction of [`crate::parse`].
 
+mod fates;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 
 use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::{Serialize, Serializer};
+
+pub use fates::{Correlated, Distribution, Drift, GilbertElliott, Jitter, Loss, LossStates, Reorder};
 
 use crate::matching::{Match, Prefix};
 use crate::timeline::{Timeline, Trace};
@@ -233,10 +237,12 @@ pub struct Server {
     pub jitter: Option<Jitter>,
     /// Which packets are lost.
     pub loss: Loss,
-    /// Probability that a packet leaves twice.
-    pub duplicate: Probability,
-    /// Probability that one bit of a packet is flipped.
-    pub corrupt: Probability,
+    /// Which packets leave twice.
+    pub duplicate: Correlated,
+    /// Of which packets one bit is flipped.
+    pub corrupt: Correlated,
+    /// Which packets go ahead of others.
+    pub reorder: Option<Reorder>,
     /// Backlog above which ECN-capable packets are marked.
     pub ecn: Option<EcnThreshold>,
     /// What drops and marks packets before the buffer is full.
@@ -363,56 +369,6 @@ impl Queue {
     pub const MAX_P: Probability = Probability::from_billionths(20_000_000);
     /// RED's avpkt.
     pub const AVPKT: Size = Size::from_bytes(1000);
-}
-
-/// A random addition to the latency; the sum is never below zero.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Jitter {
-    /// Its shape.
-    pub distribution: Distribution,
-    /// Its width; see [`Distribution`].
-    pub scale: Duration,
-    /// Whether packets may overtake each other.
-    pub reorder: bool,
-}
-
-/// The shape of a jitter, in units of its scale.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Distribution {
-    /// Evenly within ± scale.
-    Uniform,
-    /// Normal, the scale its standard deviation, cut at ± 4.
-    Normal,
-    /// netem's pareto: shape 3, shifted to mean 0.
-    Pareto,
-    /// netem's mix: a quarter normal, three quarters pareto.
-    ParetoNormal,
-    /// A table in iproute2's .dist format, 8192 for one scale; the path is relative to the profile.
-    Table(String),
-}
-
-/// Which packets are lost at a server: those that any of the three selects.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Loss {
-    /// Each packet independently.
-    pub random: Probability,
-    /// In bursts.
-    pub burst: Option<GilbertElliott>,
-    /// The listed packets, counted from 1, ascending.
-    pub nth: Vec<u64>,
-}
-
-/// Two states, good and bad; each packet first moves the chain, then is lost with its state's probability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GilbertElliott {
-    /// p: from good to bad.
-    pub to_bad: Probability,
-    /// r: from bad to good.
-    pub to_good: Probability,
-    /// 1-h: loss in the bad state.
-    pub bad_loss: Probability,
-    /// 1-k: loss in the good state.
-    pub good_loss: Probability,
 }
 
 /// Which packets, and what becomes of them.

@@ -182,7 +182,7 @@ fn reference(name: &str) -> Value {
 
 /// The reference of all keys in Markdown: a table per section.
 pub fn reference_markdown() -> String {
-    let sections: [&Section; 23] = [
+    let sections: [&Section; 26] = [
         &keys::PROFILE,
         &keys::OVERHEAD_SECTION,
         &keys::LIMITS,
@@ -192,6 +192,9 @@ pub fn reference_markdown() -> String {
         &keys::JITTER,
         &keys::LOSS,
         &keys::GILBERT_ELLIOTT,
+        &keys::LOSS_STATES,
+        &keys::CORRELATED,
+        &keys::REORDER,
         &keys::CLASS,
         &keys::MATCH,
         &keys::TOPOLOGY,

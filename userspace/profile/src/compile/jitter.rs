@@ -4,7 +4,7 @@
 //! * pareto: x = u^(-1/3) for even u (shape 3, mean 1.5), shifted to mean 0 and stretched by 4/3;
 //! * pareto-normal: a quarter of the normal and three quarters of the pareto quantile.
 //!
-//! Sources: netem/pareto.c and netem/paretonormal.c of iproute2. Tables lack memory: no correlation between packets.
+//! Sources: netem/pareto.c and netem/paretonormal.c of iproute2. A correlation between packets is `perturb_common::ties`'.
 
 use perturb_common::abi::JitterTable;
 use perturb_common::fate::{JITTER_ENTRIES, JITTER_UNIT};
@@ -38,6 +38,16 @@ pub(super) fn pareto() -> JitterTable {
 pub(super) fn pareto_normal() -> JitterTable {
     let mut normal = normal_quantile();
     tabulate(|probability| (normal(probability) + 3.0 * pareto_quantile(probability)) / 4.0)
+}
+
+/// Φ's, for what drifts: entry i is (2^16 - 1) Φ(i/512 - 4) - 2^15 (`perturb_common::ties::quantile`).
+pub(super) fn cumulative() -> JitterTable {
+    let mut entries = [0; JITTER_ENTRIES];
+    for (index, entry) in entries.iter_mut().enumerate() {
+        let share = normal_cdf(index as f64 / 512.0 - 4.0).clamp(0.0, 1.0);
+        *entry = (share * 65_535.0 - 32_768.0).round() as i16;
+    }
+    JitterTable { entries }
 }
 
 /// The table of a file's entries: as many as needed, evenly.

@@ -71,7 +71,8 @@ pub(super) fn meaning(name: &Name, server: &Server) -> Option<JitterMeaning> {
         server: name.clone(),
         scale: jitter.scale,
         drawn: spread(&delays, f64::INFINITY),
-        in_order: if jitter.reorder {
+        // What drifts is not independent.
+        in_order: if jitter.reorder || jitter.drift.is_some() {
             Vec::new()
         } else {
             SPACINGS.map(spaced).to_vec()

@@ -14,13 +14,48 @@ macro_rules! server_keys {
             "Drop-tail buffer: bytes, the time they take, or `100 packets`. A packet that would exceed it is dropped. Bytes and time need a bandwidth; packets need scope shared."),
         key("jitter", Shape::Either(&[Shape::Duration(SCALE), Shape::Section(&JITTER)]), "none", "Random addition to the latency; a duration alone means evenly within ± that."),
         key("loss", Shape::Either(&[Shape::Share, Shape::Section(&LOSS)]), "none", "Which packets are lost here; a percentage alone means each packet independently."),
-        key("duplicate", Shape::Share, "0%", "Probability that a packet leaves twice."),
-        key("corrupt", Shape::Share, "0%", "Probability that one random bit of a packet is flipped."),
+        key("duplicate", CHANCE, "0%", "Probability that a packet leaves twice."),
+        key("corrupt", CHANCE, "0%", "Probability that one random bit of a packet is flipped."),
+        key("reorder", Shape::Either(&[Shape::Share, Shape::Section(&REORDER)]), "0%", "Probability that a packet goes ahead of others, without latency and jitter. A jitter has a `reorder` of its own."),
         key("ecn", Shape::Either(&[Shape::Size(ECN_BYTES), Shape::Duration(ECN_DELAY)]), "never", "Backlog above which ECN-capable packets are CE-marked: bytes need a bandwidth, a time needs a bandwidth or gap."),
         key("queue", Shape::Section(&QUEUE), "tail drop", "What drops and marks packets before the buffer is full. Needs a bandwidth or gap, and scope shared."),
         $($extra),*
     ] };
 }
+
+const CHANCE: Shape = Shape::Either(&[Shape::Share, Shape::Section(&CORRELATED)]);
+
+const PROBABILITY: Key = required("probability", Shape::Share, "Of each packet, in the long run.");
+
+const CORRELATED_KEY: Key = key(
+    "correlation",
+    Shape::Factor(CORRELATION),
+    "0%",
+    "From one packet to the next: events k packets apart are correlated by its k-th power.",
+);
+
+pub(crate) static CORRELATED: Section = Section {
+    what: "a probability",
+    title: "correlated",
+    doc: "A probability whose events come together. Unlike netem's, the correlation leaves the probability as it is.",
+    keys: &[PROBABILITY, CORRELATED_KEY],
+};
+
+pub(crate) static REORDER: Section = Section {
+    what: "a reordering",
+    title: "reorder",
+    doc: "Packets that leave at once, ahead of those that wait out the latency.",
+    keys: &[
+        PROBABILITY,
+        CORRELATED_KEY,
+        key(
+            "gap",
+            Shape::Integer(REORDER_GAP),
+            "1",
+            "Only each so-manieth packet behind one that went ahead may: netem's gap.",
+        ),
+    ],
+};
 
 const SCOPE: Key = key(
     "scope",
@@ -235,6 +270,18 @@ pub(crate) static JITTER: Section = Section {
             "false",
             "Whether a packet may overtake another; TCP takes reordering for loss.",
         ),
+        key(
+            "correlation",
+            Shape::Factor(CORRELATION),
+            "0%",
+            "From one packet to the next: of a normal process of first order, which is taken to the distribution. It stays as it is, unlike netem's.",
+        ),
+        key(
+            "time_constant",
+            Shape::Duration(TIME_CONSTANT),
+            "none",
+            "Jitter as a process in time, in place of `correlation`: packets t apart correlate by e^(-t / time_constant).",
+        ),
     ],
 };
 
@@ -243,12 +290,29 @@ pub(crate) static LOSS: Section = Section {
     title: "loss",
     doc: "Packets are lost that any of the three selects. The same seed and packets lose the same packets.",
     keys: &[
-        key("random", Shape::Share, "0%", "Each packet independently."),
+        key(
+            "random",
+            Shape::Share,
+            "0%",
+            "Each packet independently, or with a correlation.",
+        ),
+        key(
+            "correlation",
+            Shape::Factor(CORRELATION),
+            "0%",
+            "Of random losses: those k packets apart are correlated by its k-th power. The share lost stays as it is.",
+        ),
         key(
             "gilbert_elliott",
             Shape::Section(&GILBERT_ELLIOTT),
             "none",
             "Loss in bursts.",
+        ),
+        key(
+            "state",
+            Shape::Section(&LOSS_STATES),
+            "none",
+            "Loss in bursts and alone; excludes `gilbert_elliott`.",
         ),
         key(
             "nth",
@@ -268,5 +332,23 @@ pub(crate) static GILBERT_ELLIOTT: Section = Section {
         required("r", Shape::Share, "From bad to good, per packet."),
         key("bad_loss", Shape::Share, "100%", "1-h: loss in the bad state."),
         key("good_loss", Shape::Share, "0%", "1-k: loss in the good state."),
+    ],
+};
+
+pub(crate) static LOSS_STATES: Section = Section {
+    what: "a model of four states",
+    title: "state",
+    doc: "netem's `loss state`: 1 good, 3 lost in a burst, 2 good within a burst, 4 lost alone. What lacks is as tc has it.",
+    keys: &[
+        required("p13", Shape::Share, "Into a burst of losses."),
+        key("p31", Shape::Share, "100% - p13", "Out of it."),
+        key(
+            "p32",
+            Shape::Share,
+            "0%",
+            "From a loss to good packets within the burst.",
+        ),
+        key("p23", Shape::Share, "100%", "Back from there."),
+        key("p14", Shape::Share, "0%", "A loss by itself."),
     ],
 };

@@ -3,8 +3,8 @@
 use perturb_common::abi::Direction;
 
 use super::{Chance, FRAME, IN_ORDER, Link, Loss, Netem};
-use crate::model::{Distribution, Profile, Queue, Scope, Server, ServerId, Volume};
-use crate::{Duration, Probability};
+use crate::Duration;
+use crate::model::{Correlated, Distribution, Drift, Profile, Queue, Scope, Server, ServerId, Volume};
 
 /// A profile as commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,10 +126,18 @@ fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> Net
                 "its damage: another server has some",
             ),
         ] {
-            if share > Probability::ZERO && !chance.is_none() {
+            if !share.is_never() && !chance.is_none() {
                 lose(what);
-            } else if share > Probability::ZERO {
-                chance.share = share;
+            } else if !share.is_never() {
+                *chance = share.into();
+            }
+        }
+        if let Some(reorder) = server.reorder {
+            if netem.reorder.is_none() {
+                netem.reorder = reorder.chance.into();
+                netem.gap = if reorder.gap > 1 { reorder.gap } else { 0 };
+            } else {
+                lose("its `reorder`: another server has one");
             }
         }
         if server.ecn.is_some() {
@@ -194,6 +202,11 @@ fn jitter(netem: &mut Netem, server: &Server, in_order: &mut Option<bool>, lose:
         return lose("its jitter: netem has one, and another server has it");
     }
     netem.jitter = jitter.scale;
+    match jitter.drift {
+        Some(Drift::Packets(correlation)) => netem.correlation = correlation,
+        Some(Drift::Time(_)) => lose("the `time_constant` of its jitter: netem's is no process in time"),
+        None => {}
+    }
     *in_order = Some(!jitter.reorder);
     netem.distribution = match &jitter.distribution {
         Distribution::Uniform => None,
@@ -217,13 +230,17 @@ fn loss(netem: &mut Netem, server: &Server, lose: &mut impl FnMut(&str)) {
     }
     let random = Loss::Random(Chance {
         share: server.loss.random,
-        correlation: Probability::ZERO,
+        correlation: server.loss.correlation,
     });
+    let states = server
+        .loss
+        .states
+        .map(|states| Loss::State([states.p13, states.p31, states.p32, states.p23, states.p14]));
     let burst = server
         .loss
         .burst
         .map(|burst| Loss::Gilbert([burst.to_bad, burst.to_good, burst.bad_loss, burst.good_loss]));
-    for one in [Some(random), burst].into_iter().flatten() {
+    for one in [Some(random), burst, states].into_iter().flatten() {
         if one.is_none() {
             continue;
         }
@@ -231,6 +248,20 @@ fn loss(netem: &mut Netem, server: &Server, lose: &mut impl FnMut(&str)) {
             netem.loss = one;
         } else {
             lose("a loss: netem has one model, and it is another one");
+        }
+    }
+}
+
+impl From<Correlated> for Chance {
+    fn from(
+        Correlated {
+            probability,
+            correlation,
+        }: Correlated,
+    ) -> Self {
+        Self {
+            share: probability,
+            correlation,
         }
     }
 }

@@ -1,12 +1,14 @@
 //! A profile that does what netems do.
 
 use perturb_common::abi::Direction;
+use perturb_common::ties::MAX_GAP;
 
 use super::sources::{self, Found};
 use super::{Chance, FRAME, IN_ORDER, Link, Netem, NetemError};
 use crate::matching::{Match, PortRange, Prefix};
 use crate::model::{
-    Class, Distribution, GilbertElliott, Jitter, Loss, Name, Profile, Server, ServerId, Treatment,
+    Class, Correlated, Distribution, Drift, GilbertElliott, Jitter, LossStates, Name, Profile, Reorder,
+    Server, ServerId, Treatment,
 };
 use crate::{Duration, Probability};
 
@@ -269,13 +271,16 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
             distribution,
             scale: netem.jitter,
             reorder: netem.rate.is_none(),
+            drift: Some(netem.correlation)
+                .filter(|&correlation| correlation > Probability::ZERO)
+                .map(Drift::Packets),
         });
-        if netem.correlation > Probability::ZERO {
-            lose(format!("the delay's correlation of {}", netem.correlation));
-        }
     }
     match netem.loss {
-        super::Loss::Random(chance) => server.loss = random(chance),
+        super::Loss::Random(chance) => {
+            server.loss.random = chance.share;
+            server.loss.correlation = chance.correlation;
+        }
         super::Loss::Gilbert([to_bad, to_good, bad_loss, good_loss]) => {
             server.loss.burst = Some(GilbertElliott {
                 to_bad,
@@ -284,35 +289,29 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
                 good_loss,
             });
         }
-        super::Loss::State([p13, p31, p32, _, p14]) => {
-            server.loss.burst = Some(GilbertElliott {
-                to_bad: p13,
-                to_good: p31,
-                bad_loss: Probability::ONE,
-                good_loss: Probability::ZERO,
+        super::Loss::State([p13, p31, p32, p23, p14]) => {
+            server.loss.states = Some(LossStates {
+                p13,
+                p31,
+                p32,
+                p23,
+                p14,
             });
-            if p32 > Probability::ZERO || p14 > Probability::ZERO {
-                lose(format!("states 2 and 4 of the loss (p32 {p32}, p14 {p14})"));
-            }
         }
     }
     if netem.ecn {
         lose("`ecn`: what is lost is lost, and not marked".to_owned());
     }
-    for (word, chance, key) in [
-        ("duplicate", netem.duplicate, &mut server.duplicate),
-        ("corrupt", netem.corrupt, &mut server.corrupt),
-    ] {
-        *key = chance.share;
-        if !chance.is_none() && chance.correlation > Probability::ZERO {
-            lose(format!("the correlation of {} of `{word}`", chance.correlation));
-        }
-    }
+    server.duplicate = netem.duplicate.into();
+    server.corrupt = netem.corrupt.into();
     if !netem.reorder.is_none() {
-        lose(format!(
-            "`reorder` of {}: no packet goes ahead of the delayed ones",
-            netem.reorder.share
-        ));
+        server.reorder = Some(Reorder {
+            chance: netem.reorder.into(),
+            gap: netem.gap.clamp(1, MAX_GAP),
+        });
+        if netem.gap > MAX_GAP {
+            lose(format!("the `gap` of {}: it is {MAX_GAP} here", netem.gap));
+        }
     }
     let in_order = netem.jitter > Duration::ZERO && netem.rate == Some(Link::plain(IN_ORDER));
     match netem.rate.filter(|_| !in_order) {
@@ -366,28 +365,12 @@ fn rate(server: &mut Server, netem: &Netem, link: Link, lose: &mut impl FnMut(St
 
 /// The longest that a packet is held.
 const HORIZON: Duration = Duration::from_millis(60_000);
-/// Losses of that share, each of which makes the next likelier: a chain of two states whose autocorrelation at a distance of k
-/// packets is correlation^k.
-fn random(Chance { share, correlation }: Chance) -> Loss {
-    if correlation == Probability::ZERO || share == Probability::ZERO {
-        return Loss {
-            random: share,
-            ..Loss::default()
-        };
-    }
-    let part = |of: Probability| {
-        let kept = Probability::ONE.billionths() - correlation.billionths();
-        let both = u128::from(of.billionths()) * u128::from(kept);
-        Probability::from_billionths(((both + 500_000_000) / 1_000_000_000) as u64)
-    };
-    let rest = Probability::from_billionths(Probability::ONE.billionths() - share.billionths());
-    Loss {
-        burst: Some(GilbertElliott {
-            to_bad: part(share),
-            to_good: part(rest),
-            bad_loss: Probability::ONE,
-            good_loss: Probability::ZERO,
-        }),
-        ..Loss::default()
+
+impl From<Chance> for Correlated {
+    fn from(Chance { share, correlation }: Chance) -> Self {
+        Self {
+            probability: share,
+            correlation,
+        }
     }
 }

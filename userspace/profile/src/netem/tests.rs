@@ -224,18 +224,6 @@ fn tcconfigs_filters_become_classes() {
     );
 }
 
-#[test]
-fn correlated_losses_keep_their_rate() {
-    let loss = import("loss 0.3% 25%", None).unwrap().profile.servers[0]
-        .1
-        .loss
-        .burst
-        .unwrap();
-    let (p, r) = (loss.to_bad.billionths() as f64, loss.to_good.billionths() as f64);
-    assert!((p / (p + r) - 0.003).abs() < 1e-9, "{}", p / (p + r));
-    assert!((1.0 - (p + r) / 1e9 - 0.25).abs() < 1e-8);
-}
-
 /// The servers as a profile, which all packets cross on their way out.
 fn path(servers: &[&str]) -> Profile {
     let names: Vec<String> = (0..servers.len()).map(|number| format!("s{number}")).collect();

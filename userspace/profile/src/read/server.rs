@@ -5,7 +5,10 @@ use perturb_quantity::{Duration, Probability, Quantity, Rate, Size};
 use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys;
-use crate::model::{Buffer, Distribution, GilbertElliott, Jitter, Loss, Queue, Scope, Server, Volume};
+use crate::model::{
+    Buffer, Correlated, Distribution, Drift, GilbertElliott, Jitter, Loss, LossStates, Queue, Reorder, Scope,
+    Server, Volume,
+};
 use crate::read::queue::{check_queue, queue};
 use crate::read::topology::collisions;
 use crate::read::trace::trace;
@@ -59,11 +62,6 @@ pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'
     } else {
         None
     };
-    let share = |key, findings: &mut Findings<'_>| {
-        fields
-            .read(key, findings, |at, f| at.quantity(keys::SHARE, f))
-            .unwrap_or_default()
-    };
     let server = Server {
         scope: scope.unwrap_or_default(),
         gap: fields
@@ -76,8 +74,9 @@ pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'
         buffer: fields.read("buffer", findings, buffer).unwrap_or_default(),
         jitter: fields.read("jitter", findings, jitter),
         loss: fields.read("loss", findings, loss).unwrap_or_default(),
-        duplicate: share("duplicate", findings),
-        corrupt: share("corrupt", findings),
+        duplicate: fields.read("duplicate", findings, correlated).unwrap_or_default(),
+        corrupt: fields.read("corrupt", findings, correlated).unwrap_or_default(),
+        reorder: fields.read("reorder", findings, reorder),
         ecn: fields.read("ecn", findings, |at, f| {
             volume(at, (keys::ECN_BYTES, keys::ECN_DELAY), f)
         }),
@@ -187,6 +186,7 @@ fn jitter(at: At<'_>, findings: &mut Findings<'_>) -> Option<Jitter> {
             distribution: Distribution::Uniform,
             scale,
             reorder: false,
+            drift: None,
         });
     }
     let fields = Fields::of(at, &keys::JITTER, &[], findings)?;
@@ -240,10 +240,60 @@ fn jitter(at: At<'_>, findings: &mut Findings<'_>) -> Option<Jitter> {
         "pareto-normal" => Distribution::ParetoNormal,
         _ => Distribution::Table(table?),
     };
+    let correlation = fields.read("correlation", findings, |at, f| at.quantity(keys::CORRELATION, f));
+    let constant = fields.read("time_constant", findings, |at, f| {
+        at.quantity(keys::TIME_CONSTANT, f)
+    });
+    if fields.node("correlation").is_some() && fields.node("time_constant").is_some() {
+        let why = "both say how a packet's jitter depends on those before";
+        fields.report(
+            "time_constant",
+            Problem::Excludes {
+                other: "correlation",
+                why,
+            },
+            findings,
+        );
+    }
+    let correlation = correlation.filter(|&correlation| correlation > Probability::ZERO);
     Some(Jitter {
         distribution,
         scale: scale?,
         reorder,
+        drift: constant.map(Drift::Time).or(correlation.map(Drift::Packets)),
+    })
+}
+
+/// A percentage, or one with a correlation.
+fn correlated(at: At<'_>, findings: &mut Findings<'_>) -> Option<Correlated> {
+    if !matches!(at.node.kind, Kind::Map(_)) {
+        return at.quantity(keys::SHARE, findings).map(Correlated::from);
+    }
+    of_events(&Fields::of(at, &keys::CORRELATED, &[], findings)?, findings)
+}
+
+fn of_events(fields: &Fields<'_>, findings: &mut Findings<'_>) -> Option<Correlated> {
+    let probability = fields.require("probability", "probability: 1%", findings, |at, f| {
+        at.quantity(keys::SHARE, f)
+    });
+    let correlation = fields.read("correlation", findings, |at, f| at.quantity(keys::CORRELATION, f));
+    Some(Correlated {
+        probability: probability?,
+        correlation: correlation.unwrap_or_default(),
+    })
+}
+
+fn reorder(at: At<'_>, findings: &mut Findings<'_>) -> Option<Reorder> {
+    if !matches!(at.node.kind, Kind::Map(_)) {
+        let chance = at.quantity(keys::SHARE, findings)?.into();
+        return Some(Reorder { chance, gap: 1 });
+    }
+    let fields = Fields::of(at, &keys::REORDER, &[], findings)?;
+    let chance = of_events(&fields, findings);
+    let gap = fields.read("gap", findings, |at, f| at.integer(keys::REORDER_GAP, f));
+    Some(Reorder {
+        chance: chance?,
+        gap: gap.and_then(|gap| u32::try_from(gap).ok()).unwrap_or(1),
     })
 }
 
@@ -262,11 +312,28 @@ fn loss(at: At<'_>, findings: &mut Findings<'_>) -> Option<Loss> {
         nth.sort_unstable();
         Some(nth)
     });
+    let burst = fields.read("gilbert_elliott", findings, gilbert_elliott);
+    let states = fields.read("state", findings, loss_states);
+    if fields.node("gilbert_elliott").is_some() && fields.node("state").is_some() {
+        let why = "both are chains of losses in bursts";
+        fields.report(
+            "state",
+            Problem::Excludes {
+                other: "gilbert_elliott",
+                why,
+            },
+            findings,
+        );
+    }
     Some(Loss {
         random: fields
             .read("random", findings, |at, f| at.quantity(keys::SHARE, f))
             .unwrap_or_default(),
-        burst: fields.read("gilbert_elliott", findings, gilbert_elliott),
+        correlation: fields
+            .read("correlation", findings, |at, f| at.quantity(keys::CORRELATION, f))
+            .unwrap_or_default(),
+        burst,
+        states,
         nth: nth.unwrap_or_default(),
     })
 }
@@ -283,6 +350,21 @@ fn gilbert_elliott(at: At<'_>, findings: &mut Findings<'_>) -> Option<GilbertEll
         to_good: to_good?,
         bad_loss: bad_loss.unwrap_or(Probability::ONE),
         good_loss: good_loss.unwrap_or(Probability::ZERO),
+    })
+}
+
+fn loss_states(at: At<'_>, findings: &mut Findings<'_>) -> Option<LossStates> {
+    let fields = Fields::of(at, &keys::LOSS_STATES, &[], findings)?;
+    let share = |at: At<'_>, f: &mut Findings<'_>| at.quantity(keys::SHARE, f);
+    let p13 = fields.require("p13", "p13: 1%", findings, share)?;
+    let rest = Probability::from_billionths(Probability::ONE.billionths() - p13.billionths());
+    let mut other = |key, or| fields.read(key, findings, share).unwrap_or(or);
+    Some(LossStates {
+        p13,
+        p31: other("p31", rest),
+        p32: other("p32", Probability::ZERO),
+        p23: other("p23", Probability::ONE),
+        p14: other("p14", Probability::ZERO),
     })
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod fates;
 mod queue;
 mod tcp;
 mod timeline;
@@ -10,8 +11,9 @@ mod timeline;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
+use fates::{correlated, jitter, loss, reorder};
 use perturb_profile::*;
-use proptest::collection::{btree_set, vec};
+use proptest::collection::vec;
 use proptest::{option::of, prelude::*};
 use queue::{ecn, queue};
 
@@ -61,42 +63,6 @@ fn name() -> BoxedStrategy<Name> {
         .boxed()
 }
 
-fn distribution() -> BoxedStrategy<Distribution> {
-    prop_oneof![
-        Just(Distribution::Uniform),
-        Just(Distribution::Normal),
-        Just(Distribution::Pareto),
-        Just(Distribution::ParetoNormal),
-        "\\PC{1,20}".prop_map(Distribution::Table),
-    ]
-    .boxed()
-}
-
-fn jitter() -> BoxedStrategy<Jitter> {
-    (distribution(), 1..=1_000_000_000u64, any::<bool>())
-        .prop_map(|(distribution, scale, reorder)| Jitter {
-            distribution,
-            scale: Duration::from_nanos(scale),
-            reorder,
-        })
-        .boxed()
-}
-
-fn loss() -> BoxedStrategy<Loss> {
-    let burst = (share(), share(), share(), share()).prop_map(|(to_bad, to_good, bad_loss, good_loss)| {
-        GilbertElliott {
-            to_bad,
-            to_good,
-            bad_loss,
-            good_loss,
-        }
-    });
-    let nth = btree_set(1..1_000_000u64, 0..5).prop_map(|set| set.into_iter().collect());
-    (share(), of(burst), nth)
-        .prop_map(|(random, burst, nth)| Loss { random, burst, nth })
-        .boxed()
-}
-
 /// A buffer that suits a bandwidth of at least 1 Mbit/s.
 fn buffer() -> BoxedStrategy<Buffer> {
     let volume = prop_oneof![
@@ -126,8 +92,9 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
         duration(1_000_000_000),
         (buffer(), of(ecn()), queue()),
         (of(jitter()), loss()),
-        share(),
-        share(),
+        correlated(),
+        correlated(),
+        of(reorder()),
     )
         .prop_map(
             |(
@@ -139,6 +106,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                 (jitter, loss),
                 duplicate,
                 corrupt,
+                reorder,
             )| {
                 let fast = bandwidth.filter(|rate| rate.bits_per_second() >= 1_000_000);
                 if fast.is_none() {
@@ -163,6 +131,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                     loss,
                     duplicate,
                     corrupt,
+                    reorder,
                     ecn,
                     queue,
                     collisions: None,

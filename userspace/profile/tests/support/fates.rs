@@ -1,0 +1,84 @@
+//! Arbitrary jitter and losses.
+
+use perturb_profile::*;
+use proptest::collection::btree_set;
+use proptest::{option::of, prelude::*};
+
+use super::share;
+
+fn correlation() -> BoxedStrategy<Probability> {
+    (0..=999_000_000u64)
+        .prop_map(Probability::from_billionths)
+        .boxed()
+}
+
+pub(crate) fn correlated() -> BoxedStrategy<Correlated> {
+    (share(), correlation())
+        .prop_map(|(probability, correlation)| Correlated {
+            probability,
+            correlation,
+        })
+        .boxed()
+}
+
+pub(crate) fn reorder() -> BoxedStrategy<Reorder> {
+    (correlated(), 1..=8191u32)
+        .prop_map(|(chance, gap)| Reorder { chance, gap })
+        .boxed()
+}
+
+fn distribution() -> BoxedStrategy<Distribution> {
+    prop_oneof![
+        Just(Distribution::Uniform),
+        Just(Distribution::Normal),
+        Just(Distribution::Pareto),
+        Just(Distribution::ParetoNormal),
+        "\\PC{1,20}".prop_map(Distribution::Table),
+    ]
+    .boxed()
+}
+
+pub(crate) fn jitter() -> BoxedStrategy<Jitter> {
+    let drift = prop_oneof![
+        correlation().prop_filter_map("none", |one| (one > Probability::ZERO)
+            .then_some(Drift::Packets(one))),
+        (1_000_000..=60_000_000_000u64).prop_map(|nanos| Drift::Time(Duration::from_nanos(nanos))),
+    ];
+    (distribution(), 1..=1_000_000_000u64, any::<bool>(), of(drift))
+        .prop_map(|(distribution, scale, reorder, drift)| Jitter {
+            drift,
+            distribution,
+            scale: Duration::from_nanos(scale),
+            reorder,
+        })
+        .boxed()
+}
+
+pub(crate) fn loss() -> BoxedStrategy<Loss> {
+    let burst = (share(), share(), share(), share()).prop_map(|(to_bad, to_good, bad_loss, good_loss)| {
+        GilbertElliott {
+            to_bad,
+            to_good,
+            bad_loss,
+            good_loss,
+        }
+    });
+    let nth = btree_set(1..1_000_000u64, 0..5).prop_map(|set| set.into_iter().collect());
+    let states =
+        (share(), share(), share(), share(), share()).prop_map(|(p13, p31, p32, p23, p14)| LossStates {
+            p13,
+            p31,
+            p32,
+            p23,
+            p14,
+        });
+    ((share(), correlation()), (of(burst), of(states)), nth)
+        .prop_map(|((random, correlation), (burst, states), nth)| Loss {
+            random,
+            correlation,
+            states: if burst.is_some() { None } else { states },
+            burst,
+            nth,
+        })
+        .boxed()
+}
