@@ -174,7 +174,7 @@ const FLAGS: &[&str] = &[
      --csv OUT/rto.csv --svg OUT/rto.svg topology.yaml",
     "tcp --pacer user --coarse --spin 9us --congestion reno,reno --for 300ms --every 100ms --upload --at-once --svg OUT/tcp.svg \
      profile.yaml",
-    "rto --pacer user --algorithm incast --senders 2 --block 3KiB --rounds 1 --buffer 64KiB --mark-above 1ms --svg OUT/incast.svg \
+    "rto --pacer user --algorithm incast --senders 2 --block 3KiB --rounds 1 --buffer 64KiB --mark-above 1ms --ecn off --svg OUT/incast.svg \
      star.yaml",
     "rto --pacer user --program pair.yaml --rounds 2 --warmup 0 topology.yaml",
     "nfs curve --over topology.yaml --pacer user --coarse --spin 9us --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \

@@ -107,6 +107,9 @@ struct Curve {
     /// RACK and tail loss probes; absent if the command does not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     rack_tlp: Option<bool>,
+    /// Whether it asks for ECN; absent if the command does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ecn: Option<bool>,
     points: Vec<Point>,
     /// What could not be measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -192,6 +195,7 @@ pub fn measure(
             congestion_control: kind.control.clone().unwrap_or_default(),
             rto_min_ms: profile.tcp.rto_min.map(|least| least.nanos() as f64 / 1e6),
             rack_tlp: kind.rack_tlp,
+            ecn: kind.ecn,
             ..Curve::default()
         }));
         let addresses = lab::all_addresses(plan.hosts);

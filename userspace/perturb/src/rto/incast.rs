@@ -49,10 +49,13 @@ pub(super) struct IncastArgs {
     /// RACK and tail loss probes, with SACK, which they need; a curve for each word.
     #[arg(long, value_delimiter = ',', value_name = "on,off", requires = "senders", value_parser = one_of(SWITCH))]
     rack_tlp: Vec<bool>,
+    /// Ask for ECN, or leave that to congestion controls that need it, as DCTCP; a curve for each word.
+    #[arg(long, value_delimiter = ',', value_name = "on,off", requires = "senders", value_parser = one_of(ASKING))]
+    ecn: Vec<bool>,
     /// Buffer of a star's ports.
     #[arg(long, value_name = "SIZE", requires = "senders")]
     buffer: Option<Size>,
-    /// A star's ports mark packets that wait for longer (ECN, as DCTCP needs).
+    /// A star's ports mark packets that wait for longer (ECN, as DCTCP needs); without --ecn all ask for it.
     #[arg(long, value_name = "TIME", requires = "senders", value_parser = within(time::WORK))]
     mark_above: Option<Duration>,
 }
@@ -64,6 +67,8 @@ const SWITCH: Words<bool> = &[
     ("on", true, "tcp_recovery 1, tcp_early_retrans 3"),
     ("off", false, "Both 0"),
 ];
+
+const ASKING: Words<bool> = &[("on", true, "tcp_ecn 1"), ("off", false, "tcp_ecn 0")];
 
 /// Each of these, or none.
 fn options<T: Clone>(given: &[T]) -> Vec<Option<T>> {
@@ -79,12 +84,13 @@ impl IncastArgs {
         for control in options(controls) {
             for rto_min in options(&self.rto_min) {
                 for rack_tlp in options(&self.rack_tlp) {
-                    let control = control.clone();
-                    kinds.push(Kind {
-                        control,
+                    let of = |ecn| Kind {
+                        control: control.clone(),
                         rto_min,
                         rack_tlp,
-                    });
+                        ecn,
+                    };
+                    kinds.extend(options(&self.ecn).into_iter().map(of));
                 }
             }
         }

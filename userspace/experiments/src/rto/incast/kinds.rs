@@ -36,6 +36,8 @@ pub struct Kind {
     pub rto_min: Option<Duration>,
     /// RACK and tail loss probes: `tcp_recovery` and `tcp_early_retrans`, both with SACK, without which neither works.
     pub rack_tlp: Option<bool>,
+    /// Whether it asks for ECN; one that needs it, as DCTCP, does so anyway.
+    pub ecn: Option<bool>,
 }
 
 /// What the ports of a star are like; what is absent is as the profile says.
@@ -86,6 +88,9 @@ impl Kind {
         }
         if let Some(least) = self.rto_min {
             tcp.rto_min = Some(least.into());
+        }
+        if self.ecn.is_some() {
+            tcp.ecn = self.ecn;
         }
         if let Some(on) = self.rack_tlp {
             tcp.sack = Some(true);

@@ -85,7 +85,8 @@ impl Curve {
         let rack = self
             .rack_tlp
             .map(|on| if on { "RACK-TLP" } else { "no RACK-TLP" });
-        let parts = [control, rto, rack.map(str::to_owned)];
+        let ecn = (self.ecn == Some(true)).then(|| "ECN".to_owned());
+        let parts = [control, rto, rack.map(str::to_owned), ecn];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }

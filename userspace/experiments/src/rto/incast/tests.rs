@@ -46,11 +46,12 @@ fn ports_and_kinds_change_what_they_name_only() {
         control: Some("cubic".into()),
         rto_min: Some(Duration::from_millis(5)),
         rack_tlp: Some(false),
+        ecn: Some(false),
     };
     let tcp = kind.of(&profile).tcp;
     assert_eq!(
-        (tcp.recovery, tcp.early_retrans, tcp.sack),
-        (Some(0), Some(0), Some(true))
+        (tcp.recovery, tcp.early_retrans, tcp.sack, tcp.ecn),
+        (Some(0), Some(0), Some(true), Some(false))
     );
     assert_eq!(
         (
