@@ -8,7 +8,7 @@ use perturb_common::{
 
 use crate::{
     account::{self, Served},
-    atomic,
+    atomic, framing,
     maps::{COLLISIONS, CONTENTION, SERVERS, STATES},
     scratch::Scratch,
 };
@@ -40,7 +40,14 @@ pub(crate) extern "C" fn lost(server: u32) -> u64 {
         let station = u32::from((*scratch).key.source[15]);
         let times = (walk.time, free);
         (
-            contend(&mut *contention, table, config, station, times, walk.load),
+            contend(
+                &mut *contention,
+                table,
+                config,
+                station,
+                times,
+                framing::on_wire(config, walk),
+            ),
             walk.load.segments,
         )
     };

@@ -7,8 +7,8 @@ use aya_ebpf::{
 use perturb_common::{
     abi::{
         Attachment, Direction, Event, MAX_PATH_SERVERS, NETWORK, NONE, NthKey, PACER_USER, Path,
-        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_LAW, SERVER_NTH, SERVER_TIES,
-        SERVER_TIMELINE, ServerConfig, ServerState, Tag, in_half,
+        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_FRAMING, SERVER_KEEP_ORDER, SERVER_LAW,
+        SERVER_NTH, SERVER_TIES, SERVER_TIMELINE, ServerConfig, ServerState, Tag, in_half,
     },
     departure::{Load, Outcome, Service, departure},
     fate::{Chance, JITTER_ENTRIES, Purpose, draw, jitter_ticks},
@@ -20,7 +20,7 @@ use perturb_common::{
 use crate::{
     account::{self, Served},
     atomic::{self, Shared},
-    buffer, collide, hold, instance, lead,
+    buffer, collide, framing, hold, instance, lead,
     maps::{JITTER, NTH, PACER, PATHS, SERVERS},
     network, queue,
     scratch::{Job, Scratch, Walk},
@@ -82,6 +82,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         load: scratch.load,
         copies: 1,
         flags: 0,
+        wire: 0,
         damage: 0,
     };
     let direction = direction(scratch.key.direction);
@@ -185,6 +186,9 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
         account::count(Event::Inconsistent);
         return PASSED;
     };
+    if config.flags & SERVER_FRAMING != 0 {
+        framing::frame(index);
+    }
     if config.flags & (SERVER_TIMELINE | SERVER_LAW) != 0 {
         return if config.flags & SERVER_LAW != 0 {
             JUDGES
@@ -247,7 +251,7 @@ unsafe fn cross(
     lost: Ticks,
 ) -> Result<(), Dropped> {
     // SAFETY: the caller's.
-    let service = unsafe { serve(state, config, walk.time, walk.load, lost)? };
+    let service = unsafe { serve(state, config, walk, lost)? };
     *transmitted = service.free.0;
     note(config, &service, walk);
     if config.flags & SERVER_FATE != 0 && config.flags & SERVER_TIES == 0 {
@@ -275,10 +279,10 @@ pub(crate) fn note(config: &ServerConfig, service: &Service, walk: &mut Walk) {
 unsafe fn serve(
     state: *mut ServerState,
     config: &ServerConfig,
-    arrival: Instant,
-    load: Load,
+    walk: &Walk,
     lost: Ticks,
 ) -> Result<Service, Dropped> {
+    let (arrival, load) = (walk.time, framing::on_wire(config, walk));
     // What occupies nothing is never busy.
     let server = &config.server;
     let outcome = if server.gap.0 == 0 && server.per_byte.0 == 0 {
@@ -292,7 +296,7 @@ unsafe fn serve(
         let free = unsafe { Shared::new(&raw mut (*state).free) };
         steps::serve::<ATTEMPTS, _>(&free, arrival, depart, contended)
     };
-    served(config, outcome, arrival, load)
+    served(config, outcome, arrival, walk.load)
 }
 
 /// CPUs that raced have left a server's state otherwise than one alone would have.

@@ -30,6 +30,7 @@ mod classify;
 mod collide;
 mod flows;
 mod fold;
+mod framing;
 mod hold;
 mod instance;
 mod lead;

@@ -16,6 +16,7 @@ use crate::{
     atomic::Shared,
     buffer,
     fold::{self, Dropped, JUDGES, PASSED, TIED, contended},
+    framing,
     maps::{QUEUES, SERVERS, STATES},
     packet::{ETHERNET, IPV4, IPV6, skb},
     scratch::{Scratch, Walk},
@@ -123,7 +124,12 @@ extern "C" fn step(server: u32, free: u64, locked: u32) -> u32 {
     let (walk, judged) = unsafe { (&(*scratch).walk, &mut (*scratch).judged) };
     copy(&judged.before, &mut judged.after);
     judged.verdict = Verdict::Pass as u32;
-    let service = match departure(&config.server, Instant(free), walk.time, walk.load) {
+    let service = match departure(
+        &config.server,
+        Instant(free),
+        walk.time,
+        framing::on_wire(config, walk),
+    ) {
         Outcome::Served(service) => service,
         Outcome::TailDrop => return Event::TailDrop as u32,
         _ => return Event::Horizon as u32,

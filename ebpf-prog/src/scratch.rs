@@ -74,6 +74,8 @@ pub(crate) struct Walk {
     /// 1, or 2 if it was duplicated. Between `flags` and `damage`: two words that are cleared together become a call of `memset`,
     /// a byte at a time.
     pub(crate) copies: u64,
+    /// Bytes on the wire of the server at hand, if that frames packets ([`crate::framing`]).
+    pub(crate) wire: u64,
     /// Where a bit is flipped (high half) and which (low half); 0 for none.
     pub(crate) damage: u64,
 }

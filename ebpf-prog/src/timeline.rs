@@ -17,7 +17,7 @@ use crate::{
     atomic::{self, Shared},
     buffer, collide,
     fold::{self, Dropped, PASSED, TIED, contended},
-    instance,
+    framing, instance,
     maps::{CLOCKS, HINTS, SEGMENTS, SERVERS, TIMELINES},
     scratch::Scratch,
 };
@@ -194,7 +194,7 @@ fn ready(config: &ServerConfig, scratch: *mut Scratch) -> Option<()> {
     unsafe {
         let step = &mut (*scratch).change.step;
         step.arrival = (*scratch).walk.time;
-        step.load = (*scratch).walk.load;
+        step.load = framing::on_wire(config, &(*scratch).walk);
         step.horizon = config.server.horizon;
         step.course = course.started(origin(course, step.arrival.0));
         step.hints.set(Hints(atomic::load(hints)));

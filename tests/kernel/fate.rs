@@ -54,10 +54,13 @@ struct Reference {
 
 impl Reference {
     fn cross(&mut self, config: &ServerConfig, tables: &Tables, arrival: Instant, frame: &[u8]) -> Fate {
-        let load = Load {
-            bytes: frame.len() as u64,
-            segments: 1,
-        };
+        // netem's `packet_time_ns`.
+        let framing = &config.framing;
+        let mut bytes = (frame.len() as i64 + i64::from(framing.packet_overhead)) as u64;
+        if framing.cell_size > 0 {
+            bytes = bytes.div_ceil(framing.cell_size.into()) * u64::from(framing.cell_bytes);
+        }
+        let load = Load { bytes, segments: 1 };
         let Outcome::Served(service) = departure(&config.server, self.free, arrival, load) else {
             panic!("these servers have no buffer");
         };
@@ -170,8 +173,10 @@ fn drops_and_copies(rig: &Rig) -> [u64; 4] {
     [Event::Loss, Event::BurstLoss, Event::NthLoss, Event::Duplicated].map(|event| rig.event(event))
 }
 
-const FATES: [&str; 12] = [
+const FATES: [&str; 14] = [
     "loss: 5%",
+    "bandwidth: 1Gbit/s, framing: { packet_overhead: 40, cell_size: 48, cell_overhead: 5 }, loss: 2%",
+    "bandwidth: 20Gbit/s, framing: { without_ethernet: true, packet_overhead: 5 }, duplicate: 3%",
     "loss: { gilbert_elliott: { p: 2%, r: 30%, bad_loss: 90%, good_loss: 1% }, nth: [1, 7, 8, 1999], random: 1% }",
     "gap: 1us, latency: 5ms, jitter: { distribution: pareto-normal, scale: 1ms }",
     "latency: 1ms, jitter: { distribution: normal, stddev: 3ms, reorder: true }",

@@ -24,6 +24,7 @@ pub use self::{
 use crate::{
     departure::Server,
     fate::{Chance, GilbertElliott, JITTER_ENTRIES},
+    framing::Framing,
     network::Network,
     queue::Law,
     ties::Ties,
@@ -31,7 +32,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 15;
+pub const ABI_VERSION: u64 = 16;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -195,6 +196,8 @@ pub const SERVER_TIMELINE: u32 = 32;
 pub const SERVER_LAW: u32 = 64;
 /// [`ServerConfig::flags`]: fates depend on those before ([`ServerConfig::ties`]).
 pub const SERVER_TIES: u32 = 128;
+/// [`ServerConfig::flags`]: packets take more bytes on the wire than they have ([`ServerConfig::framing`]).
+pub const SERVER_FRAMING: u32 = 256;
 
 /// A server's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,8 +243,8 @@ pub struct ServerConfig {
     /// Index of the timeline in the whole TIMELINES map (half included), or [`NONE`]: what it says takes the place of
     /// `server` but for the horizon, of `loss` and of `jitter_scale`.
     pub timeline: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// What packets take besides their bytes.
+    pub framing: Framing,
 }
 
 impl ServerConfig {
@@ -271,7 +274,7 @@ impl ServerConfig {
         flags: 0,
         collision_table: NONE,
         timeline: NONE,
-        reserved: 0,
+        framing: Framing::NONE,
     };
 }
 

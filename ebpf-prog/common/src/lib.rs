@@ -12,6 +12,7 @@ pub mod collisions;
 pub mod departure;
 pub mod fate;
 pub mod flow;
+pub mod framing;
 pub mod instance;
 pub mod lead;
 pub mod memory;

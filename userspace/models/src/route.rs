@@ -13,7 +13,7 @@
 //! What a model does not know is named, not guessed: see [`Route::unused`].
 
 use perturb_profile::{
-    Acknowledgments, Class, Knob, Layout, Overhead, Profile, Queue, Server, ServerId, Sharing,
+    Acknowledgments, Class, Framing, Knob, Layout, Overhead, Profile, Queue, Server, ServerId, Sharing,
 };
 use serde::Serialize;
 
@@ -202,6 +202,7 @@ impl Route {
             ("latency", any(|server| server.latency.nanos() > 0)),
             ("gap", any(|server| server.gap.nanos() > 0)),
             ("bandwidth", any(|server| server.bandwidth.is_some())),
+            ("framing", any(|server| server.framing != Framing::default())),
             ("buffer", any(|server| !server.buffer.is_unlimited())),
             ("jitter", any(|server| server.jitter.is_some())),
             (

@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use perturb_common::abi::{
     self, Direction, JitterTable, MAX_BOUNDS, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS,
-    MAX_VECTORS, NONE, NthKey, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_KEEP_ORDER, SERVER_LAW,
-    SERVER_NTH, SERVER_TIES, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, ServerConfig,
-    Settings,
+    MAX_VECTORS, NONE, NthKey, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_FRAMING,
+    SERVER_KEEP_ORDER, SERVER_LAW, SERVER_NTH, SERVER_TIES, SETTING_CHECKSUM, SETTING_EXACT,
+    SETTING_FREE_ACKNOWLEDGMENTS, ServerConfig, Settings,
 };
 use perturb_common::collisions::CollisionTable;
 use perturb_common::departure::Server as Knobs;
@@ -34,8 +34,8 @@ use perturb_quantity::{Duration, Probability, Rate, Size};
 use crate::expand::Network;
 use crate::explain::horizon;
 use crate::model::{
-    Acknowledgments, Class, Distribution, GilbertElliott, Profile, Queue, Scope, Segmentation, Server,
-    ServerId, Volume,
+    Acknowledgments, Class, Distribution, Framing, GilbertElliott, Profile, Queue, Scope, Segmentation,
+    Server, ServerId, Volume,
 };
 use crate::recording::{Format, Recording};
 use crate::{Name, delay};
@@ -285,6 +285,7 @@ pub(crate) fn splits(profile: &Profile) -> bool {
             || server.gap > Duration::ZERO
             || server.bandwidth.is_some_and(|rate| rate <= SLOW)
             || server.buffer.packets.is_some()
+            || server.framing.cell_size > 0
             || server.ecn.is_some()
             || server.queue != Queue::Tail
             || decides(server)
@@ -365,12 +366,13 @@ fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Durati
             | flag(!server.loss.nth.is_empty(), SERVER_NTH)
             | flag(server.loss.burst.is_some(), SERVER_BURST)
             | flag(ties::of(server).is_some(), SERVER_TIES)
+            | flag(server.framing != Framing::default(), SERVER_FRAMING)
             | flag(server.collisions.is_some(), SERVER_COLLISIONS)
             | flag(server.queue != Queue::Tail, SERVER_LAW)
             | flag(decides(server), SERVER_FATE),
         collision_table: NONE,
         timeline: NONE,
-        reserved: 0,
+        framing: server.framing.compiled(),
     }
 }
 

@@ -9,9 +9,9 @@ use crate::timeline::{Change, Given, Random};
 /// The longest wait that the buffer of `server` allows, with frames of that size; `None` if the buffer limits nothing, or
 /// nothing makes packets wait.
 pub(crate) fn longest_wait(server: &Server, frame: Size) -> Option<Duration> {
-    let frame = server
-        .bandwidth
-        .map_or(Duration::ZERO, |rate| rate.time_of(frame.bytes()));
+    let frame = server.bandwidth.map_or(Duration::ZERO, |rate| {
+        rate.time_of(server.framing.on_wire(frame).bytes())
+    });
     let occupancy = frame.saturating_add(server.gap);
     let by_volume = server
         .buffer
@@ -29,6 +29,7 @@ pub(crate) fn longest_wait(server: &Server, frame: Size) -> Option<Duration> {
 
 /// Whether the buffer of an idle `server` has room for a frame of that size.
 pub(crate) fn admits(server: &Server, frame: Size) -> bool {
+    let frame = server.framing.on_wire(frame);
     match (server.buffer.volume, server.bandwidth) {
         (Some(Volume::Bytes(size)), _) => size >= frame,
         (Some(Volume::Delay(delay)), Some(rate)) => rate.time_of(frame.bytes()) <= delay,
@@ -86,9 +87,9 @@ pub(crate) fn bounded_delay(profile: &Profile, path: &[ServerId]) -> Duration {
     path.iter().filter_map(|&id| profile.server(id)).zip(path).fold(
         Duration::ZERO,
         |sum, ((_, server), &id)| {
-            let service = server
-                .bandwidth
-                .map_or(Duration::ZERO, |rate| rate.time_of(frame.bytes()));
+            let service = server.bandwidth.map_or(Duration::ZERO, |rate| {
+                rate.time_of(server.framing.on_wire(frame).bytes())
+            });
             let (latency, jitter) = largest(profile, id, server);
             [
                 service,

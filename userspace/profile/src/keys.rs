@@ -59,6 +59,9 @@ pub(crate) const CORRELATION: Bounds<Probability> =
 pub(crate) const TIME_CONSTANT: Bounds<Duration> =
     bounds(Duration::from_nanos(1_000_000), Duration::from_nanos(60 * SECOND));
 pub(crate) const REORDER_GAP: Bounds<u64> = bounds(1, perturb_common::ties::MAX_GAP as u64);
+/// Bytes of a packet's framing, and of a cell.
+pub(crate) const FRAMING_BYTES: Bounds<u64> = bounds(0, 4096);
+pub(crate) const CELL: Bounds<u64> = bounds(1, 4096);
 pub(crate) const NTH: Bounds<u64> = bounds(1, 1 << 48);
 pub(crate) const FLOWS: Bounds<u64> = bounds(1024, 4_194_304);
 pub(crate) const HELD: Bounds<Size> = bounds(Size::from_bytes(1 << 20), Size::from_bytes(64 << 30));

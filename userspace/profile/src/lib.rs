@@ -52,9 +52,9 @@ pub use knob::{BeyondKnob, Knob, TurnError, UnknownKnob};
 pub use load::{LoadError, Loaded, files, load};
 pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
 pub use model::{
-    Acknowledgments, Buffer, Class, Correlated, Distribution, Drift, EcnThreshold, GilbertElliott, Jitter,
-    Limits, Loss, LossStates, Name, Overhead, Profile, Queue, Reorder, Scope, Segmentation, Server, ServerId,
-    Treatment, Volume,
+    Acknowledgments, Buffer, Class, Correlated, Distribution, Drift, EcnThreshold, Framing, GilbertElliott,
+    Jitter, Limits, Loss, LossStates, Name, Overhead, Profile, Queue, Reorder, Scope, Segmentation, Server,
+    ServerId, Treatment, Volume,
 };
 pub use perturb_quantity::{Duration, Probability, Rate, Size};
 pub use read::profile::parse;

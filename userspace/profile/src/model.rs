@@ -5,6 +5,7 @@ mod fates;
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use perturb_common::departure::Load;
 use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::{Serialize, Serializer};
 
@@ -53,7 +54,7 @@ impl Profile {
     /// Without `mtu`: Ethernet's.
     pub const DEFAULT_MTU: u32 = 1500;
     /// Of an Ethernet frame, without a VLAN tag.
-    const ETHERNET_HEADER: u32 = 14;
+    pub(crate) const ETHERNET_HEADER: u32 = 14;
 
     /// The largest IP packet of private hosts, bytes.
     #[must_use]
@@ -229,6 +230,8 @@ pub struct Server {
     pub gap: Duration,
     /// 1/G, counted in wire bytes; absent, bytes cost nothing.
     pub bandwidth: Option<Rate>,
+    /// What the link sends besides packets' bytes.
+    pub framing: Framing,
     /// L: one-way latency after the service.
     pub latency: Duration,
     /// Where arriving packets are dropped.
@@ -251,6 +254,44 @@ pub struct Server {
     pub collisions: Option<Collisions>,
     /// A file by which it changes.
     pub trace: Option<Trace>,
+}
+
+/// What a link sends besides packets' bytes; by default nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Framing {
+    /// Bytes of each packet.
+    pub packet_overhead: u32,
+    /// The Ethernet header does not cross it.
+    pub without_ethernet: bool,
+    /// Bytes of packets that a cell carries; 0 for no cells.
+    pub cell_size: u32,
+    /// Bytes of each cell besides.
+    pub cell_overhead: u32,
+}
+
+impl Framing {
+    /// As the programs count it.
+    pub(crate) fn compiled(&self) -> perturb_common::framing::Framing {
+        let header = if self.without_ethernet {
+            Profile::ETHERNET_HEADER
+        } else {
+            0
+        };
+        perturb_common::framing::Framing {
+            packet_overhead: self.packet_overhead as i32 - header as i32,
+            cell_size: self.cell_size,
+            cell_bytes: self.cell_size + self.cell_overhead,
+        }
+    }
+
+    /// Bytes of a packet of that size on the wire.
+    pub(crate) fn on_wire(&self, packet: Size) -> Size {
+        let load = Load {
+            bytes: packet.bytes(),
+            segments: 1,
+        };
+        Size::from_bytes(self.compiled().on_wire(load))
+    }
 }
 
 /// Whose packets queue together at a server.

@@ -17,7 +17,9 @@ mod words;
 
 use std::fmt;
 
-use perturb_quantity::{Duration, Probability, Rate};
+use perturb_quantity::{Duration, Probability, Rate, Size};
+
+use crate::model::Framing;
 
 pub use export::{Exported, export};
 pub use import::{Imported, import};
@@ -94,8 +96,9 @@ impl Netem {
     /// Full frames that are under way at its rate, and count for the limit as those that wait do (`netem_enqueue`); 0 without a
     /// rate.
     fn under_way(&self) -> u64 {
-        self.rate
-            .map_or(0, |link| link.rate.bytes_in(self.longest()).div_ceil(FRAME))
+        self.rate.map_or(0, |link| {
+            link.rate.bytes_in(self.longest()).div_ceil(link.frame())
+        })
     }
 }
 
@@ -169,6 +172,14 @@ struct Link {
 }
 
 impl Link {
+    /// What a full frame takes, bytes.
+    fn frame(self) -> u64 {
+        Framing::from(self)
+            .on_wire(Size::from_bytes(FRAME))
+            .bytes()
+            .max(1)
+    }
+
     /// Without overheads.
     const fn plain(rate: Rate) -> Self {
         Self {

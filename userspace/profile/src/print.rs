@@ -15,8 +15,8 @@ use perturb_quantity::Probability;
 
 use crate::matching::Match;
 use crate::model::{
-    Buffer, Class, Correlated, Distribution, Drift, Jitter, Limits, Loss, Overhead, Profile, Queue, Reorder,
-    Server, ServerId, Treatment, Volume,
+    Buffer, Class, Correlated, Distribution, Drift, Framing, Jitter, Limits, Loss, Overhead, Profile, Queue,
+    Reorder, Server, ServerId, Treatment, Volume,
 };
 use crate::topology::{Collisions, Layout, Tcp, Topology, Window};
 
@@ -101,6 +101,7 @@ fn server(server: &Server) -> Map {
     map.unless_default("scope", &server.scope, |scope| bare(scope.as_ref()));
     map.unless_default("gap", &server.gap, bare);
     map.optional("bandwidth", server.bandwidth.as_ref(), bare);
+    map.unless_default("framing", &server.framing, framing);
     map.unless_default("latency", &server.latency, bare);
     map.unless_default("buffer", &server.buffer, buffer);
     map.optional("jitter", server.jitter.as_ref(), jitter);
@@ -113,6 +114,20 @@ fn server(server: &Server) -> Map {
     map.optional("collisions", server.collisions.as_ref(), collisions);
     map.optional("trace", server.trace.as_ref(), timeline::trace);
     map
+}
+
+fn framing(framing: &Framing) -> Value {
+    let mut map = Map::default();
+    let mut put = |key, bytes: u32| {
+        map.unless_default(key, &bytes, |&bytes| Value::Integer(bytes.into()));
+    };
+    put("packet_overhead", framing.packet_overhead);
+    put("cell_size", framing.cell_size);
+    put("cell_overhead", framing.cell_overhead);
+    map.unless_default("without_ethernet", &framing.without_ethernet, |&flag| {
+        Value::Flag(flag)
+    });
+    Value::Map(map)
 }
 
 fn collisions(collisions: &Collisions) -> Value {

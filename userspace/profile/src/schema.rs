@@ -182,13 +182,14 @@ fn reference(name: &str) -> Value {
 
 /// The reference of all keys in Markdown: a table per section.
 pub fn reference_markdown() -> String {
-    let sections: [&Section; 26] = [
+    let sections: [&Section; 27] = [
         &keys::PROFILE,
         &keys::OVERHEAD_SECTION,
         &keys::LIMITS,
         &keys::SERVER,
         &keys::QUEUE,
         &keys::BUFFER,
+        &keys::FRAMING,
         &keys::JITTER,
         &keys::LOSS,
         &keys::GILBERT_ELLIOTT,

@@ -9,6 +9,7 @@ macro_rules! server_keys {
     ($($extra:expr),* $(,)?) => { &[
         key("gap", Shape::Duration(GAP), "0s", "LogGP's g: how long one wire packet occupies the server, whatever its size."),
         key("bandwidth", Shape::Rate(BANDWIDTH), "unlimited", "LogGP's 1/G, counted in wire bytes (Ethernet header included, preamble and gap between frames not)."),
+        key("framing", Shape::Section(&FRAMING), "none", "What the link sends besides packets' bytes: ATM, PPPoE, DOCSIS. Needs a bandwidth."),
         key("latency", Shape::Duration(LATENCY), "0s", "LogGP's L: one-way delay after the service, once for each direction; the overhead is burnt on both hosts. A round trip has two."),
         key("buffer", Shape::Either(&[Shape::Size(BUFFER_BYTES), Shape::Duration(BUFFER_DELAY), Shape::Packets, Shape::Section(&BUFFER)]), "none: the queue may grow to the horizon",
             "Drop-tail buffer: bytes, the time they take, or `100 packets`. A packet that would exceed it is dropped. Bytes and time need a bandwidth; packets need scope shared."),
@@ -281,6 +282,38 @@ pub(crate) static JITTER: Section = Section {
             Shape::Duration(TIME_CONSTANT),
             "none",
             "Jitter as a process in time, in place of `correlation`: packets t apart correlate by e^(-t / time_constant).",
+        ),
+    ],
+};
+
+pub(crate) static FRAMING: Section = Section {
+    what: "a framing",
+    title: "framing",
+    doc: "netem's PACKETOVERHEAD CELLSIZE CELLOVERHEAD of `rate`. Buffers in bytes count it, too. With cells super-packets are split first; with `segmentation: whole` their segments count as equal ones.",
+    keys: &[
+        key(
+            "packet_overhead",
+            Shape::Integer(FRAMING_BYTES),
+            "0",
+            "Bytes of each packet besides: 8 of PPPoE, 18 of a DOCSIS frame.",
+        ),
+        key(
+            "cell_size",
+            Shape::Integer(CELL),
+            "no cells",
+            "Bytes of packets that a cell carries; cells are sent whole. ATM: 48.",
+        ),
+        key(
+            "cell_overhead",
+            Shape::Integer(FRAMING_BYTES),
+            "0",
+            "Bytes of each cell besides. ATM: 5. Needs `cell_size`.",
+        ),
+        key(
+            "without_ethernet",
+            Shape::Flag,
+            "false",
+            "The Ethernet header of 14 bytes does not cross the link.",
         ),
     ],
 };

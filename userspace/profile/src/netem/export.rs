@@ -4,7 +4,9 @@ use perturb_common::abi::Direction;
 
 use super::{Chance, FRAME, IN_ORDER, Link, Loss, Netem};
 use crate::Duration;
-use crate::model::{Correlated, Distribution, Drift, Profile, Queue, Scope, Server, ServerId, Volume};
+use crate::model::{
+    Correlated, Distribution, Drift, Framing, Profile, Queue, Scope, Server, ServerId, Volume,
+};
 
 /// A profile as commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +110,10 @@ fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> Net
                 lose("its bandwidth or another one: netem has one rate, the lowest is taken");
             }
             if netem.rate.is_none_or(|link| rate < link.rate) {
-                netem.rate = Some(Link::plain(rate));
+                netem.rate = Some(Link {
+                    rate,
+                    ..Link::from(server.framing)
+                });
                 buffer = waiting(server, &mut lose);
             }
         }
@@ -248,6 +253,17 @@ fn loss(netem: &mut Netem, server: &Server, lose: &mut impl FnMut(&str)) {
             netem.loss = one;
         } else {
             lose("a loss: netem has one model, and it is another one");
+        }
+    }
+}
+
+impl From<Framing> for Link {
+    fn from(framing: Framing) -> Self {
+        Self {
+            packet_overhead: framing.compiled().packet_overhead,
+            cell_size: framing.cell_size,
+            cell_overhead: framing.cell_overhead as i32,
+            ..Self::plain(crate::Rate::from_bits_per_second(0))
         }
     }
 }

@@ -4,11 +4,12 @@ use perturb_common::abi::Direction;
 use perturb_common::ties::MAX_GAP;
 
 use super::sources::{self, Found};
-use super::{Chance, FRAME, IN_ORDER, Link, Netem, NetemError};
+use super::{Chance, IN_ORDER, Link, Netem, NetemError};
+use crate::keys;
 use crate::matching::{Match, PortRange, Prefix};
 use crate::model::{
-    Class, Correlated, Distribution, Drift, GilbertElliott, Jitter, LossStates, Name, Profile, Reorder,
-    Server, ServerId, Treatment,
+    Class, Correlated, Distribution, Drift, Framing, GilbertElliott, Jitter, LossStates, Name, Profile,
+    Reorder, Server, ServerId, Treatment,
 };
 use crate::{Duration, Probability};
 
@@ -331,8 +332,17 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
 /// The rate, and what may wait for it.
 fn rate(server: &mut Server, netem: &Netem, link: Link, lose: &mut impl FnMut(String)) {
     server.bandwidth = Some(link.rate);
-    if link != Link::plain(link.rate) {
-        lose("the overhead and cells of `rate`".to_owned());
+    server.framing = Framing::from(link);
+    if link
+        != (Link {
+            rate: link.rate,
+            ..Link::from(server.framing)
+        })
+    {
+        lose(format!(
+            "overheads of `{link}` beyond those of {} bytes that a packet and a cell may have here",
+            keys::FRAMING_BYTES.max
+        ));
     }
     if netem.limit == Netem::UNLIMITED {
         return;
@@ -351,7 +361,7 @@ fn rate(server: &mut Server, netem: &Netem, link: Link, lose: &mut impl FnMut(St
     let waiting = if way < limit { limit - way } else { limit };
     // What waits for longer than a horizon can be is dropped.
     let rest = HORIZON.nanos().saturating_sub(netem.longest().nanos());
-    let most = (rest / link.rate.time_of(FRAME).nanos().max(1)).saturating_sub(1);
+    let most = (rest / link.rate.time_of(link.frame()).nanos().max(1)).saturating_sub(1);
     let packets = waiting
         .min(most)
         .clamp(1, perturb_common::abi::MAX_RING_SLOTS.into());
@@ -365,6 +375,23 @@ fn rate(server: &mut Server, netem: &Netem, link: Link, lose: &mut impl FnMut(St
 
 /// The longest that a packet is held.
 const HORIZON: Duration = Duration::from_millis(60_000);
+
+impl From<Link> for Framing {
+    fn from(link: Link) -> Self {
+        let header = Profile::ETHERNET_HEADER as i32;
+        let without_ethernet = link.packet_overhead < 0;
+        let overhead = link.packet_overhead + if without_ethernet { header } else { 0 };
+        let most = keys::FRAMING_BYTES.max as u32;
+        let within = |bytes: i32| u32::try_from(bytes).unwrap_or(0).min(most);
+        let cells = link.cell_size > 0;
+        Self {
+            packet_overhead: within(overhead),
+            without_ethernet,
+            cell_size: link.cell_size.min(most),
+            cell_overhead: if cells { within(link.cell_overhead) } else { 0 },
+        }
+    }
+}
 
 impl From<Chance> for Correlated {
     fn from(Chance { share, correlation }: Chance) -> Self {

@@ -111,6 +111,35 @@ fn words_are_tcs() {
 }
 
 #[test]
+fn links_keep_their_cells() {
+    for (options, keys) in [
+        (
+            "limit 1000000 rate 5kbit -14 48 5",
+            "cell_size: 48, cell_overhead: 5, without_ethernet: true",
+        ),
+        (
+            "limit 1000000 rate 5kbit 20 100",
+            "packet_overhead: 20, cell_size: 100",
+        ),
+    ] {
+        let imported = import(options, None).unwrap();
+        assert_eq!(imported.lost, Vec::<String>::new());
+        let (netem, lost) = exported(&[&format!("bandwidth: 5kbit/s, framing: {{{keys}}}")]);
+        assert_eq!((netem.to_string(), lost), (options.to_owned(), String::new()));
+        assert_eq!(
+            import(&netem.to_string(), None).unwrap().profile,
+            imported.profile
+        );
+        assert!(imported.profile.to_string().contains("cell_size"), "{keys}");
+    }
+    let lost = import("rate 1mbit -20 48 -5", None).unwrap().lost;
+    assert!(
+        lost[0].contains("overheads of `rate 1Mbit -20 48 -5`"),
+        "{lost:?}"
+    );
+}
+
+#[test]
 fn mistakes_are_told() {
     for (text, part) in [
         ("dealy 10ms", "did you mean `delay`?"),

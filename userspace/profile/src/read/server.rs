@@ -6,8 +6,8 @@ use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys;
 use crate::model::{
-    Buffer, Correlated, Distribution, Drift, GilbertElliott, Jitter, Loss, LossStates, Queue, Reorder, Scope,
-    Server, Volume,
+    Buffer, Correlated, Distribution, Drift, Framing, GilbertElliott, Jitter, Loss, LossStates, Queue,
+    Reorder, Scope, Server, Volume,
 };
 use crate::read::queue::{check_queue, queue};
 use crate::read::topology::collisions;
@@ -68,6 +68,7 @@ pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'
             .read("gap", findings, |at, f| at.quantity(keys::GAP, f))
             .unwrap_or_default(),
         bandwidth: fields.read("bandwidth", findings, |at, f| at.quantity(keys::BANDWIDTH, f)),
+        framing: fields.read("framing", findings, framing).unwrap_or_default(),
         latency: fields
             .read("latency", findings, |at, f| at.quantity(keys::LATENCY, f))
             .unwrap_or_default(),
@@ -94,6 +95,10 @@ pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'
     };
     check_buffer(fields, "buffer", &server, findings);
     check_ecn(fields, &server, findings);
+    if fields.node("framing").is_some() && fields.node("bandwidth").is_none() && server.trace.is_none() {
+        let why = "bytes that take no time cost nothing";
+        fields.needs("framing", "bandwidth", why, findings);
+    }
     check_queue(fields, &server, findings);
     check_collisions(fields, &server, findings);
     server
@@ -295,6 +300,31 @@ fn reorder(at: At<'_>, findings: &mut Findings<'_>) -> Option<Reorder> {
         chance: chance?,
         gap: gap.and_then(|gap| u32::try_from(gap).ok()).unwrap_or(1),
     })
+}
+
+fn framing(at: At<'_>, findings: &mut Findings<'_>) -> Option<Framing> {
+    let fields = Fields::of(at, &keys::FRAMING, &[], findings)?;
+    let mut bytes = |key, bounds| {
+        let read = fields.read(key, findings, |at, f| at.integer(bounds, f));
+        read.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(0)
+    };
+    let framing = Framing {
+        packet_overhead: bytes("packet_overhead", keys::FRAMING_BYTES),
+        cell_size: bytes("cell_size", keys::CELL),
+        cell_overhead: bytes("cell_overhead", keys::FRAMING_BYTES),
+        without_ethernet: fields
+            .read("without_ethernet", findings, read::flag)
+            .unwrap_or(false),
+    };
+    if fields.node("cell_overhead").is_some() && fields.node("cell_size").is_none() {
+        fields.needs(
+            "cell_overhead",
+            "cell_size",
+            "without cells it is nothing's",
+            findings,
+        );
+    }
+    Some(framing)
 }
 
 fn loss(at: At<'_>, findings: &mut Findings<'_>) -> Option<Loss> {

@@ -38,6 +38,17 @@ fn distribution() -> BoxedStrategy<Distribution> {
     .boxed()
 }
 
+pub(crate) fn framing() -> BoxedStrategy<Framing> {
+    (0..=4096u32, any::<bool>(), 0..=4096u32, 0..=4096u32)
+        .prop_map(|(packet_overhead, without_ethernet, cell_size, more)| Framing {
+            packet_overhead,
+            without_ethernet,
+            cell_size,
+            cell_overhead: if cell_size == 0 { 0 } else { more },
+        })
+        .boxed()
+}
+
 pub(crate) fn jitter() -> BoxedStrategy<Jitter> {
     let drift = prop_oneof![
         correlation().prop_filter_map("none", |one| (one > Probability::ZERO)

@@ -11,7 +11,7 @@ mod timeline;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-use fates::{correlated, jitter, loss, reorder};
+use fates::{correlated, framing, jitter, loss, reorder};
 use perturb_profile::*;
 use proptest::collection::vec;
 use proptest::{option::of, prelude::*};
@@ -94,7 +94,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
         (of(jitter()), loss()),
         correlated(),
         correlated(),
-        of(reorder()),
+        (of(reorder()), framing()),
     )
         .prop_map(
             |(
@@ -106,7 +106,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                 (jitter, loss),
                 duplicate,
                 corrupt,
-                reorder,
+                (reorder, framing),
             )| {
                 let fast = bandwidth.filter(|rate| rate.bits_per_second() >= 1_000_000);
                 if fast.is_none() {
@@ -121,10 +121,16 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                     queue = Queue::Tail;
                 }
                 let ecn = ecn.filter(|_| bandwidth.is_some() && queue == Queue::Tail);
+                let framing = if bandwidth.is_some() && buffer.volume.is_none() {
+                    framing
+                } else {
+                    Framing::default()
+                };
                 Server {
                     scope,
                     gap,
                     bandwidth,
+                    framing,
                     latency,
                     buffer,
                     jitter,
