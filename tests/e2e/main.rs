@@ -5,6 +5,7 @@
 
 mod accounting;
 mod answers;
+mod api;
 mod buffers;
 mod changes;
 mod classes;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         accounting::TESTS,
         losses::TESTS,
         metrics::TESTS,
+        api::TESTS,
     ];
     let mut alone = [
         losses::ALONE,

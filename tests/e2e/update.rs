@@ -101,6 +101,7 @@ fn refused(setting: &Setting) -> Result<()> {
         (&["--detach"], "--detach"),
         (&["--verbose"], "--verbose"),
         (&["--metrics", "127.0.0.1:9464"], "--metrics"),
+        (&["--socket-group", "nogroup"], "--socket-group"),
     ] {
         let called = update(setting, &bed, "latency: 10ms", options)?;
         ensure!(called.code() == 1, "{options:?}: {called:?}");

@@ -14,13 +14,14 @@ use crate::{command, compile, setup::Mode, workspace};
 const COMPLETIONS: [(&str, &str); 3] = [("bash", "perturb"), ("zsh", "_perturb"), ("fish", "perturb.fish")];
 
 /// Files for the system's services and for Grafana, and where a package installs them, below /usr.
-const PACKAGING: [(&str, &str); 6] = [
+const PACKAGING: [(&str, &str); 7] = [
     ("perturb@.service", "lib/systemd/system"),
     ("perturb@lo.service", "lib/systemd/system"),
     ("00-perturb.network", "lib/systemd/network"),
     ("00-perturb.link", "lib/systemd/network"),
     ("perturb-networkmanager.conf", "lib/NetworkManager/conf.d"),
     ("perturb-dashboard.json", "share/perturb"),
+    ("perturb-api.json", "share/perturb"),
 ];
 
 /// Builds everything; the directory it is in.

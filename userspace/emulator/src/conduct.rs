@@ -55,8 +55,9 @@ impl Conduct {
         Terms {
             lease: match self.lease {
                 Lease::For(length) => Some(length.as_nanos().try_into().unwrap_or(u64::MAX)),
-                Lease::Never => None,
+                Lease::Never | Lease::Paused => None,
             },
+            paused: self.lease == Lease::Paused,
             ends: self.duration.map(after),
             follow: self.follow,
             confirm: self.confirm.map(|time| Confirm {
@@ -114,6 +115,8 @@ pub enum Lease {
     For(Duration),
     /// For ever.
     Never,
+    /// Not at all: traffic passes untouched until there is another lease.
+    Paused,
 }
 
 impl Lease {
@@ -123,6 +126,7 @@ impl Lease {
         match self {
             Self::For(length) => now.saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX)),
             Self::Never => u64::MAX,
+            Self::Paused => 0,
         }
     }
 
@@ -131,7 +135,7 @@ impl Lease {
     pub fn period(self) -> Duration {
         match self {
             Self::For(length) => (length / 4).clamp(Duration::from_millis(1), Duration::from_secs(1)),
-            Self::Never => Duration::from_secs(1),
+            Self::Never | Self::Paused => Duration::from_secs(1),
         }
     }
 }

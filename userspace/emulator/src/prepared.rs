@@ -62,7 +62,11 @@ impl Prepared {
 
     /// Reads and compiles a profile; a topology joins the hosts that the profile names.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
-        let loaded = perturb_profile::load(path)?;
+        Self::of_loaded(perturb_profile::load(path)?)
+    }
+
+    /// Compiles what was read; a topology joins the hosts that the profile names.
+    pub fn of_loaded(loaded: Loaded) -> Result<Self, ProfileError> {
         let hosts = perturb_profile::hosts_of(&loaded.profile);
         if let Some(network) = perturb_profile::network(&loaded.profile, &hosts)? {
             let compiled = perturb_profile::compile_network(&network, &loaded.files)?;

@@ -5,6 +5,7 @@
 //! /run/perturb/changes         locked by a command that changes the registry
 //! /run/perturb/ID/record.json  what it is
 //! /run/perturb/ID/owner        locked by the controller as long as it lives
+//! /run/perturb/ID/api          the socket of its API (perturb-serve)
 //! /run/perturb/ID/requests     locked by whoever reads its log of requests
 //! /run/perturb/NAME            a setting of the machine as it was before the first emulation raised it
 //! /run/perturb/raised.lock     locked by who raises one or puts it back

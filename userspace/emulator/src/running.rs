@@ -19,6 +19,7 @@ use crate::{
     setup::{Target, device_names},
     status::Report,
     tables::{Change, exchange},
+    update::refuse_unsettled,
 };
 
 /// Wait for held packets when an emulation ends.
@@ -59,6 +60,23 @@ impl Running {
         record.write()?;
         self.adopt(record);
         Ok(())
+    }
+
+    /// Puts another profile in force as `apply` does from another process, and is refused as that is; `false` if another command
+    /// changes the emulation at this moment.
+    pub fn change(&mut self, prepared: &Prepared) -> anyhow::Result<bool> {
+        self.amend(|record, plane| {
+            refuse_unsettled(record)?;
+            exchange(plane, record, Change::To(prepared)).map(drop)
+        })
+    }
+
+    /// Lets traffic pass untouched until it is to be emulated again; `false` as above.
+    pub fn pause(&mut self, paused: bool) -> anyhow::Result<bool> {
+        self.amend(|record, _| {
+            record.terms.paused = paused;
+            Ok(())
+        })
     }
 
     /// Undoes what nobody has confirmed, if that is due now: puts the profile before in force again. `true` if there was none:
@@ -358,6 +376,7 @@ fn try_registry(record: &Record) -> anyhow::Result<Option<Registry>> {
 /// The lease that a record asks for.
 fn lease(record: &Record) -> Lease {
     match record.terms.lease {
+        _ if record.terms.paused => Lease::Paused,
         Some(length) => Lease::For(Duration::from_nanos(length)),
         None => Lease::Never,
     }

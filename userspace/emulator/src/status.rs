@@ -10,9 +10,10 @@ use std::time::Duration;
 pub use bystander::{Bystander, merge, wire_packets};
 pub use faults::{Checked, Fault, Place, lost, warn};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// An emulation as `perturb status --json` prints it. What does not apply is absent.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub struct Report {
     /// Its name in the registry.
     pub id: String,
@@ -38,6 +39,9 @@ pub struct Report {
     /// Until the programs let traffic pass unless the controller is heard of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_left_ms: Option<u64>,
+    /// Whether traffic passes untouched until it is resumed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// Interfaces that are gone and waited for (`--follow`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
@@ -71,7 +75,7 @@ pub struct Report {
 }
 
 /// Counters of a class.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct ClassReport {
     /// Its name.
     pub name: String,
@@ -82,7 +86,7 @@ pub struct ClassReport {
 }
 
 /// Counters of a class in one direction.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Flow {
     /// Packets; a super-packet counts once.
     pub packets: u64,
@@ -98,7 +102,7 @@ pub struct Flow {
 }
 
 /// Counters of a server.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub struct ServerReport {
     /// Its name.
     pub name: String,
@@ -138,7 +142,7 @@ impl ServerReport {
 }
 
 /// What the law of a queue does.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub struct QueueReport {
     /// As the profile has it.
     pub kind: &'static str,
@@ -166,7 +170,7 @@ pub struct QueueReport {
 }
 
 /// Where a server is in its timeline.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub struct TimelineReport {
     /// When it began, or will: by CLOCK_MONOTONIC, ns. Absent while it waits for a packet.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,7 +190,7 @@ pub struct TimelineReport {
 }
 
 /// Intended drops.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 #[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
 pub struct Drops {
     pub tail_drop: u64,
@@ -221,7 +225,7 @@ impl Drops {
 }
 
 /// What no profile asks for, by place.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
 pub struct Unintended {
     pub horizon: u64,
@@ -258,7 +262,7 @@ impl Unintended {
 
 /// Where the packets are: `captured + duplicated = released + held + dropped + unintended + unaccounted`. A super-packet
 /// is one packet, unless it is split: then each of its wire packets is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Balance {
     /// Whose path was begun, and those that a splitter dropped before.
     pub captured: u64,
@@ -281,7 +285,7 @@ pub struct Balance {
 }
 
 /// What the user pacer holds.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub struct Held {
     /// Packets that wait.
     pub packets: u64,
@@ -302,7 +306,7 @@ pub struct Held {
 }
 
 /// A thread of the user pacer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct PacerThread {
     /// Packets that it let go.
     pub released: u64,
@@ -317,7 +321,7 @@ pub struct PacerThread {
 }
 
 /// Other counts.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 #[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
 pub struct Events {
     pub unmatched: u64,
@@ -338,7 +342,7 @@ pub struct Events {
 }
 
 /// Quantiles of lateness, by the lead at the time of leaving; packets that left early count as not late.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub struct Lateness {
     /// Median, at most this.
     pub p50_us: f64,

@@ -10,7 +10,7 @@
 //! --detach               refused unless the emulation is detached already
 //! --verbose              refused: whoever began it gets the programs' messages
 //! --restart-timeline     its clock
-//! --metrics              refused: whoever began it answers, or nobody
+//! --metrics, --socket-group   refused: whoever began it answers, as it was told then
 //! --quiet                there is no live line anyhow
 //! ```
 
@@ -53,8 +53,8 @@ pub struct Request<'a> {
     pub detach: bool,
     /// Begin the timeline anew.
     pub restart_timeline: bool,
-    /// Answer with metrics.
-    pub metrics: bool,
+    /// Answer elsewhere than at the socket that is root's.
+    pub answers: bool,
     /// Show the programs' own messages.
     pub verbose: bool,
 }
@@ -91,6 +91,22 @@ pub fn update(_registry: &Registry, record: &Record, request: Request<'_>) -> an
     Ok(record)
 }
 
+/// Refuses any change as long as something else is to be done first.
+pub(crate) fn refuse_unsettled(record: &Record) -> anyhow::Result<()> {
+    if let Some(lost) = record.interfaces.iter().find(|interface| interface.lost) {
+        bail!(
+            "{} is gone, and process {} waits for it (--follow); change the profile when it is back, or clear it first",
+            lost.name,
+            record.process.pid
+        );
+    }
+    ensure!(
+        record.terms.confirm.is_none(),
+        "the last change is not confirmed yet; give `perturb confirm`, or wait until it is undone"
+    );
+    Ok(())
+}
+
 /// Refuses what cannot be changed while an emulation runs.
 fn refuse(record: &Record, request: Request<'_>) -> anyhow::Result<()> {
     let applied: Vec<&str> = record
@@ -108,17 +124,7 @@ fn refuse(record: &Record, request: Request<'_>) -> anyhow::Result<()> {
         record.id,
         applied.join(", ")
     );
-    if let Some(lost) = record.interfaces.iter().find(|interface| interface.lost) {
-        bail!(
-            "{} is gone, and process {} waits for it (--follow); change the profile when it is back, or clear it first",
-            lost.name,
-            record.process.pid
-        );
-    }
-    ensure!(
-        record.terms.confirm.is_none(),
-        "the last change is not confirmed yet; give `perturb confirm`, or wait until it is undone"
-    );
+    refuse_unsettled(record)?;
     if let PacerChoice::Only(pacer) = request.pacer {
         ensure!(
             pacer.name() == record.pacer,
@@ -140,9 +146,9 @@ fn refuse(record: &Record, request: Request<'_>) -> anyhow::Result<()> {
         record.process.pid
     );
     ensure!(
-        !request.metrics,
-        "process {} began the emulation, and whether it answers with metrics cannot be changed now; leave --metrics away to \
-         change the profile, or clear it first",
+        !request.answers,
+        "process {} began the emulation, and where it answers (--metrics, --socket-group) cannot be changed now; leave them \
+         away to change the profile, or clear it first",
         record.process.pid
     );
     ensure!(

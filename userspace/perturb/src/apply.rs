@@ -22,11 +22,11 @@ use perturb_emulator::{
     update::{self, update},
 };
 use perturb_present::{LiveLine, Shown};
-use perturb_serve::Listener;
+use perturb_serve::{Controls, Listeners};
 
 use self::enter::Enter;
 use crate::{
-    cli::{serve_metrics, totals},
+    cli::totals,
     voice::{self, Voice},
 };
 
@@ -59,6 +59,8 @@ pub(crate) struct Request {
     pub(crate) restart_timeline: bool,
     /// Where to answer with metrics.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Who, root apart, may use the socket.
+    pub(crate) socket_group: Option<String>,
     /// This process is the one that was left.
     pub(crate) detached: bool,
     /// No live line.
@@ -80,7 +82,7 @@ impl Request {
             follow: self.follow,
             detach: self.detach,
             restart_timeline: self.restart_timeline,
-            metrics: self.metrics.is_some(),
+            answers: self.metrics.is_some() || self.socket_group.is_some(),
             verbose: self.verbose,
         }
     }
@@ -139,7 +141,7 @@ pub(crate) async fn apply(request: Request) -> anyhow::Result<Outcome> {
 /// Emulates until something ends it; how many packets were still held.
 async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow::Result<u64> {
     let targets = chosen.targets()?;
-    let listener = request.metrics.map(Listener::bind).transpose()?;
+    let listeners = Listeners::open(request.metrics, request.socket_group.as_deref())?;
     // Handlers first: a signal during the set-up waits until the guards exist.
     let mut signals = Signals::listen()?;
     let line = LiveLine::new(Voice, Shown::on(&io::stderr(), request.quiet));
@@ -160,9 +162,8 @@ async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow:
         service::log_to_journal()?;
     }
     voice::begin();
-    let _server = listener.map(serve_metrics).transpose()?;
     let handle = session.handle();
-    let mut names = String::new();
+    let (mut names, mut _server) = (String::new(), None);
     if let Some(Running { record, .. }) = session.core().running() {
         names = record.place();
         if !request.quiet {
@@ -171,6 +172,14 @@ async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow:
                 record.pacer
             );
         }
+        let controls = Controls {
+            handle: handle.clone(),
+            files: request.prepared.files.clone(),
+            hosts: None,
+            coarse: request.prepared.coarse,
+            events: voice::events(),
+        };
+        _server = Some(listeners.serve(record, controls)?);
         enter.borrow_mut().listen(record, handle)?;
     }
     let end = session

@@ -12,7 +12,6 @@ mod status;
 pub(crate) mod time;
 pub(crate) mod words;
 
-pub(crate) use emulate::serve_metrics;
 pub(crate) use files::Lacking;
 pub(crate) use sandbox::{beside, in_sandbox};
 pub(crate) use status::totals;
@@ -190,6 +189,10 @@ struct Apply {
     /// reaches the address can read it.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    /// This group's members, too, may ask and change the emulation over its socket, /run/perturb-GROUP/ID; otherwise only root may,
+    /// over /run/perturb/ID/api.
+    #[arg(long, value_name = "GROUP")]
+    socket_group: Option<String>,
     /// Say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
@@ -256,6 +259,10 @@ struct Run {
     /// reaches the address can read it.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    /// This group's members, too, may ask and change the emulation over its socket, /run/perturb-GROUP/ID; otherwise only root may,
+    /// over /run/perturb/ID/api.
+    #[arg(long, value_name = "GROUP")]
+    socket_group: Option<String>,
     /// Show the eBPF programs' own messages.
     #[arg(long, short)]
     verbose: bool,

@@ -18,16 +18,23 @@ use std::{
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use perturb_emulator::privileges;
+use perturb_serve::{Event, Events};
 
 /// Messages that may wait; more are not said.
 const WAITING: usize = 256;
 
 static VOICE: OnceLock<Option<SyncSender<String>>> = OnceLock::new();
+static EVENTS: OnceLock<Events> = OnceLock::new();
 static UNSAID: AtomicUsize = AtomicUsize::new(0);
 
 /// From now on messages wait for nobody.
 pub(crate) fn begin() {
     VOICE.get_or_init(start);
+}
+
+/// Where its messages can be heard, too.
+pub(crate) fn events() -> Events {
+    EVENTS.get_or_init(perturb_serve::events).clone()
 }
 
 /// Says `text` as it is: soon, or not at all if too much waits to be said; at once before [`begin`].
@@ -107,6 +114,10 @@ impl Log for Messages {
             } else {
                 ""
             };
+            if let Some(events) = EVENTS.get() {
+                // An error: nobody listens.
+                let _ = events.send(Event::now(record.level(), record.args().to_string()));
+            }
             say(format!("perturb: {what}{}\n", record.args()));
         }
     }

@@ -1,9 +1,10 @@
 //! HTTP beside an emulation, from the process that keeps it up.
 //!
 //! ```text
-//! address ──► Listener (before anything is emulated) ──► Server (a thread of its own) ──► GET /metrics
-//!                                                                 │
-//!                            perturb_emulator::status::Report ◄───┘ read from the maps when it is asked for
+//! address ──► Listeners (before anything is emulated) ──► Server (a thread of its own) ──► GET /metrics
+//! record ───► Socket (root's, or a group's) ───────────►   │        │
+//!                                                          │        └──► status::Report, read from the maps when it is asked for
+//!                              session::Handle (errands) ◄─┘ profile, pause
 //! ```
 //!
 //! The thread shares nothing with the one that renews the lease, and runs at a lower priority than all others: however much is
@@ -11,11 +12,14 @@
 
 #![warn(missing_docs)]
 
+mod api;
 mod metrics;
 mod problem;
 mod server;
+mod socket;
 
 pub use self::{
+    api::{Controls, Event, Events, events, openapi},
     metrics::{Form, exposition},
-    server::{Listener, Server, own},
+    server::{Listeners, Server},
 };

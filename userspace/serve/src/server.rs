@@ -2,6 +2,8 @@
 
 use std::{
     convert::Infallible,
+    future::{Future, ready},
+    io,
     net::{SocketAddr, TcpListener},
     process,
     sync::{Arc, Mutex, PoisonError},
@@ -10,7 +12,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use http_body_util::Full;
+use http_body_util::{Channel, Either, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
@@ -19,17 +21,24 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use perturb_emulator::{privileges, registry::records, runtime, status::Report};
+use perturb_emulator::{
+    privileges,
+    registry::{Record, records},
+    runtime,
+    status::Report,
+};
 use rustix::process::setpriority_process;
 use tokio::{
-    net::TcpStream,
+    io::{AsyncRead, AsyncWrite},
     sync::{Semaphore, oneshot},
     time::{sleep, timeout},
 };
 
 use crate::{
+    api::{self, Controls},
     metrics::{Form, exposition},
-    problem::problem,
+    problem::{Problem, not_allowed},
+    socket::{Access, Socket},
 };
 
 /// Connections at a time. Others wait until one of these has ended.
@@ -41,80 +50,84 @@ const FRESH: Duration = Duration::from_millis(100);
 /// How much less than others the thread gets of a processor (`nice`).
 const NICE: i32 = 10;
 
-pub(crate) type Answer = Response<Full<Bytes>>;
+/// The path of metrics.
+const METRICS: &str = "/metrics";
 
-/// What the emulation has done; nothing if it has not begun.
-type Source = Box<dyn Fn() -> anyhow::Result<Option<Report>> + Send>;
+pub(crate) type Answer = Response<Either<Full<Bytes>, Channel<Bytes, Infallible>>>;
 
-/// The report of the emulation that this process keeps up.
-///
-/// # Errors
-/// If its record or its maps cannot be read.
-pub fn own() -> anyhow::Result<Option<Report>> {
-    let own = |record: &perturb_emulator::registry::Record| record.process.pid == process::id();
-    let record = records()?.records.into_iter().find(own);
-    record.as_ref().map_or(Ok(None), Report::of)
+/// The record of the emulation that this process keeps up.
+pub(crate) fn own_record() -> anyhow::Result<Option<Record>> {
+    let own = |record: &Record| record.process.pid == process::id();
+    Ok(records()?.records.into_iter().find(own))
 }
 
-/// An address that nobody else has from now on.
+/// What it has done; nothing if it has not begun.
+pub(crate) fn own() -> anyhow::Result<Option<Report>> {
+    own_record()?.as_ref().map_or(Ok(None), Report::of)
+}
+
+/// Where an emulation is going to answer.
 #[derive(Debug)]
-pub struct Listener {
-    socket: TcpListener,
-    address: SocketAddr,
+pub struct Listeners {
+    metrics: Option<TcpListener>,
+    access: Access,
 }
 
-impl Listener {
-    /// Takes the address; port 0 is any that is free.
+impl Listeners {
+    /// Takes the address for metrics, if there is one (port 0 is any that is free), and lets a group use the socket, if one is named.
     ///
     /// # Errors
-    /// If another program has it, or it is none of this machine's.
-    pub fn bind(address: SocketAddr) -> anyhow::Result<Self> {
-        let socket = TcpListener::bind(address).with_context(|| {
-            format!("cannot listen on {address} for --metrics; give an address of this machine and a port that is free")
-        })?;
-        socket.set_nonblocking(true)?;
-        let address = socket.local_addr()?;
-        Ok(Self { socket, address })
+    /// If another program has the address, it is none of this machine's, or there is no such group.
+    pub fn open(metrics: Option<SocketAddr>, group: Option<&str>) -> anyhow::Result<Self> {
+        let bind = |address| {
+            let socket = TcpListener::bind(address).with_context(|| {
+                format!("cannot listen on {address} for --metrics; give an address of this machine and a port that is free")
+            })?;
+            socket.set_nonblocking(true)?;
+            anyhow::Ok(socket)
+        };
+        Ok(Self {
+            metrics: metrics.map(bind).transpose()?,
+            access: Access::of(group)?,
+        })
     }
 
-    /// Where the metrics are.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("http://{}/metrics", self.address)
-    }
-
-    /// Answers from now on, on a thread of its own, with what `source` says.
+    /// Answers from now on, on a thread of its own: at the address with metrics, and at the socket of the emulation that has
+    /// begun.
     ///
     /// # Errors
-    /// If there can be no thread.
-    pub fn serve(
-        self,
-        source: impl Fn() -> anyhow::Result<Option<Report>> + Send + 'static,
-    ) -> anyhow::Result<Server> {
+    /// If there can be no socket or no thread.
+    pub fn serve(self, record: &Record, controls: Controls) -> anyhow::Result<Server> {
+        let socket = Socket::of(record, &self.access)?;
+        if let Some(listener) = &self.metrics {
+            log::info!("metrics at http://{}{METRICS}", listener.local_addr()?);
+        }
         let (end, ended) = oneshot::channel();
-        let shelf = Arc::new(Shelf {
-            source: Mutex::new((Box::new(source), None)),
-        });
         let answer = move || {
             // The threads of a controller have what it needs, and no more. Whoever has less cannot give up more.
             let _ = privileges::keep_needed();
             // Others come first. If it cannot be, they share.
             let _ = setpriority_process(None, NICE);
-            let done = runtime().and_then(|runtime| {
-                runtime.block_on(async {
-                    tokio::select! {
-                        done = listen(self.socket, shelf) => done,
-                        _ = ended => Ok(()),
-                    }
-                })
+            let runtime = runtime()?;
+            let done = runtime.block_on(async {
+                let shelf = Arc::new(Mutex::new(None));
+                tokio::select! {
+                    done = listen(self.metrics, Arc::clone(&shelf)) => done,
+                    done = attend(&socket, shelf, Arc::new(controls)) => done,
+                    _ = ended => Ok(()),
+                }
             });
-            if let Err(error) = done {
-                log::error!("no metrics from now on: {error:#}");
-            }
+            // What still waits for the session may wait for it to end.
+            runtime.shutdown_background();
+            done
         };
         let thread = thread::Builder::new()
             .name("perturb-serve".into())
-            .spawn(answer)
+            .spawn(move || {
+                if let Err(error) = answer() {
+                    log::error!("no metrics and no API from now on: {error:#}");
+                }
+            })
             .context("starting the thread that answers HTTP")?;
         Ok(Server {
             end: Some(end),
@@ -142,57 +155,97 @@ impl Drop for Server {
 }
 
 /// The last report, as text in both forms.
-struct Shelf {
-    source: Mutex<(Source, Option<Read>)>,
-}
+type Shelf = Arc<Mutex<Option<Read>>>;
 
 struct Read {
     at: Instant,
     texts: [Bytes; 2],
 }
 
-impl Shelf {
-    /// The metrics; nothing if nothing is emulated.
-    fn metrics(&self, form: Form) -> anyhow::Result<Option<Bytes>> {
-        let mut shelf = self.source.lock().unwrap_or_else(PoisonError::into_inner);
-        let (source, read) = &mut *shelf;
-        if read.as_ref().is_none_or(|read| read.at.elapsed() > FRESH) {
-            *read = None;
-            let Some(report) = source()? else { return Ok(None) };
-            let text = |form| exposition(&report, form).map(Bytes::from);
-            *read = Some(Read {
-                at: Instant::now(),
-                texts: [text(Form::OpenMetrics)?, text(Form::Prometheus)?],
-            });
-        }
-        let texts = read.as_ref().map(|read| &read.texts);
-        Ok(texts.map(|[open, plain]| if form == Form::OpenMetrics { open } else { plain }.clone()))
+/// The metrics; nothing if nothing is emulated.
+fn metrics(shelf: &Shelf, form: Form) -> anyhow::Result<Option<Bytes>> {
+    let mut read = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+    if read.as_ref().is_none_or(|read| read.at.elapsed() > FRESH) {
+        *read = None;
+        let Some(report) = own()? else { return Ok(None) };
+        let text = |form| exposition(&report, form).map(Bytes::from);
+        *read = Some(Read {
+            at: Instant::now(),
+            texts: [text(Form::OpenMetrics)?, text(Form::Prometheus)?],
+        });
     }
+    let texts = read.as_ref().map(|read| &read.texts);
+    Ok(texts.map(|[open, plain]| if form == Form::OpenMetrics { open } else { plain }.clone()))
 }
 
-async fn listen(socket: TcpListener, shelf: Arc<Shelf>) -> anyhow::Result<()> {
-    let socket = tokio::net::TcpListener::from_std(socket).context("waiting for connections")?;
+/// Answers at the address; nothing and never, if there is none.
+async fn listen(listener: Option<TcpListener>, shelf: Shelf) -> anyhow::Result<()> {
+    let Some(listener) = listener else {
+        return std::future::pending().await;
+    };
+    let socket = tokio::net::TcpListener::from_std(listener).context("waiting for connections")?;
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let place = Arc::clone(&room).acquire_owned().await?;
-        match socket.accept().await {
-            Ok((stream, _)) => {
-                let shelf = Arc::clone(&shelf);
-                tokio::spawn(async move {
-                    // Whoever asks wrongly, or reads too slowly, has had an answer or none.
-                    let _ = timeout(PATIENCE, converse(stream, &shelf)).await;
-                    drop(place);
-                });
-            }
-            // One that was given up, or no descriptors left for a moment.
-            Err(_) => sleep(Duration::from_millis(50)).await,
-        }
+        let Some(stream) = next(socket.accept().await).await else {
+            continue;
+        };
+        let shelf = Arc::clone(&shelf);
+        tokio::spawn(async move {
+            let answer = |request: Request<Incoming>| ready(answer(&request, &shelf));
+            // Whoever asks wrongly, or reads too slowly, has had an answer or none.
+            let _ = timeout(PATIENCE, converse(stream, answer)).await;
+            drop(place);
+        });
     }
 }
 
+/// Answers at the socket. Who listens to events may do so for as long as they like.
+async fn attend(socket: &Socket, shelf: Shelf, controls: Arc<Controls>) -> anyhow::Result<()> {
+    let listener = socket
+        .listener
+        .try_clone()
+        .and_then(tokio::net::UnixListener::from_std);
+    let listener = listener.context("waiting for connections at the socket")?;
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let place = Arc::clone(&room).acquire_owned().await?;
+        let Some(stream) = next(listener.accept().await).await else {
+            continue;
+        };
+        let (shelf, controls) = (Arc::clone(&shelf), Arc::clone(&controls));
+        tokio::spawn(async move {
+            let answer = |request: Request<Incoming>| async {
+                if request.uri().path() == METRICS {
+                    answer(&request, &shelf)
+                } else {
+                    api::answer(request, Arc::clone(&controls)).await
+                }
+            };
+            // Whoever asks wrongly has had an answer or none.
+            let _ = converse(stream, answer).await;
+            drop(place);
+        });
+    }
+}
+
+/// The connection, unless it was given up, or there are no descriptors left for a moment.
+async fn next<S, A>(accepted: io::Result<(S, A)>) -> Option<S> {
+    if accepted.is_err() {
+        sleep(Duration::from_millis(50)).await;
+    }
+    accepted.ok().map(|(stream, _)| stream)
+}
+
 /// One question and its answer: whoever wants more connects again.
-async fn converse(stream: TcpStream, shelf: &Shelf) -> hyper::Result<()> {
-    let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, shelf)) });
+async fn converse<F: Future<Output = Answer>>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    answer: impl Fn(Request<Incoming>) -> F,
+) -> hyper::Result<()> {
+    let service = service_fn(|request| {
+        let answer = answer(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
     http1::Builder::new()
         .keep_alive(false)
         .timer(TokioTimer::new())
@@ -201,30 +254,25 @@ async fn converse(stream: TcpStream, shelf: &Shelf) -> hyper::Result<()> {
         .await
 }
 
+/// Answers what is asked of metrics.
 fn answer(request: &Request<Incoming>, shelf: &Shelf) -> Answer {
     if ![Method::GET, Method::HEAD].contains(request.method()) {
-        return problem(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "metrics can only be read: GET /metrics",
-        );
+        return not_allowed("GET, HEAD");
     }
-    if request.uri().path() != "/metrics" {
-        return problem(StatusCode::NOT_FOUND, "there is /metrics, and nothing else");
+    if request.uri().path() != METRICS {
+        return Problem::new(StatusCode::NOT_FOUND, "there is /metrics, and nothing else").answer();
     }
     let form = Form::accepted(request.headers().get(header::ACCEPT));
-    match shelf.metrics(form) {
+    match metrics(shelf, form) {
         Ok(Some(metrics)) => text(form.content_type(), metrics),
-        Ok(None) => problem(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "nothing is emulated yet, or any more: ask again",
-        ),
-        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")),
+        Ok(None) => Problem::gone().answer(),
+        Err(error) => Problem::internal(&error).answer(),
     }
 }
 
 /// An answer with a body.
 pub(crate) fn text(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    let mut answer = Response::new(Either::Left(Full::new(body.into())));
     let content_type = HeaderValue::from_static(content_type);
     answer.headers_mut().insert(header::CONTENT_TYPE, content_type);
     answer

@@ -25,7 +25,7 @@ use crate::{
     prepared::Prepared,
     privileges::{self, Owner},
     registry::Record,
-    session::{End, OnSignal, OnTrouble, Place, Session},
+    session::{End, Handle, OnSignal, OnTrouble, Place, Session},
     signals::Signals,
     status,
 };
@@ -44,6 +44,8 @@ pub struct Request<'a> {
     pub owner: Option<Owner>,
     /// Whether this process emulates nothing after it, and gives up what it does not need for that.
     pub is_last: bool,
+    /// Is told when it emulates, before the command runs.
+    pub begun: &'a mut dyn FnMut(&Record, Handle) -> anyhow::Result<()>,
     /// Is shown the record while the command runs, about twice a second.
     pub witness: &'a mut dyn FnMut(&Record),
     /// The command and its arguments.
@@ -59,6 +61,10 @@ pub async fn run(request: Request<'_>) -> anyhow::Result<Option<ExitStatus>> {
     let conduct = Conduct::of_hosts(request.pacing, request.verbose);
     let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, request.witness);
     session.core().put(&request.prepared)?;
+    let handle = session.handle();
+    if let Some(running) = session.core().running() {
+        (request.begun)(&running.record, handle)?;
+    }
     if request.owner.is_some() {
         for host in &lab.hosts {
             let name = host.name();

@@ -18,6 +18,9 @@ pub struct Terms {
     pub follow: bool,
     /// What is undone unless it is confirmed.
     pub confirm: Option<Confirm>,
+    /// Whether traffic passes untouched for now.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 /// What is undone unless it is confirmed.

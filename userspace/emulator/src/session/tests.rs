@@ -4,6 +4,7 @@ mod fake;
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
+use anyhow::Context as _;
 use nix::sys::signal::{SigHandler, Signal, raise, signal};
 use perturb_dataplane::{
     namespace::Namespace,
@@ -12,6 +13,7 @@ use perturb_dataplane::{
 };
 use tokio::{
     sync::{Mutex, MutexGuard},
+    task::spawn_blocking,
     time::sleep,
 };
 
@@ -248,6 +250,43 @@ async fn a_command_may_go_on_without_emulation() -> Tested {
     Ok(())
 }
 
+/// What is asked of the session from another thread is done as if another command did it.
+#[tokio::test]
+async fn it_is_paused_resumed_and_changed_from_elsewhere() -> Tested {
+    let bed = Bed::new().await?;
+    let bed = &bed;
+    let work = async |handle: super::Handle| {
+        let ask = async |change: fn(&mut Running) -> anyhow::Result<bool>| {
+            let handle = handle.clone();
+            let asked = spawn_blocking(move || handle.ask(move |core| core.running().map(change))).await??;
+            sleep(SHORT).await;
+            asked.context("nothing is emulated")?
+        };
+        anyhow::ensure!(ask(|running| running.pause(true)).await?);
+        assert_eq!(bed.machine.state().lease, 0);
+        assert!(bed.recorded()?.concat().contains("\"paused\": true"));
+        anyhow::ensure!(ask(|running| running.pause(false)).await?);
+        assert!(bed.machine.state().lease > 0);
+        anyhow::ensure!(ask(|running| running.change(&prepared("second")?)).await?);
+        assert!(bed.recorded()?.concat().contains("name: second"));
+        let busy = Registry::at(bed.records.path(), LONG)?;
+        anyhow::ensure!(!ask(|running| running.change(&prepared("third")?)).await?);
+        drop(busy);
+        bed.change(|record| {
+            record.terms.confirm = Some(Confirm {
+                by: after(LONG),
+                before: None,
+            });
+        })?;
+        let refused = ask(|running| running.change(&prepared("third")?)).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("not confirmed")));
+        anyhow::Ok(())
+    };
+    let outcome = bed.keep(conduct(), OnTrouble::End, work).await?;
+    assert!(matches!(outcome.end, End::Done(Ok(()))), "{:?}", outcome.end);
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_nobody_confirms_is_undone() -> Tested {
     let unconfirmed = Conduct {
@@ -312,7 +351,7 @@ async fn errands_of_another_thread_are_done_and_recorded() -> Tested {
             handle.ask(move |core| core.put(&second))??;
             handle.ask(|core| core.running().map(Running::settled))
         };
-        tokio::task::spawn_blocking(errands).await
+        spawn_blocking(errands).await
     };
     let keep = bed.keep(conduct(), OnTrouble::End, async |handle| {
         let settled = work(handle).await;

@@ -4,11 +4,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Report;
 
 /// Where packets were lost, or treated otherwise than the profile says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// Nowhere that anybody counts: the balance does not come out.
@@ -38,7 +39,7 @@ pub enum Place {
 }
 
 /// So many packets in one place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Fault {
     /// Where.
     pub place: Place,

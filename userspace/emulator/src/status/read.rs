@@ -97,6 +97,7 @@ impl Report {
             since: record.since,
             updates: record.updates,
             lease_left_ms: (lease != u64::MAX).then(|| left_ms(lease)),
+            paused: record.terms.paused,
             lost: record
                 .interfaces
                 .iter()

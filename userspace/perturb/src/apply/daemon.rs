@@ -116,6 +116,9 @@ fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
     if let Some(address) = request.metrics {
         command.args(["--metrics", &address.to_string()]);
     }
+    if let Some(group) = &request.socket_group {
+        command.args(["--socket-group", group]);
+    }
     for (option, given) in [("--follow", request.follow), ("--verbose", request.verbose)] {
         if given {
             command.arg(option);

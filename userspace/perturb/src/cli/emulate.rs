@@ -9,11 +9,11 @@ use perturb_emulator::{
     confirm, lab,
     prepared::Prepared,
     privileges::Owner,
-    registry::{self, terms::Due},
+    registry::{Record, terms::Due},
     runtime,
 };
 use perturb_profile::{Marks, Profile, Tcp};
-use perturb_serve::{Listener, Server};
+use perturb_serve::{Controls, Listeners};
 
 use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, Run, sandbox::in_sandbox, ssh};
 use crate::{
@@ -70,6 +70,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         detach: args.detach,
         restart_timeline: args.restart_timeline,
         metrics: args.metrics,
+        socket_group: args.socket_group.clone(),
         detached: args.detached,
         quiet: args.quiet,
         verbose: args.verbose,
@@ -115,6 +116,9 @@ fn terms(args: &Apply) -> String {
         word(args.restart_timeline, "the timeline from its beginning"),
         args.metrics
             .map(|address| format!(", with metrics at http://{address}/metrics")),
+        args.socket_group
+            .as_ref()
+            .map(|group| format!(", with a socket for group {group}")),
     ]
     .into_iter()
     .flatten()
@@ -137,7 +141,7 @@ fn warn(prepared: &Prepared, interfaces: &[String]) {
     }
 }
 
-fn ask_to_confirm(record: &registry::Record) {
+fn ask_to_confirm(record: &Record) {
     if let Some((left, Due::Confirm)) = record.terms.due() {
         eprintln!(
             "it is undone in {:.0} s unless you give `perturb confirm`",
@@ -199,12 +203,6 @@ pub(super) fn confirm(args: &Confirm) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// Answers with the metrics of this process's emulation from now on.
-pub(crate) fn serve_metrics(listener: Listener) -> anyhow::Result<Server> {
-    log::info!("metrics at {}", listener.url());
-    listener.serve(perturb_serve::own)
-}
-
 pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     let pacing = args.pacing.checked()?;
     // Errors in the profile need no kernel.
@@ -214,19 +212,33 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         let why = "--marks is for a profile whose `timeline` has steps; this one has none: leave it out";
         return Err(Contradiction(why).into());
     }
-    if args.sandbox && args.metrics.is_some() {
-        let why = "--metrics cannot be reached inside the sandbox's kernel: leave one of them out";
+    if args.sandbox && (args.metrics.is_some() || args.socket_group.is_some()) {
+        let why = "nobody reaches --metrics and --socket-group inside the sandbox's kernel: leave them or --sandbox out";
         return Err(Contradiction(why).into());
     }
     if args.sandbox {
         return in_sandbox(None::<&Path>, args.verbose);
     }
+    let files = prepared.files.clone();
     let command = if args.mpi {
         lab::mpi::command(args.hosts, args.command)?
     } else {
         args.command
     };
-    let listener = args.metrics.map(Listener::bind).transpose()?;
+    let mut listeners = Some(Listeners::open(args.metrics, args.socket_group.as_deref())?);
+    let mut server = None;
+    let mut begun = |record: &Record, handle| {
+        let controls = Controls {
+            handle,
+            files: files.clone(),
+            hosts: Some(lab::all_addresses(args.hosts)),
+            coarse: args.pacing.coarse,
+            events: voice::events(),
+        };
+        let serve = |listeners: Listeners| listeners.serve(record, controls);
+        server = listeners.take().map(serve).transpose()?;
+        Ok(())
+    };
     let mut witness = marks::witness(args.marks.then(|| prepared.profile.clone()));
     let request = lab::run::Request {
         prepared,
@@ -235,11 +247,11 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         verbose: args.verbose,
         owner: if args.as_root { None } else { Owner::of_sudo()? },
         is_last: true,
+        begun: &mut begun,
         witness: &mut witness,
         command,
     };
     voice::begin();
-    let _server = listener.map(serve_metrics).transpose()?;
     let ended = runtime()?.block_on(lab::run::run(request))?;
     Ok(ended.map_or(FAILED, perturb_sandbox::exit_code))
 }

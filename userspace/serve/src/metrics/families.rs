@@ -113,6 +113,13 @@ fn emulation(sheet: &mut Sheet, report: &Report) -> anyhow::Result<()> {
         "Until traffic passes untouched unless the lease is renewed",
         seconds(report.lease_left_ms),
     );
+    let paused = Some(f64::from(report.paused));
+    sheet.gauge(
+        "perturb_paused",
+        None,
+        "Whether traffic passes untouched until it is resumed: 1 or 0",
+        paused,
+    );
     sheet.gauge(
         "perturb_interfaces_lost",
         None,

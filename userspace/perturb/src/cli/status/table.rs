@@ -20,6 +20,9 @@ impl fmt::Display for Sheet<'_> {
             "{}: emulated by process {}, pacer {}{lease}, profile changed {} times",
             report.place, report.pid, report.pacer, report.updates
         )?;
+        if report.paused {
+            writeln!(f, "  paused: traffic passes untouched until it is resumed")?;
+        }
         if let Some(host) = &report.host {
             writeln!(
                 f,

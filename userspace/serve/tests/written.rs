@@ -1,4 +1,4 @@
-//! What is written of a report: the page of metrics, and the dashboard, name what there is.
+//! What is written of a report and of the API: the page of metrics, the dashboard and the description name what there is.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
 use perturb_emulator::status::{
     ClassReport, Drops, Flow, Held, Lateness, QueueReport, Report, ServerReport, TimelineReport,
 };
-use perturb_serve::{Form, exposition};
+use perturb_serve::{Form, exposition, openapi};
 
 type Done = Result<(), Box<dyn std::error::Error>>;
 
@@ -156,21 +156,28 @@ fn table(text: &str) -> String {
     page + "\n`reason` and `event` are the names of [counters](counters.md), as `status --json` has them.\n"
 }
 
-#[test]
-fn the_page_of_metrics_is_up_to_date() -> Done {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
-    let page = table(&exposition(&full(), Form::OpenMetrics)?);
+/// Compares a file of the repository with what it is to be, or writes it anew.
+fn compare(name: &str, text: &str) -> Done {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     if env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(path, page)?;
-        return Ok(());
+        return Ok(fs::write(path, text)?);
     }
     let written = fs::read_to_string(&path)?;
-    assert!(
-        written == page,
-        "{} is stale: UPDATE_GOLDEN=1 writes it anew",
-        path.display()
-    );
+    assert!(written == text, "{name} is stale: UPDATE_GOLDEN=1 writes it anew");
     Ok(())
+}
+
+#[test]
+fn the_page_of_metrics_is_up_to_date() -> Done {
+    compare(
+        "docs/reference/metrics.md",
+        &table(&exposition(&full(), Form::OpenMetrics)?),
+    )
+}
+
+#[test]
+fn the_description_of_the_api_is_up_to_date() -> Done {
+    compare("packaging/perturb-api.json", &(openapi() + "\n"))
 }
 
 /// Each metric that the dashboard asks for exists, with the labels that it asks for.
