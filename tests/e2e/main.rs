@@ -36,6 +36,7 @@ mod scopes;
 mod service;
 mod shell;
 mod sigkill;
+mod statistics;
 mod tcp;
 mod update;
 mod vanish;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         record::TESTS,
         tcp::TESTS,
         fates::TESTS,
+        statistics::TESTS,
         buffers::TESTS,
         changes::TESTS,
         response::TESTS,

@@ -16,8 +16,18 @@ Examples:
   tc -j qdisc show | perturb import netem --device eth0
   tcshow eth0 | perturb import netem
 
+What becomes of the options, as keys of a server:
+  delay 100ms 10ms 25% distribution normal
+               latency: 100ms, jitter: { distribution: normal, scale: 10ms, correlation: 25%, reorder: true }
+  loss 1% 25%  loss: { random: 1%, correlation: 25% }; gemodel: gilbert_elliott; state: state
+  duplicate, corrupt, reorder 25% 50% gap 5
+               the same words: { probability: 25%, correlation: 50%, gap: 5 }
+  rate 1mbit 32 48 5
+               bandwidth: 1Mbit/s, framing: { packet_overhead: 32, cell_size: 48, cell_overhead: 5 }
+  slot, ecn    none
+
 What is not the same:
-  loss P C     netem's correlated draws change the rate; here P is lost, and losses k packets apart correlate by C^k
+  correlation  netem's correlated draws change rate and jitter; here P is lost, and losses k packets apart correlate by C^k
   rate         netem loses packets before they take time, perturb behind the rate
   limit        netem counts packets under way, too; the buffer counts those that wait for the rate
   no rate      the limit is left out: the usual 1000 lets no more than 1000 packets pass in a delay
