@@ -3,11 +3,12 @@
 
 use aya_ebpf::{helpers::bpf_skb_load_bytes, programs::TcContext};
 use perturb_common::{
-    abi::{Event, SERVER_FATE, SERVER_TIES, ServerConfig, in_half},
+    abi::{Event, SERVER_FATE, SERVER_TIES, SERVER_TIMELINE, ServerConfig, in_half},
     departure::{Outcome, Service, departure},
     queue::{self, Head, MOST_UPDATES, State, Verdict, judge_early, judge_start},
     shared::Word,
     steps::{self, ATTEMPTS, LOOKS},
+    timeline::Stop,
     units::{Instant, Ticks},
 };
 
@@ -15,11 +16,12 @@ use crate::{
     account,
     atomic::Shared,
     buffer,
-    fold::{self, Dropped, JUDGES, PASSED, TIED, contended},
+    fold::{self, Dropped, PASSED, TIED, contended},
     framing,
     maps::{QUEUES, SERVERS, STATES},
     packet::{ETHERNET, IPV4, IPV6, skb},
     scratch::{Scratch, Walk},
+    timeline,
 };
 
 /// What a law says of the packet at hand.
@@ -34,6 +36,8 @@ pub(crate) struct Judged {
     ecn: u32,
     /// A [`Verdict`].
     verdict: u32,
+    /// 0, or why it is not served: the number of a [`Stop`], or [`EARLY`].
+    stopped: u32,
 }
 
 /// A state from one place to another, word by word: not by way of the stack.
@@ -112,66 +116,108 @@ extern "C" fn space(interval: u64, count: u32) -> u64 {
     queue::spacing(Ticks(interval), count).0
 }
 
-/// The step of the packet in this CPU's scratch at a server, by its index in the whole map, that is free again then: [`PASSED`], and
-/// [`Judged`] has its times, or the number of an event; [`JUDGES`] if [`early`] is to say.
+/// Whether a server changes.
+#[inline(always)]
+fn changes(config: &ServerConfig) -> bool {
+    config.flags & SERVER_TIMELINE != 0
+}
+
+/// The times of the packet in this CPU's scratch at this server.
+///
+/// # Safety
+/// `scratch` must be this CPU's, and [`step`] or [`timeline::depart`] have said 0.
+#[inline(always)]
+unsafe fn times(config: &ServerConfig, scratch: *mut Scratch) -> Service {
+    // SAFETY: the caller's.
+    unsafe {
+        if changes(config) {
+            (*scratch).change.times()
+        } else {
+            (*scratch).judged.service
+        }
+    }
+}
+
+/// The step of the packet in this CPU's scratch at a server that does not change, by its index in the whole map, that is free again
+/// then: 0, and [`Judged`] has its times, or the number of a [`Stop`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn step(server: u32, free: u64, locked: u32) -> u32 {
+extern "C" fn step(server: u32, free: u64) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
-        return Event::Horizon as u32;
+        return Stop::Inconsistent as u32;
     };
     // SAFETY: this CPU's scratch; who called has no reference to these parts of it.
     let (walk, judged) = unsafe { (&(*scratch).walk, &mut (*scratch).judged) };
-    copy(&judged.before, &mut judged.after);
-    judged.verdict = Verdict::Pass as u32;
-    let service = match departure(
-        &config.server,
-        Instant(free),
-        walk.time,
-        framing::on_wire(config, walk),
-    ) {
-        Outcome::Served(service) => service,
-        Outcome::TailDrop => return Event::TailDrop as u32,
-        _ => return Event::Horizon as u32,
-    };
-    judged.service = service;
-    // Another CPU that has the lock is kept from running: this packet goes without a verdict.
-    if locked != 0 || config.law.kind == queue::STEP {
-        let head = Head {
-            start: walk.time.after(service.backlog),
-            sojourn: service.backlog,
-            // What [`early`] sets.
-            idle: Ticks(0),
-            ecn: judged.ecn,
-            salt: config.salt,
-        };
-        if config.law.is_early() {
-            judged.head = head;
-            return JUDGES;
-        }
-        judged.verdict = judge_start(&config.law, &mut judged.after, head, spacing) as u32;
-        if judged.verdict == Verdict::Drop as u32 {
-            return Event::EarlyDrop as u32;
-        }
+    let load = framing::on_wire(config, walk);
+    match departure(&config.server, Instant(free), walk.time, load) {
+        Outcome::Served(service) => judged.service = service,
+        Outcome::TailDrop => return Stop::TailDrop as u32,
+        _ => return Stop::BeyondHorizon as u32,
     }
-    PASSED
+    0
 }
 
-/// The rest of [`step`] where the law judges packets as they come. A function of its own, for the stack's sake.
+/// [`Judged::stopped`], beside the numbers of a [`Stop`]: by the law.
+const EARLY: u32 = 64;
+
+/// What the server's law says of the packet in this CPU's scratch, whose times are known: 0, or [`EARLY`] if it drops it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn early(server: u32, free: u64) -> u32 {
+extern "C" fn judge(server: u32, free: u64) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
-        return PASSED;
+        return 0;
+    };
+    // SAFETY: this CPU's scratch; who called has no reference to these parts of it.
+    unsafe {
+        let service = times(config, scratch);
+        let arrival = (*scratch).walk.time;
+        let small = if changes(config) {
+            (*scratch).change.small_takes(&config.law, Instant(free))
+        } else {
+            None
+        };
+        let own = || config.law.small_takes(config.server.gap, config.server.per_byte);
+        let judged = &mut (*scratch).judged;
+        copy(&judged.before, &mut judged.after);
+        judged.head.start = arrival.after(service.backlog);
+        judged.head.sojourn = service.backlog;
+        judged.head.idle = arrival.since(Instant(free));
+        judged.head.small = small.unwrap_or_else(own);
+        judged.head.ecn = judged.ecn;
+        judged.head.salt = config.salt;
+    }
+    let verdict = if config.law.is_early() {
+        early(server)
+    } else {
+        begin(server)
+    };
+    if verdict == Verdict::Drop as u32 { EARLY } else { 0 }
+}
+
+/// [`judge`] of a law that judges packets as their service begins, a function of its own, for the stack's sake: a [`Verdict`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn begin(server: u32) -> u32 {
+    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
+        return Verdict::Pass as u32;
     };
     // SAFETY: this CPU's scratch; who called has no reference to this part of it.
-    let (arrival, judged) = unsafe { ((*scratch).walk.time, &mut (*scratch).judged) };
-    judged.head.idle = arrival.since(Instant(free));
+    let judged = unsafe { &mut (*scratch).judged };
+    judged.verdict = judge_start(&config.law, &mut judged.after, judged.head, spacing) as u32;
+    judged.verdict
+}
+
+/// The same of one that judges them as they come.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn early(server: u32) -> u32 {
+    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
+        return Verdict::Pass as u32;
+    };
+    // SAFETY: this CPU's scratch; who called has no reference to this part of it.
+    let judged = unsafe { &mut (*scratch).judged };
     judged.verdict = judge_early(&config.law, &mut judged.after, judged.head) as u32;
-    if judged.verdict == Verdict::Drop as u32 {
-        return Event::EarlyDrop as u32;
-    }
-    PASSED
+    judged.verdict
 }
 
 /// [`queue::update`] of the server's law before the packet in this CPU's scratch, at a server that is free again then: 1 if there
@@ -226,63 +272,124 @@ extern "C" fn take_queue(slot: u32) -> u32 {
     u32::from(steps::lock::<LOOKS, _>(&lock))
 }
 
-/// Service: [`PASSED`], or the number of an event. In its caller's frame, for the stack's sake.
-#[inline(always)]
-fn served(config: &ServerConfig, server: u32) -> u32 {
-    let Some(scratch) = Scratch::here() else {
-        return PASSED;
+/// [`ready`]'s answer: the law judges the packet, and this CPU has the queue's lock, unless nothing is remembered.
+const JUDGED: u32 = 1;
+/// [`ready`]'s answer: another CPU that has the lock is kept from running; this packet goes without a verdict.
+const UNJUDGED: u32 = 0;
+/// [`ready`]'s answer: the tables contradict themselves.
+const SKIPPED: u32 = 2;
+
+/// Readies the server's law for the packet in this CPU's scratch.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn ready(server: u32) -> u32 {
+    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
+        return SKIPPED;
     };
-    let (Some(queue), Some(state)) = (QUEUES.get_ptr_mut(config.slot), STATES.get_ptr_mut(config.slot))
-    else {
-        account::count(Event::Inconsistent);
-        return PASSED;
+    let Some(queue) = QUEUES.get_ptr_mut(config.slot) else {
+        return SKIPPED;
     };
-    // SAFETY: aligned words of map values.
-    let (lock, free) = unsafe {
-        (
-            Shared::new(&raw mut (*queue).lock),
-            Shared::new(&raw mut (*state).free),
-        )
-    };
+    if changes(config) && timeline::ready(config, scratch, 0).is_none() {
+        return SKIPPED;
+    }
     // A step remembers nothing.
-    let remembers = config.law.kind != queue::STEP;
-    let locked = remembers && take_queue(config.slot) != 0;
+    let locked = config.law.kind == queue::STEP || take_queue(config.slot) != 0;
     // SAFETY: this CPU's scratch, to which no other reference lives here, and a map value that is this CPU's while it has the lock.
     unsafe {
+        (*scratch).judged.verdict = Verdict::Pass as u32;
         copy(&(*queue).state, &mut (*scratch).judged.before);
         (*scratch).judged.before.begin(&config.law);
     }
-    if locked && config.law.is_early() {
+    if locked { JUDGED } else { UNJUDGED }
+}
+
+/// Service: [`PASSED`], or the number of an event. In its caller's frame, for the stack's sake.
+#[inline(always)]
+fn served(config: &ServerConfig, server: u32) -> u32 {
+    let judged = ready(server);
+    let (Some(scratch), Some(state)) = (Scratch::here(), STATES.get_ptr_mut(config.slot)) else {
+        return PASSED;
+    };
+    if judged == SKIPPED {
+        account::count(Event::Inconsistent);
+        return PASSED;
+    }
+    // SAFETY: an aligned word of a map value.
+    let free = unsafe { Shared::new(&raw mut (*state).free) };
+    if judged == JUDGED && config.law.is_early() {
         catch_up(server, free.load());
     }
     let depart = |free: Instant| {
-        let mut event = step(server, free.0, u32::from(locked));
-        if event == JUDGES {
-            event = early(server, free.0);
-        }
-        if event == PASSED {
-            // SAFETY: this CPU's scratch; no reference to it lives here.
-            Outcome::Served(unsafe { (*scratch).judged.service })
-        } else if event == Event::EarlyDrop as u32 {
-            Outcome::Early
-        } else if event == Event::TailDrop as u32 {
-            Outcome::TailDrop
+        let mut stopped = if changes(config) {
+            timeline::depart(server, free.0)
         } else {
-            Outcome::BeyondHorizon
+            step(server, free.0)
+        };
+        if stopped == 0 && judged == JUDGED {
+            stopped = judge(server, free.0);
+        }
+        // SAFETY: this CPU's scratch; no reference to it lives here.
+        unsafe {
+            (*scratch).judged.stopped = stopped;
+            if stopped == 0 {
+                Outcome::Served(times(config, scratch))
+            } else {
+                Outcome::Early
+            }
         }
     };
     // SAFETY: this CPU's scratch.
     let arrival = unsafe { (*scratch).walk.time };
-    let outcome = steps::serve::<ATTEMPTS, _>(&free, arrival, depart, contended);
-    if locked {
-        // SAFETY: as above.
-        unsafe { copy(&(*scratch).judged.after, &mut (*queue).state) };
-        steps::unlock(&lock);
-    } else if remembers {
+    steps::serve::<ATTEMPTS, _>(&free, arrival, depart, contended);
+    finish(server, judged)
+}
+
+/// What follows the service of the packet in this CPU's scratch: [`PASSED`], or the number of an event.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn finish(server: u32, judged: u32) -> u32 {
+    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
+        return PASSED;
+    };
+    let Some(queue) = QUEUES.get_ptr_mut(config.slot) else {
+        return PASSED;
+    };
+    if judged != JUDGED {
         contended();
+    } else if config.law.kind != queue::STEP {
+        // SAFETY: this CPU's scratch, and a map value that is this CPU's: it has the lock.
+        unsafe {
+            copy(&(*scratch).judged.after, &mut (*queue).state);
+            steps::unlock(&Shared::new(&raw mut (*queue).lock));
+        }
+    }
+    if changes(config) {
+        timeline::found(config, scratch);
     }
     // SAFETY: this CPU's scratch; no reference to it lives here.
-    let service = match fold::served(config, outcome, arrival, unsafe { (*scratch).walk.load }) {
+    let (arrival, load, stopped) = unsafe {
+        (
+            (*scratch).walk.time,
+            (*scratch).walk.load,
+            (*scratch).judged.stopped,
+        )
+    };
+    let outcome = if stopped == 0 {
+        // SAFETY: this CPU's scratch: the packet is served.
+        Outcome::Served(unsafe { times(config, scratch) })
+    } else if stopped == EARLY {
+        Outcome::Early
+    } else if stopped == Stop::TailDrop as u32 {
+        Outcome::TailDrop
+    } else if stopped == Stop::Down as u32 {
+        Outcome::Down
+    } else {
+        if stopped == Stop::Inconsistent as u32 {
+            account::count(Event::Inconsistent);
+        }
+        Outcome::BeyondHorizon
+    };
+    let service = match fold::served(config, outcome, arrival, load) {
         Ok(service) => service,
         Err(Dropped(event)) => return event,
     };
@@ -315,8 +422,12 @@ extern "C" fn fate(server: u32) -> u32 {
     };
     // SAFETY: this CPU's scratch, and a value of a map.
     let decided = unsafe {
-        let served = (*scratch).judged.service.free;
-        let now = (config.loss, config.jitter_scale);
+        let served = times(config, scratch).free;
+        let now = if changes(config) {
+            (*scratch).change.now()
+        } else {
+            (config.loss, config.jitter_scale)
+        };
         fold::decide(
             &mut (*scratch).walk,
             state,

@@ -7,6 +7,7 @@ use perturb_common::{
     abi::{Direction, Event, SERVER_COLLISIONS, SERVER_FATE, SERVER_TIES, ServerConfig, in_half},
     departure::{Outcome, Service, departure},
     fate::Chance,
+    queue::Law,
     steps::{self, ATTEMPTS},
     timeline::{By, Course, Hints, Row, Rows, Stage, Step, Stop, locate},
     units::{Instant, MonoNanos, Ticks},
@@ -36,10 +37,26 @@ pub(crate) struct Change {
 }
 
 impl Change {
+    /// Its times, if it is served.
+    #[inline(always)]
+    pub(crate) fn times(&self) -> Service {
+        self.service.get()
+    }
+
     /// Loss and the jitter's scale then.
     #[inline(always)]
     pub(crate) fn now(&self) -> (Chance, u64) {
         (self.loss.get(), self.jitter_scale.get())
+    }
+
+    /// [`Step::small_takes`] of a packet that found the server free again then, if the timeline was in force.
+    #[inline(always)]
+    pub(crate) fn small_takes(&self, law: &Law, free: Instant) -> Option<Ticks> {
+        let step = &self.step;
+        if !step.course.in_force(free, step.arrival) {
+            return None;
+        }
+        step.small_takes(&Table(step.course.first), law)
     }
 }
 
@@ -141,7 +158,7 @@ fn origin(course: &Course, arrival: u64) -> u64 {
 /// [`Change`] has what it meets, or the number of a [`Stop`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn depart(server: u32, free: u64) -> u32 {
+pub(crate) extern "C" fn depart(server: u32, free: u64) -> u32 {
     let Some(scratch) = Scratch::here() else {
         return Stop::Inconsistent as u32;
     };
@@ -185,13 +202,14 @@ fn constant(server: u32, free: Instant, change: &Change) -> u32 {
     }
 }
 
-/// Readies the step of the packet in this CPU's scratch.
+/// Readies the step of the packet in this CPU's scratch, which collisions take so much time besides.
 #[inline(always)]
-fn ready(config: &ServerConfig, scratch: *mut Scratch) -> Option<()> {
+pub(crate) fn ready(config: &ServerConfig, scratch: *mut Scratch, lost: u64) -> Option<()> {
     let course = TIMELINES.get(config.timeline)?;
     let hints = HINTS.get_ptr_mut(config.slot)?;
     // SAFETY: this CPU's scratch, to which nobody has a reference, and an aligned word of a map value.
     unsafe {
+        (*scratch).change.lost = lost;
         let step = &mut (*scratch).change.step;
         step.arrival = (*scratch).walk.time;
         step.load = framing::on_wire(config, &(*scratch).walk);
@@ -200,6 +218,20 @@ fn ready(config: &ServerConfig, scratch: *mut Scratch) -> Option<()> {
         step.hints.set(Hints(atomic::load(hints)));
     }
     Some(())
+}
+
+/// Leaves where it was found for the next packet.
+#[inline(always)]
+pub(crate) fn found(config: &ServerConfig, scratch: *mut Scratch) {
+    if let Some(hints) = HINTS.get_ptr_mut(config.slot) {
+        // SAFETY: an aligned word of a map value, and this CPU's scratch. Whatever CPUs that race leave there is valid.
+        unsafe {
+            let found = (*scratch).change.step.hints.get().0;
+            if atomic::load(hints) != found {
+                hints.write_volatile(found);
+            }
+        }
+    }
 }
 
 /// Crosses a server that changes with the packet in this CPU's scratch, as `visit` does the others: [`PASSED`], or the number
@@ -220,13 +252,11 @@ pub(crate) extern "C" fn cross_changing(server: u32, half: u32, interface: u32) 
     if lost == collide::GIVEN_UP {
         return Event::Collided as u32;
     }
-    // SAFETY: this CPU's scratch; no reference to it lives here.
-    unsafe { (*scratch).change.lost = lost };
     let limited = config.ring_len != 0;
     if limited && buffer::reserve(index) == 0 {
         return Event::PacketLimit as u32;
     }
-    let mut event = serve(config, scratch, index, interface);
+    let mut event = serve(config, scratch, index, interface, lost);
     if event == PASSED {
         // SAFETY: this CPU's scratch; no reference to it lives here.
         unsafe { (*scratch).place.transmitted = (*scratch).change.service.get().free.0 };
@@ -249,12 +279,12 @@ const SKIPPED: u32 = u32::MAX - 2;
 
 /// Service: [`PASSED`], [`SKIPPED`], or the number of an event.
 #[inline(always)]
-fn serve(config: &ServerConfig, scratch: *mut Scratch, server: u32, interface: u32) -> u32 {
+fn serve(config: &ServerConfig, scratch: *mut Scratch, server: u32, interface: u32, lost: u64) -> u32 {
     let Some(state) = instance::state(config, interface) else {
         account::count(Event::NoInstance);
         return SKIPPED;
     };
-    if ready(config, scratch).is_none() {
+    if ready(config, scratch, lost).is_none() {
         account::count(Event::Inconsistent);
         return SKIPPED;
     }
@@ -278,15 +308,7 @@ fn serve(config: &ServerConfig, scratch: *mut Scratch, server: u32, interface: u
         account::count(Event::Inconsistent);
         return SKIPPED;
     }
-    if let Some(hints) = HINTS.get_ptr_mut(config.slot) {
-        // SAFETY: an aligned word of a map value, and this CPU's scratch. Whatever CPUs that race leave there is valid.
-        unsafe {
-            let found = (*scratch).change.step.hints.get().0;
-            if atomic::load(hints) != found {
-                hints.write_volatile(found);
-            }
-        }
-    }
+    found(config, scratch);
     // SAFETY: this CPU's scratch; no reference to it lives here.
     let (service, load) = unsafe { ((*scratch).change.service.get(), (*scratch).walk.load) };
     // Not the one at hand: the verifier of 6.1 forgets what its register holds if there is none.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use perturb_common::{
     queue::{CODEL, Head, Law, State, Verdict, judge, spacing},
-    units::{Instant, MonoNanos, Nanos},
+    units::{Instant, MonoNanos, Nanos, Ticks},
 };
 use perturb_tests::datagrams::{self, Plan, Trace};
 use serde_json::Value;
@@ -283,6 +283,8 @@ fn codel(setting: &Setting) -> Result<Option<String>> {
             start,
             sojourn: start.since(arrival),
             idle: arrival.since(free),
+            // No packet is as long as the target.
+            small: Ticks(0),
             ecn: 0,
             salt: 0,
         };

@@ -6,18 +6,23 @@ use std::{
     time::{self, Duration},
 };
 
-use crate::support::{
-    Context, REDIRECT, Rig,
-    choices::Choices,
-    oracle::DIRECTIONS,
-    packet::{UDP, V4, V6, udp},
+use crate::{
+    support::{
+        Context, REDIRECT, Rig,
+        choices::Choices,
+        oracle::DIRECTIONS,
+        packet::{UDP, V4, V6, udp},
+    },
+    timeline::laid,
 };
 use perturb_clock::now;
 use perturb_common::{
     abi::{Event, ServerConfig, ServerState},
     departure::{Load, Outcome, departure},
+    fate::Chance,
     queue::{CODEL, Head, PIE, STEP, State, Verdict, catch_up, judge, spacing},
-    units::{Instant, MonoNanos, Ticks},
+    timeline::{End, Gate, Hints, Laid, Rate, Room, Segment, Start, Step, Timeline},
+    units::{GapPerByte, Instant, MonoNanos, Nanos, Ticks},
 };
 use perturb_dataplane::programs::Pacer;
 
@@ -89,10 +94,48 @@ fn random_keys(choices: &mut Choices, scale: u64) -> String {
 struct Reference {
     free: Instant,
     state: State,
+    /// If it changes.
+    changes: Option<(Laid, Hints)>,
     /// When those that were admitted have been transmitted.
     admitted: Vec<Instant>,
     seen: [u64; 4],
     tail: u64,
+}
+
+/// Changes the rate of this server, its own first; sometimes it is stopped, or down.
+fn random_changes(choices: &mut Choices, config: &ServerConfig, scale: u64) -> Timeline {
+    let own = config.server.per_byte.0;
+    let mut at = 0;
+    let segments = (0..2 + choices.below(20)).map(|index| {
+        let begins = Ticks(at);
+        at += Nanos(1000 * (1 + scale * choices.below(2000))).ticks().0;
+        Segment {
+            at: begins,
+            gap: config.server.gap,
+            rate: match choices.below(8) {
+                0 if index != 0 => Rate::Stopped,
+                _ => Rate::PerByte(GapPerByte(own / 2 + choices.below(2 * own))),
+            },
+            latency: config.server.latency,
+            room: match config.server.buffer {
+                Ticks::MAX => Room::Unlimited,
+                time => Room::Wait(time),
+            },
+            loss: Chance::NEVER,
+            jitter_scale: 0,
+            gate: if choices.below(20) == 0 {
+                Gate::Drop
+            } else {
+                Gate::Open
+            },
+        }
+    });
+    let segments = segments.collect();
+    Timeline {
+        start: Start::Apply,
+        segments,
+        end: End::Loop(Ticks(at)),
+    }
 }
 
 /// What becomes of a packet: its departure, and whether it is marked; or `None`.
@@ -100,20 +143,47 @@ type Fate = Option<(MonoNanos, bool)>;
 
 impl Reference {
     fn fold(&mut self, config: &ServerConfig, arrival: Instant, load: Load, ecn: u32) -> Fate {
+        let (next, marked) = self.serve(config, arrival, load, ecn)?;
+        Some((next.ceil_nanos(), marked))
+    }
+
+    /// The same, to the tick.
+    fn serve(
+        &mut self,
+        config: &ServerConfig,
+        arrival: Instant,
+        load: Load,
+        ecn: u32,
+    ) -> Option<(Instant, bool)> {
         let there = self.admitted.iter().filter(|&&left| left > arrival).count();
         if config.ring_len != 0 && there >= config.ring_len as usize {
             self.tail += 1;
             return None;
         }
         catch_up(&config.law, &mut self.state, self.free, arrival);
-        let Outcome::Served(service) = departure(&config.server, self.free, arrival, load) else {
-            self.tail += 1;
-            return None;
+        let own = config.law.small_takes(config.server.gap, config.server.per_byte);
+        let (outcome, small) = match &mut self.changes {
+            None => (departure(&config.server, self.free, arrival, load), own),
+            Some((laid, hints)) => {
+                let step = Step::new(laid.course, config.server.horizon, arrival, load, *hints);
+                let outcome = step.outcome(&*laid, self.free).unwrap();
+                *hints = step.hints.get();
+                (outcome, step.small_takes(&*laid, &config.law).unwrap_or(own))
+            }
+        };
+        let service = match outcome {
+            Outcome::Served(service) => service,
+            Outcome::Down => return None,
+            _ => {
+                self.tail += 1;
+                return None;
+            }
         };
         let head = Head {
             start: arrival.after(service.backlog),
             sojourn: service.backlog,
             idle: arrival.since(self.free),
+            small,
             ecn,
             salt: config.salt,
         };
@@ -124,7 +194,7 @@ impl Reference {
         }
         self.free = service.free;
         self.admitted.push(service.free);
-        Some((service.next.ceil_nanos(), verdict != Verdict::Pass))
+        Some((service.next, verdict != Verdict::Pass))
     }
 }
 
@@ -167,7 +237,7 @@ fn slowness(rig: &mut Rig) -> u64 {
 #[test]
 fn verdicts_equal_the_law() {
     let mut choices = Choices::new(5);
-    let mut seen = [[0; 4]; 3];
+    let (mut seen, mut changed) = ([[0; 4]; 3], 0);
     for pacer in [Pacer::Fq, Pacer::User] {
         let Some(mut rig) = Rig::spacious(&profile("first", "gap: 1ns"), pacer) else {
             return;
@@ -179,6 +249,16 @@ fn verdicts_equal_the_law() {
             rig.forget_states();
             let config = rig.tables.servers[1];
             let mut reference = Reference::default();
+            if choices.below(3) == 0 {
+                let mut tables = rig.tables.clone();
+                tables.timelines = vec![random_changes(&mut choices, &config, scale)];
+                tables.servers[1].timeline = 0;
+                rig.loader.restart_clock();
+                rig.load_tables(tables);
+                rig.forget_states();
+                reference.changes = Some((laid(&rig), Hints::default()));
+                changed += 1;
+            }
             let mut packets = 300;
             if config.law.kind == PIE && config.server.buffer == Ticks::MAX && config.ring_len == 0 {
                 // So long that its probability soon is one.
@@ -252,9 +332,58 @@ fn verdicts_equal_the_law() {
     }
     let [[passed, marks, marks_above, drops], pie, red] = seen;
     eprintln!("passed, marked, marked above the threshold, dropped; by pie, by red: {seen:?}");
+    assert!(changed > 20);
     assert!(passed > 5000 && marks > 200 && marks_above > 300 && drops > 400);
     assert!(red[0] > 1000 && red.iter().all(|&count| count > 20));
     assert!(pie[0] > 1000 && pie[1] > 100 && pie[3] > 300);
+}
+
+/// Two laws on a path, of which the second sees what the first lets pass, unmarked: a packet is marked when it has crossed both.
+#[test]
+fn two_laws_on_a_path_judge_one_after_the_other() {
+    let Some(mut rig) = Rig::spacious(&profile("first", "gap: 1ns"), Pacer::Fq) else {
+        return;
+    };
+    let scale = slowness(&mut rig);
+    let us = |time: u64| format!("{}us", time * scale);
+    let codel = format!("kind: codel, target: {}, interval: {}", us(1000), us(2000));
+    let red = format!(
+        "kind: red, min: {}, max: {}, burst: 9, ecn: true",
+        us(2000),
+        us(30_000)
+    );
+    let [fast, slow] =
+        [20_000, 15_000].map(|kbit| format!("bandwidth: {}kbit/s, latency: 1ms", kbit / scale));
+    rig.load(&format!(
+        "version: 1\nservers:\n  clock: {{ gap: 1ns }}\n  a: {{ {fast}, queue: {{ {codel} }} }}\n  \
+         b: {{ {slow}, queue: {{ {red} }} }}\n\
+         classes:\n  - {{ name: all, match: {{}}, egress: [clock, a, b], ingress: [] }}\n"
+    ));
+    rig.forget_states();
+    let [first, second] = [1, 2].map(|server: usize| rig.tables.servers[server]);
+    let [mut a, mut b] = [Reference::default(), Reference::default()];
+    for number in 0..3000 {
+        let ecn = number % 3;
+        let ran = rig.send(DIRECTIONS[0], &frame(4, ecn, 1000), Context::default());
+        let arrival = MonoNanos((rig.state("clock").free - 64) / 64 + 1).instant();
+        let load = Load {
+            bytes: 1000,
+            segments: 1,
+        };
+        let fate = a
+            .serve(&first, arrival, load, ecn)
+            .and_then(|(next, _)| b.fold(&second, next, load, ecn));
+        match fate {
+            Some((departure, marked)) => {
+                assert_eq!(rig.departure(&ran), departure.0, "{number}");
+                assert_eq!(ecn_of(&ran.data), if marked { 3 } else { ecn }, "{number}");
+            }
+            None => assert_eq!(ran.context.tstamp, 0, "{number}"),
+        }
+    }
+    eprintln!("{:?} and {:?}", a.seen, b.seen);
+    assert!(a.seen[Verdict::Drop as usize] > 10 && b.seen[0] > 100);
+    assert!(b.seen[1] + b.seen[2] > 10 && b.seen[Verdict::Drop as usize] > 10);
 }
 
 /// A new profile that keeps the server keeps what its law remembers; another server's slot is clean.

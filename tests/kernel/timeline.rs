@@ -112,7 +112,7 @@ fn clock(rig: &Rig) -> u64 {
 }
 
 /// By its rows as they lie in the kernel.
-fn laid(rig: &Rig) -> Laid {
+pub(crate) fn laid(rig: &Rig) -> Laid {
     let mut laid = rig.tables.timelines[0].lay().unwrap();
     laid.course.origin = clock(rig);
     laid

@@ -46,7 +46,9 @@ impl Server {
 }
 
 /// A packet as a server sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[repr(C)]
 pub struct Load {
     /// Bytes on the wire, headers of every segment included.
     pub bytes: Word,

@@ -6,10 +6,14 @@
 //! event (`tests/queue`). A packet that is dropped occupies the server for no time.
 //!
 //! What lacks: at the start of a packet nobody knows what has come behind it. `RFC 8289` never drops while no more than one
-//! packet is behind (`bytes() <= MAXPACKET`); here, while no more was ahead: who compiles a [`Law`] raises its target to the time
-//! that one packet takes. And a packet that will be dropped takes no room of the buffer.
+//! packet is behind (`bytes() <= MAXPACKET`); here, while no more was ahead. And a packet that will be dropped takes no room of the
+//! buffer.
 
-use crate::units::{Instant, Ticks};
+use crate::{
+    departure::Load,
+    ticks::saturating_mul,
+    units::{GapPerByte, Instant, Ticks},
+};
 
 pub mod pie;
 pub mod red;
@@ -57,9 +61,9 @@ pub struct Law {
     pub threshold: Ticks,
     /// PIE's MAX_BURST; RED's max_th, at most [`red::LONGEST`] and above min_th.
     pub burst: Ticks,
-    /// PIE lets packets pass that find no more than this: two packets of MEAN_PKTSIZE. What a small packet
-    /// takes, of an idle queue's average of RED.
-    pub small: Ticks,
+    /// What a packet may find and pass: one (CoDel's MAXPACKET), or two of MEAN_PKTSIZE (PIE). RED's small packet, of which an
+    /// idle queue's average is.
+    pub small: Load,
     /// PIE's mark_ecnth, of [`pie::ONE`]: above it, ECN-capable packets are dropped, too. RED's max_p.
     pub probability: u64,
     /// RED's W, at most [`red::MOST_WEIGHT`]: the average's weight is 2^-W.
@@ -75,7 +79,10 @@ impl Law {
         interval: Ticks(0),
         threshold: Ticks::MAX,
         burst: Ticks(0),
-        small: Ticks(0),
+        small: Load {
+            bytes: 0,
+            segments: 0,
+        },
         probability: 0,
         weight: 0,
     };
@@ -85,6 +92,13 @@ impl Law {
     #[must_use]
     pub const fn is_early(&self) -> bool {
         self.kind >= PIE
+    }
+
+    /// What [`Law::small`] takes at a server of this g and G.
+    #[inline(always)]
+    #[must_use]
+    pub const fn small_takes(&self, gap: Ticks, per_byte: GapPerByte) -> Ticks {
+        Ticks(saturating_mul(gap.0, self.small.segments)).plus(per_byte.transmit(self.small.bytes))
     }
 }
 
@@ -208,6 +222,8 @@ pub struct Head {
     pub sojourn: Ticks,
     /// How long the server was idle before.
     pub idle: Ticks,
+    /// What [`Law::small`] takes at the server when the packet comes.
+    pub small: Ticks,
     /// The two low bits of its IP header's class; 0 if it is not ECN-capable.
     pub ecn: u32,
     /// The server's, for draws.
@@ -291,7 +307,7 @@ pub fn judge_start(
 fn codel(law: &Law, state: &mut CoDel, head: Head, later: impl Fn(u64, u32) -> u64) -> Verdict {
     let start = head.start.0;
     let mut ok = false;
-    if head.sojourn.0 < law.target.0 {
+    if head.sojourn.0 < law.target.0 || head.sojourn.0 <= head.small.0 {
         state.above = 0;
     } else if state.above == 0 {
         state.above = head.start.after(law.interval).0;

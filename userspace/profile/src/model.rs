@@ -410,6 +410,17 @@ impl Queue {
     pub const MAX_P: Probability = Probability::from_billionths(20_000_000);
     /// RED's avpkt.
     pub const AVPKT: Size = Size::from_bytes(1000);
+
+    /// Whether a threshold of it is in bytes, whose time depends on the rate.
+    pub(crate) fn counts_bytes(&self) -> bool {
+        let in_bytes = |volume: &Volume| matches!(volume, Volume::Bytes(_));
+        match self {
+            Self::Tail | Self::Pie { .. } => false,
+            Self::Step { threshold, .. } => in_bytes(threshold),
+            Self::CoDel { ce_threshold, .. } => ce_threshold.as_ref().is_some_and(in_bytes),
+            Self::Red { min, max, .. } => in_bytes(min) || in_bytes(max),
+        }
+    }
 }
 
 /// Which packets, and what becomes of them.

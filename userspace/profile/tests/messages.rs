@@ -201,27 +201,42 @@ fn queues_say_what_does_not_fit() {
     assert!(unfit(&server(
         "bandwidth: 1Mbit/s, scope: host, queue: { kind: codel }"
     )));
-    let steps = "timeline: { steps: [{ at: 1s, server: s, latency: 9ms }] }";
-    let text = "version: 1, servers: { s: { gap: 1us, queue: { kind: codel } } }";
-    assert!(unfit(&format!("{{ {text}, {steps} }}")));
-    let link = "version: 1, topology: { kind: star, link: { gap: 1us, queue: { kind: codel } } }";
-    let steps = "timeline: { steps: [{ at: 1s, link: all, latency: 9ms }] }";
+    // A threshold in bytes is of one rate.
+    let steps = "timeline: { steps: [{ at: 1s, server: s, bandwidth: 9Mbit/s }] }";
+    let of_server = |queue: &str| {
+        let server = format!("{{ bandwidth: 1Mbit/s, queue: {{ {queue} }} }}");
+        format!("{{ version: 1, servers: {{ s: {server} }}, {steps} }}")
+    };
+    assert!(unfit(&of_server("kind: step, threshold: 30kB")));
+    assert_eq!(
+        parse(&of_server("kind: codel"))
+            .map(drop)
+            .map_err(|e| e.to_string()),
+        Ok(())
+    );
+    let link = "version: 1, topology: { kind: star, link: { bandwidth: 1Mbit/s, queue: { kind: step, threshold: 9kB } } }";
+    let steps = "timeline: { steps: [{ at: 1s, link: all, bandwidth: 9Mbit/s }] }";
     assert!(unfit(&format!("{{ {link}, {steps} }}")));
+    assert!(unfit(&server(
+        "trace: { file: a.csv }, queue: { kind: step, threshold: 9kB }"
+    )));
     // Of a tree, the levels that have one.
     let of_tree = |step: &str| {
-        let levels = "[{ bandwidth: 1Mbit/s, queue: { kind: codel } }, { bandwidth: 2Mbit/s }]";
+        let levels =
+            "[{ bandwidth: 1Mbit/s, queue: { kind: codel, ce_threshold: 9kB } }, { bandwidth: 2Mbit/s }]";
         let topology = format!("topology: {{ kind: tree, levels: {levels} }}");
         let text = format!("{{ version: 1, {topology}, timeline: {{ steps: [{{ at: 1s, {step} }}] }} }}");
         parse(&text).map_err(|error| error.to_string())
     };
-    for step in ["level: 1, latency: 9ms", "link: all, latency: 9ms"] {
+    for step in ["level: 1, bandwidth: 9Mbit/s", "link: all, bandwidth: 9Mbit/s"] {
         let said = of_tree(step).unwrap_err();
-        assert!(
-            said.contains("remove `queue`") && !said.contains("second server"),
-            "{said}"
-        );
+        assert!(said.contains("give the threshold as a time"), "{said}");
     }
-    for step in ["level: 2, latency: 9ms", "partition: [[h1], [h2]], for: 1s"] {
+    for step in [
+        "level: 2, bandwidth: 9Mbit/s",
+        "level: 1, latency: 9ms",
+        "partition: [[h1], [h2]], for: 1s",
+    ] {
         assert_eq!(of_tree(step).map(drop), Ok(()), "{step}");
     }
     assert!(matches!(
@@ -241,7 +256,7 @@ fn queues_say_what_does_not_fit() {
     assert!(needs(&server("gap: 1us, queue: { kind: step, threshold: 1kB }")));
     let excludes = |text: &str| matches!(errors(text)[..], [Problem::Excludes { .. }]);
     let codel = "bandwidth: 1Mbit/s, queue: { kind: codel }";
-    for other in ["ecn: 1ms", "collisions: { slot: 1us }", "trace: { file: a.csv }"] {
+    for other in ["ecn: 1ms", "collisions: { slot: 1us }"] {
         assert!(excludes(&server(&format!("{codel}, {other}"))), "{other}");
     }
     assert!(excludes(&format!(

@@ -105,7 +105,7 @@ pub fn judge(law: &Law, pie: &mut Pie, head: Head) -> Verdict {
     if pie.drop_prob == 0 && was_low && low(head.sojourn.0) {
         pie.burst_allowance = law.burst.0;
     }
-    if pie.burst_allowance > 0 || (was_low && pie.drop_prob < ONE / 5) || head.sojourn.0 <= law.small.0 {
+    if pie.burst_allowance > 0 || (was_low && pie.drop_prob < ONE / 5) || head.sojourn.0 <= head.small.0 {
         return Verdict::Pass;
     }
     if law.flags & LAW_DERANDOMIZE != 0 {

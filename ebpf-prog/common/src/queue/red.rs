@@ -42,12 +42,14 @@ pub fn judge(law: &Law, red: &mut Red, head: Head) -> Verdict {
     red.arrivals = number.wrapping_add(1);
     let (min, max) = (law.target.0, law.burst.0);
     // No panic for what no law is.
-    if law.small.0 == 0 || law.weight > MOST_WEIGHT as u64 || min >= max || max > LONGEST {
+    if law.weight > MOST_WEIGHT as u64 || min >= max || max > LONGEST {
         return Verdict::Pass;
     }
     let weight = law.weight as u32;
     red.average = if head.sojourn.0 == 0 {
-        decayed(red.average, head.idle.0 / law.small.0, weight)
+        // At once where they take no time.
+        let packets = head.idle.0.checked_div(head.small.0).unwrap_or(u64::MAX);
+        decayed(red.average, packets, weight)
     } else {
         let wait = if head.sojourn.0 > LONGEST {
             LONGEST

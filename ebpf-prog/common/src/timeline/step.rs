@@ -7,6 +7,7 @@ use super::course::{
 };
 use crate::{
     departure::{Load, Outcome, Service},
+    queue::Law,
     ticks::saturating_shl,
     units::{GapPerByte, Instant, Ticks, saturating_mul},
 };
@@ -199,6 +200,16 @@ impl Step {
             next: end.after(Ticks(here.row.latency)),
         };
         Ok((service, here.row))
+    }
+
+    /// What a law's small packets take when the packet arrives, behind [`Self::run`]; `None` while the server is stopped.
+    #[inline(always)]
+    pub fn small_takes(&self, rows: &impl Rows, law: &Law) -> Option<Ticks> {
+        let row = rows.row(self.from.get())?;
+        if row.per_byte == STOPPED {
+            return None;
+        }
+        Some(law.small_takes(Ticks(row.gap), GapPerByte(row.per_byte)))
     }
 
     /// The row at `begun`. `index` is tried first.

@@ -4,17 +4,20 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::collections::VecDeque;
-
+#[cfg(feature = "alloc")]
+mod changing;
+mod fifo;
 mod pie;
 mod red;
 
 use perturb_common::{
-    departure::{Load, Outcome, Server, departure},
+    departure::{Load, Outcome, Server, Service, departure},
     queue::{CODEL, Head, LAW_ECN, LAW_L4S, Law, STEP, State, Verdict, catch_up, judge, spacing},
     units::{GapPerByte, Instant, Ticks},
 };
 use proptest::prelude::*;
+
+use fifo::{Discipline, Fifo, play};
 
 /// A packet: when it arrives, ticks; its bytes; its ECN field.
 #[derive(Clone, Copy, Debug)]
@@ -22,13 +25,6 @@ struct Packet {
     arrival: u64,
     bytes: u64,
     ecn: u32,
-}
-
-/// What became of each, and when it left; and of how many the queue said what it could not have said without those behind.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Played {
-    fates: Vec<(Verdict, u64)>,
-    behind: Vec<usize>,
 }
 
 /// Names the draws.
@@ -44,6 +40,20 @@ fn folded(law: &Law, packets: &[Packet]) -> Vec<(Verdict, u64)> {
         per_byte: G,
         ..Server::IDLE
     };
+    fold(law, packets, |free, arrival, load| {
+        let Outcome::Served(service) = departure(&server, free, arrival, load) else {
+            unreachable!("there is no limit")
+        };
+        (service, law.small_takes(Ticks(0), G))
+    })
+}
+
+/// The same at a server that says how it serves a packet, and what a small one takes then.
+fn fold(
+    law: &Law,
+    packets: &[Packet],
+    mut serve: impl FnMut(Instant, Instant, Load) -> (Service, Ticks),
+) -> Vec<(Verdict, u64)> {
     let (mut free, mut state) = (Instant(0), State::default());
     let mut fates = Vec::new();
     for packet in packets {
@@ -54,13 +64,12 @@ fn folded(law: &Law, packets: &[Packet]) -> Vec<(Verdict, u64)> {
                 segments: 1,
             },
         );
-        let Outcome::Served(service) = departure(&server, free, arrival, load) else {
-            unreachable!("there is no limit")
-        };
+        let (service, small) = serve(free, arrival, load);
         let head = Head {
             start: arrival.after(service.backlog),
             sojourn: service.backlog,
             idle: arrival.since(free),
+            small,
             ecn: packet.ecn,
             salt: SALT,
         };
@@ -76,100 +85,6 @@ fn folded(law: &Law, packets: &[Packet]) -> Vec<(Verdict, u64)> {
     fates
 }
 
-/// A queue that is played event by event.
-#[derive(Default)]
-struct Fifo {
-    packets: Vec<Packet>,
-    waiting: VecDeque<usize>,
-    bytes: u64,
-    /// When the packet in service leaves.
-    busy_until: Option<u64>,
-    played: Played,
-}
-
-impl Fifo {
-    fn pop(&mut self) -> Option<usize> {
-        let index = self.waiting.pop_front()?;
-        self.bytes -= self.packets[index].bytes;
-        Some(index)
-    }
-
-    fn drop(&mut self, index: usize) {
-        self.played.fates[index] = (Verdict::Drop, 0);
-    }
-
-    fn mark(&mut self, index: usize, why: Verdict) {
-        self.played.fates[index].0 = why;
-    }
-
-    /// How long it takes until all that is there has left.
-    fn work(&self, now: u64) -> u64 {
-        self.bytes * BYTE + self.busy_until.map_or(0, |done| done - now)
-    }
-}
-
-/// What a queue does beside being one.
-trait Discipline {
-    /// When it does something of itself next.
-    fn timer(&self) -> Option<u64> {
-        None
-    }
-
-    /// It does.
-    fn expire(&mut self, _fifo: &Fifo, _now: u64) {}
-
-    /// Whether it takes a packet.
-    fn enque(&mut self, _fifo: &mut Fifo, _index: usize, _now: u64) -> bool {
-        true
-    }
-
-    /// The packet that is served next.
-    fn deque(&mut self, fifo: &mut Fifo, _now: u64) -> Option<usize> {
-        fifo.pop()
-    }
-}
-
-/// Plays arrivals and departures. A packet that arrives when another leaves, or a timer expires, comes behind that.
-fn play(packets: &[Packet], discipline: &mut impl Discipline) -> Played {
-    let mut fifo = Fifo {
-        packets: packets.to_vec(),
-        ..Fifo::default()
-    };
-    fifo.played.fates = vec![(Verdict::Pass, 0); packets.len()];
-    let mut coming = 0..packets.len();
-    loop {
-        let next = coming.start;
-        let arrival = packets.get(next).map(|packet| packet.arrival);
-        let Some(now) = fifo.busy_until.into_iter().chain(arrival).min() else {
-            return fifo.played;
-        };
-        if let Some(time) = discipline.timer()
-            && time <= now
-        {
-            discipline.expire(&fifo, time);
-            continue;
-        }
-        if fifo.busy_until == Some(now) {
-            fifo.busy_until = None;
-        } else {
-            coming.next();
-            if discipline.enque(&mut fifo, next, now) {
-                fifo.waiting.push_back(next);
-                fifo.bytes += packets[next].bytes;
-            } else {
-                fifo.drop(next);
-            }
-        }
-        if fifo.busy_until.is_none()
-            && let Some(index) = discipline.deque(&mut fifo, now)
-        {
-            let left = now + packets[index].bytes * BYTE;
-            fifo.played.fates[index].1 = left;
-            fifo.busy_until = Some(left);
-        }
-    }
-}
-
 /// RFC 8289, section 5.5 and 5.6, with Linux' marks.
 struct CoDel {
     target: u64,
@@ -178,6 +93,8 @@ struct CoDel {
     ce_threshold: u64,
     /// MAXPACKET, of the rule about what is behind; `None`: the rule is left out.
     max_packet: Option<u64>,
+    /// What may be ahead, bytes.
+    small: u64,
     first_above_time: u64,
     drop_next: u64,
     count: u32,
@@ -193,6 +110,7 @@ impl CoDel {
             ecn: law.flags & LAW_ECN != 0,
             ce_threshold: law.threshold.0,
             max_packet,
+            small: law.small.bytes,
             first_above_time: 0,
             drop_next: 0,
             count: 0,
@@ -214,10 +132,12 @@ impl CoDel {
         };
         let sojourn_time = now - fifo.packets[index].arrival;
         let few = self.max_packet.is_some_and(|most| fifo.bytes <= most);
-        if few && sojourn_time >= self.target {
+        let low = sojourn_time < self.target
+            || sojourn_time <= fifo.link.takes(fifo.packets[index].arrival, self.small);
+        if few && !low {
             fifo.played.behind.push(index);
         }
-        if sojourn_time < self.target || few {
+        if low || few {
             self.first_above_time = 0;
         } else if self.first_above_time == 0 {
             self.first_above_time = now + self.interval;
@@ -441,6 +361,7 @@ fn drops_come_by_the_square_root() {
             start: Instant(time),
             sojourn: law.target,
             idle: Ticks(0),
+            small: Ticks(0),
             ecn: 0,
             salt: SALT,
         };

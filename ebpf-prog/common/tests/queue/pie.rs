@@ -1,22 +1,27 @@
 //! PIE beside RFC 8033's pseudocode, in floats, with a timer of its own.
 
 use perturb_common::{
+    departure::Load,
     fate::{Purpose, draw},
     queue::{LAW_DERANDOMIZE, LAW_ECN, Law, PIE, Verdict, pie},
     units::Ticks,
 };
 use proptest::prelude::*;
 
-use super::{Discipline, Fifo, Packet, SALT, arrivals, folded, of, play};
+use super::{
+    Packet, SALT, arrivals,
+    fifo::{Discipline, Fifo, play},
+    folded, of,
+};
 
-const MS: u64 = 64_000_000;
+pub(super) const MS: u64 = 64_000_000;
 
 /// RFC 8033, section 4, 5.1, 5.4, 5.5 and appendix A; delays in seconds.
-struct Pie {
+pub(super) struct Pie {
     qdelay_ref: f64,
     t_update: u64,
     max_burst: f64,
-    /// Of two packets of MEAN_PKTSIZE, ticks.
+    /// Two packets of MEAN_PKTSIZE, bytes.
     small: u64,
     /// `None` without ECN.
     mark_ecnth: Option<f64>,
@@ -38,12 +43,12 @@ fn seconds(ticks: u64) -> f64 {
 }
 
 impl Pie {
-    fn new(law: &Law) -> Self {
+    pub(super) fn new(law: &Law) -> Self {
         Self {
             qdelay_ref: seconds(law.target.0),
             t_update: law.interval.0,
             max_burst: seconds(law.burst.0),
-            small: law.small.0,
+            small: law.small.bytes,
             mark_ecnth: (law.flags & LAW_ECN != 0).then_some(law.probability as f64 / pie::ONE as f64),
             derandomize: law.flags & LAW_DERANDOMIZE != 0,
             drop_prob: 0.0,
@@ -61,8 +66,8 @@ impl Pie {
     }
 
     /// Whether it is to be dropped.
-    fn drop_early(&mut self, work: u64) -> bool {
-        if self.qdelay_old < self.qdelay_ref / 2.0 && self.drop_prob < 0.2 || work <= self.small {
+    fn drop_early(&mut self, work: u64, small: u64) -> bool {
+        if self.qdelay_old < self.qdelay_ref / 2.0 && self.drop_prob < 0.2 || work <= small {
             return false;
         }
         if self.derandomize {
@@ -126,7 +131,7 @@ impl Discipline for Pie {
             self.allowed += u64::from(self.drop_prob > 0.0);
             return true;
         }
-        if !self.drop_early(work) {
+        if !self.drop_early(work, fifo.link.takes(now, self.small)) {
             return true;
         }
         self.accu_prob = 0.0;
@@ -139,14 +144,17 @@ impl Discipline for Pie {
     }
 }
 
-fn law(flags: u32, [target, interval, burst]: [u64; 3], probability: u64) -> Law {
+pub(super) fn law(flags: u32, [target, interval, burst]: [u64; 3], probability: u64) -> Law {
     Law {
         kind: PIE,
         flags,
         target: Ticks(target),
         interval: Ticks(interval),
         burst: Ticks(burst),
-        small: Ticks(2 * 784 * super::BYTE),
+        small: Load {
+            bytes: 2 * 784,
+            segments: 2,
+        },
         probability,
         ..Law::TAIL
     }

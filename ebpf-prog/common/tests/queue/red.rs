@@ -1,23 +1,28 @@
 //! RED beside the algorithm of Floyd and Jacobson 1993 as `sch_red` has it, in floats, in a queue that is played event by event.
 
 use perturb_common::{
+    departure::Load,
     fate::{Purpose, draw},
     queue::{LAW_ECN, Law, RED, Verdict, pie},
     units::Ticks,
 };
 use proptest::prelude::*;
 
-use super::{BYTE, Discipline, Fifo, SALT, arrivals, folded, of, play};
+use super::{
+    BYTE, SALT, arrivals,
+    fifo::{Discipline, Fifo, play},
+    folded, of,
+};
 
 /// What a packet of 784 bytes takes.
-const PACKET: u64 = 784 * BYTE;
+pub(super) const PACKET: u64 = 784 * BYTE;
 
-struct Red {
+pub(super) struct Red {
     min: f64,
     max: f64,
     max_p: f64,
     weight: f64,
-    /// Of a small packet.
+    /// A small packet, bytes.
     typical: u64,
     ecn: bool,
     average: f64,
@@ -30,13 +35,13 @@ struct Red {
 }
 
 impl Red {
-    fn new(law: &Law) -> Self {
+    pub(super) fn new(law: &Law) -> Self {
         Self {
             min: law.target.0 as f64,
             max: law.burst.0 as f64,
             max_p: law.probability as f64 / pie::ONE as f64,
             weight: 0.5f64.powi(i32::try_from(law.weight).unwrap()),
-            typical: law.small.0,
+            typical: law.small.bytes,
             ecn: law.flags & LAW_ECN != 0,
             average: 0.0,
             idle_since: 0,
@@ -77,31 +82,34 @@ impl Discipline for Red {
     fn enque(&mut self, fifo: &mut Fifo, index: usize, now: u64) -> bool {
         let queue = fifo.work(now);
         if queue == 0 {
-            let steps = (now - self.idle_since) / self.typical;
+            let steps = (now - self.idle_since) / fifo.link.takes(now, self.typical);
             self.average *= (1.0 - self.weight).powi(i32::try_from(steps.min(1 << 30)).unwrap());
         } else {
             self.average += self.weight * (queue as f64 - self.average);
         }
         let Some(verdict) = self.chooses() else {
-            self.idle_since = now + queue + fifo.packets[index].bytes * BYTE;
+            self.idle_since = fifo.link.end(now + queue, fifo.packets[index].bytes);
             return true;
         };
         if self.ecn && fifo.packets[index].ecn != 0 {
             fifo.mark(index, verdict);
-            self.idle_since = now + queue + fifo.packets[index].bytes * BYTE;
+            self.idle_since = fifo.link.end(now + queue, fifo.packets[index].bytes);
             return true;
         }
         false
     }
 }
 
-fn law(flags: u32, [min, more]: [u64; 2], probability: u64, weight: u64) -> Law {
+pub(super) fn law(flags: u32, [min, more]: [u64; 2], probability: u64, weight: u64) -> Law {
     Law {
         kind: RED,
         flags,
         target: Ticks(min),
         burst: Ticks(min + more),
-        small: Ticks(PACKET / 2),
+        small: Load {
+            bytes: 784 / 2,
+            segments: 1,
+        },
         probability,
         weight,
         ..Law::TAIL

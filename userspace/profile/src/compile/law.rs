@@ -1,5 +1,6 @@
 //! The laws of queues.
 
+use perturb_common::departure::Load;
 use perturb_common::queue::{self, Law, red};
 use perturb_common::units::Ticks;
 use perturb_quantity::{Probability, Size};
@@ -39,7 +40,10 @@ pub(crate) fn red_weight(
 pub(super) fn law(server: &Server, frame: Size) -> Law {
     let flag = |set: bool, flag| if set { flag } else { 0 };
     let time_of = time_of(server);
-    let frame = served_in(server, frame);
+    let small = |size: Size, segments| Load {
+        bytes: segments * size.bytes(),
+        segments,
+    };
     match server.queue {
         Queue::Tail => Law::TAIL,
         Queue::Step { threshold, l4s } => Law {
@@ -56,9 +60,9 @@ pub(super) fn law(server: &Server, frame: Size) -> Law {
         } => Law {
             kind: queue::CODEL,
             flags: flag(ecn, queue::LAW_ECN),
-            // Never while no more than a packet is ahead.
-            target: ticks(target).max(frame.plus(Ticks(1))),
+            target: ticks(target),
             interval: ticks(interval),
+            small: small(frame, 1),
             threshold: ce_threshold.map_or(Ticks::MAX, time_of),
             ..Law::TAIL
         },
@@ -75,7 +79,7 @@ pub(super) fn law(server: &Server, frame: Size) -> Law {
             target: ticks(target),
             interval: ticks(t_update),
             burst: ticks(max_burst),
-            small: frame.plus(frame),
+            small: small(frame, 2),
             probability: of_one(mark_ecnth),
             ..Law::TAIL
         },
@@ -93,7 +97,7 @@ pub(super) fn law(server: &Server, frame: Size) -> Law {
                 flags: flag(ecn, queue::LAW_ECN),
                 target: Ticks(short(min)),
                 burst: Ticks(short(max)),
-                small: served_in(server, avpkt),
+                small: small(avpkt, 1),
                 probability: of_one(probability),
                 weight: red_weight(server, [min, max], avpkt, burst).unwrap_or(1).into(),
                 ..Law::TAIL

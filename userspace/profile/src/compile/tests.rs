@@ -1,3 +1,4 @@
+use perturb_common::departure::Load;
 use perturb_common::queue::{self, Law};
 
 use super::*;
@@ -59,6 +60,7 @@ fn a_full_buffer_admits_exactly_its_bytes() {
 #[test]
 fn laws_have_their_parameters() {
     let server = |keys: &str| compiled(&format!("{{ version: 1, {keys} }}")).servers[0];
+    let small = |bytes, segments| Load { bytes, segments };
     let tail = server("bandwidth: 8Mbit/s");
     assert_eq!((tail.law, tail.flags & SERVER_LAW), (Law::TAIL, 0));
     let codel = server("bandwidth: 8Mbit/s, queue: { kind: codel, ecn: true }");
@@ -67,17 +69,19 @@ fn laws_have_their_parameters() {
         flags: queue::LAW_ECN,
         target: Ticks(5_000_000 * 64),
         interval: Ticks(100_000_000 * 64),
+        small: small(1514, 1),
         ..Law::TAIL
     };
     assert_eq!((codel.law, codel.flags & SERVER_LAW), (expected, SERVER_LAW));
-    // A full frame takes 12.112 ms; a target that is not longer counts as that.
+    // A full frame takes 12.112 ms.
     let slow = server("bandwidth: 1Mbit/s, queue: { kind: codel, ce_threshold: 1kB }");
+    let takes = |server: &ServerConfig| server.law.small_takes(server.server.gap, server.server.per_byte);
     assert_eq!(
-        (slow.law.target, slow.law.threshold),
-        (Ticks(12_112_000 * 64 + 1), Ticks(8_000_000 * 64))
+        (takes(&slow), slow.law.threshold),
+        (Ticks(12_112_000 * 64), Ticks(8_000_000 * 64))
     );
     let gaps = server("gap: 10ms, queue: { kind: codel }");
-    assert_eq!(gaps.law.target, Ticks(10_000_000 * 64 + 1));
+    assert_eq!(takes(&gaps), Ticks(10_000_000 * 64));
     let step = server("gap: 1us, queue: { kind: step, threshold: 1ms, l4s: true }");
     let expected = Law {
         kind: queue::STEP,
@@ -94,7 +98,7 @@ fn laws_have_their_parameters() {
         target: Ticks(15_000_000 * 64),
         interval: Ticks(15_000_000 * 64),
         burst: Ticks(9_000_000 * 64),
-        small: Ticks(2 * 1_514_000 * 64),
+        small: small(3028, 2),
         probability: queue::pie::ONE / 10,
         ..Law::TAIL
     };
@@ -104,7 +108,7 @@ fn laws_have_their_parameters() {
         kind: queue::RED,
         target: Ticks(30_000_000 * 64),
         burst: Ticks(90_000_000 * 64),
-        small: Ticks(1_000_000 * 64),
+        small: small(1000, 1),
         probability: queue::pie::ONE / 50,
         // 26 of (1 - (1 - W)^55) / W: 15.8 with 1/16, 26.4 with 1/32.
         weight: 5,

@@ -131,7 +131,7 @@ pub(crate) static QUEUE: Section = Section {
             "target",
             Shape::Duration(TARGET),
             "5ms of codel, 15ms of pie",
-            "codel: the wait that may last; at least what a full frame takes counts. pie: QDELAY_REF.",
+            "codel: the wait that may last; what a full frame takes may, too. pie: QDELAY_REF.",
         ),
         key(
             "interval",

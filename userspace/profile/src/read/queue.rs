@@ -6,7 +6,7 @@ use crate::compile;
 use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys;
-use crate::model::{Queue, Scope, Server, Volume};
+use crate::model::{Queue, Scope, Server};
 use crate::read::server::volume;
 use crate::read::{self, At, Fields};
 
@@ -105,22 +105,22 @@ pub(crate) fn queue(at: At<'_>, findings: &mut Findings<'_>) -> Option<Queue> {
 
 /// A law needs a queue, and has its state once.
 pub(crate) fn check_queue(fields: &Fields<'_>, server: &Server, findings: &mut Findings<'_>) {
-    let threshold = match server.queue {
-        Queue::Tail => return,
-        Queue::Step { threshold, .. } => Some(threshold),
-        Queue::CoDel { ce_threshold, .. } => ce_threshold,
-        Queue::Red { min, max, .. } => [min, max]
-            .into_iter()
-            .find(|volume| matches!(volume, Volume::Bytes(_))),
-        Queue::Pie { .. } => None,
-    };
-    if server.trace.is_some() {
-        let why = "the queue of a server that changes is not emulated";
-        fields.report("queue", Problem::Excludes { other: "trace", why }, findings);
+    if server.queue == Queue::Tail {
+        return;
     }
-    let bandwidth = fields.node("bandwidth").is_some();
-    if !bandwidth && (server.gap == Duration::ZERO || matches!(threshold, Some(Volume::Bytes(_)))) {
-        let why = "packets that take no time do not queue";
+    let counts_bytes = server.queue.counts_bytes();
+    let takes_time = server.gap != Duration::ZERO;
+    let red = matches!(server.queue, Queue::Red { .. });
+    let needs_rate = counts_bytes || (!takes_time && (red || server.trace.is_none()));
+    if server.trace.is_some() && counts_bytes {
+        let why = "a threshold in bytes is of one rate, and a trace has many";
+        fields.unfit("queue", why, "give the threshold as a time", findings);
+    } else if fields.node("bandwidth").is_none() && needs_rate {
+        let why = if red {
+            "RED counts packets of `avpkt` bytes by the time that they take"
+        } else {
+            "packets that take no time do not queue"
+        };
         fields.needs("queue", "bandwidth", why, findings);
     } else if let Queue::Red {
         min,

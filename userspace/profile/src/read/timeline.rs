@@ -8,7 +8,7 @@ use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys::{self, Bounds};
 use crate::matching::Prefix;
-use crate::model::{Name, Overhead, Profile, Queue, Server, ServerId, Treatment};
+use crate::model::{Name, Overhead, Profile, Server, ServerId, Treatment};
 use crate::read::class::ServerNames;
 use crate::read::server::volume;
 use crate::read::trace::start;
@@ -81,14 +81,9 @@ impl Reader<'_> {
         let change = change(&fields, findings);
         let partition = fields.has("partition");
         let subject = self.subject(&fields, findings);
-        if subject.as_ref().is_some_and(|subject| self.judges(subject)) {
-            let why = "the `queue` of a server that changes is not emulated";
-            let remedy = match subject {
-                Some(Subject::Servers(_)) => {
-                    "let a second server on the same paths take the steps, or remove `queue`"
-                }
-                _ => "remove `queue`",
-            };
+        if fields.has("bandwidth") && subject.as_ref().is_some_and(|subject| self.counts_bytes(subject)) {
+            let why = "the `queue` has a threshold in bytes, which is of one rate, and the step changes that";
+            let remedy = "give the threshold as a time";
             fields.report_whole(Problem::Unfit { why, remedy }, findings);
         }
         let flap = fields.read("flap", findings, flap);
@@ -210,9 +205,9 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether what changes has a queue with a law.
-    fn judges(&self, subject: &Subject) -> bool {
-        let law = |server: &Server| server.queue != Queue::Tail;
+    /// Whether what changes has a queue with a threshold in bytes.
+    fn counts_bytes(&self, subject: &Subject) -> bool {
+        let law = |server: &Server| server.queue.counts_bytes();
         match subject {
             Subject::Servers(ids) => ids
                 .iter()
