@@ -27,6 +27,7 @@ mod overhead;
 mod pacer;
 mod packets;
 mod privileges;
+mod queues;
 mod rates;
 mod record;
 mod refusals;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         record::TESTS,
         tcp::TESTS,
         fates::TESTS,
+        queues::TESTS,
         statistics::TESTS,
         buffers::TESTS,
         changes::TESTS,

@@ -113,6 +113,15 @@ impl Host {
         Ok(())
     }
 
+    /// Gives TCP large buffers.
+    fn tcp(&self) -> Result<()> {
+        for buffers in ["ipv4/tcp_rmem", "ipv4/tcp_wmem"] {
+            self.sysctl(buffers, TCP_BUFFERS)?;
+        }
+        // What one measurement taught TCP must not help the next.
+        self.sysctl("ipv4/tcp_no_metrics_save", "1")
+    }
+
     /// Sets a value below /proc/sys/net, which is the namespace's own.
     pub fn sysctl(&self, key: &str, value: &str) -> Result<()> {
         let path = format!("/proc/sys/net/{key}");
@@ -211,11 +220,7 @@ impl Bed {
             peer.v6,
             peer_hardware = hardware(peer.hardware),
         ))?;
-        for buffers in ["ipv4/tcp_rmem", "ipv4/tcp_wmem"] {
-            host.sysctl(buffers, TCP_BUFFERS)?;
-        }
-        // What one measurement taught TCP must not help the next.
-        host.sysctl("ipv4/tcp_no_metrics_save", "1")
+        host.tcp()
     }
 
     /// Limits socket buffers of TCP as the kernel does by default.
@@ -246,15 +251,32 @@ impl Bed {
 
     /// Joins the hosts by a second wire; the right host's address there.
     pub fn second_wire(&self) -> Result<Ipv4Addr> {
-        let right = format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            self.right.namespace.as_raw_fd()
-        );
-        self.left.ip(&format!(
-            "link add {SECOND_INTERFACE} type veth peer name {SECOND_INTERFACE} netns {right}\n"
+        self.second_wire_between(&self.left, &self.right)
+    }
+
+    /// A third host behind the right one, which forwards what the left one sends to it, from its [`SECOND_INTERFACE`]. There is no
+    /// segmentation offload on the way.
+    pub fn beyond(&self) -> Result<Host> {
+        let mut beyond = Host::new(3)?;
+        beyond.v4 = self.second_wire_between(&self.right, &beyond)?;
+        self.right.sysctl("ipv4/ip_forward", "1")?;
+        self.left
+            .ip(&format!("route add {} via {}\n", beyond.v4, self.right.v4))?;
+        beyond.ip("link set lo up\nroute add default via 10.79.0.1\n")?;
+        beyond.tcp()?;
+        self.offloads(false)?;
+        for host in [&self.right, &beyond] {
+            host.run(&format!("ethtool -K {SECOND_INTERFACE} tso off gso off gro off"))?;
+        }
+        Ok(beyond)
+    }
+
+    fn second_wire_between(&self, from: &Host, to: &Host) -> Result<Ipv4Addr> {
+        let far = format!("/proc/{}/fd/{}", std::process::id(), to.namespace.as_raw_fd());
+        from.ip(&format!(
+            "link add {SECOND_INTERFACE} type veth peer name {SECOND_INTERFACE} netns {far}\n"
         ))?;
-        for (host, number, peer) in [(&self.left, 1, 2), (&self.right, 2, 1)] {
+        for (host, number, peer) in [(from, 1, 2), (to, 2, 1)] {
             host.ip(&format!(
                 "link set {SECOND_INTERFACE} addrgenmode none address 02:74:65:01:00:0{number}\n\
                  link set {SECOND_INTERFACE} up\n\

@@ -20,12 +20,20 @@ pub(crate) struct Args {
     /// The distribution's kernel (stable), that of its backports (newest), or that of a package; downloaded if missing
     #[arg(long, default_value = "stable", value_name = "KERNEL")]
     kernel: Kernel,
+    /// One processor, whose clock counts instructions, 2 ns each: timing does not depend on what else this machine does
+    #[arg(long, conflicts_with = "cpus")]
+    counted: bool,
     #[command(flatten)]
     conditions: Conditions,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let machine = Sandbox::stock(&args.kernel.ready()?, args.cpus)?;
+    let kernel = args.kernel.ready()?;
+    let machine = if args.counted {
+        Sandbox::stock(&kernel, 1)?.counted()
+    } else {
+        Sandbox::stock(&kernel, args.cpus)?
+    };
     let task = args.conditions.task(MEMORY_MIB)?;
     Ok(ExitCode::from(exit_code(machine.run(&task)?)))
 }

@@ -44,6 +44,8 @@ pub(crate) struct Machine {
     root: PathBuf,
     modprobe: PathBuf,
     cpus: u8,
+    /// Its clock counts instructions.
+    pub(crate) counted: bool,
 }
 
 impl Machine {
@@ -77,6 +79,7 @@ impl Machine {
             root: root.to_owned(),
             modprobe,
             cpus,
+            counted: false,
         })
     }
 
@@ -91,9 +94,15 @@ impl Machine {
         let archive = scratch.join("archive");
         fs::write(&archive, self.archive(init)?).context("write its kernel's first files")?;
         let mut command = Command::new(&self.qemu);
+        command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+        if self.counted {
+            // 2^1 ns for each; it sleeps as long as it is idle.
+            command.args(["-icount", "shift=1,sleep=on", "-accel", "tcg,thread=single"]);
+        } else {
+            command.args(["-accel", "tcg,thread=multi"]);
+        }
         command
-            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
-            .args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
+            .args(["-machine", "q35", "-cpu", "max"])
             .args([
                 "-smp",
                 &self.cpus.to_string(),

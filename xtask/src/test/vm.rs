@@ -42,6 +42,8 @@ const SMOKE: &[&str] = &[
     "life::live_update_loses_nothing::fq",
     "order::egress_plain::fq",
 ];
+/// Tests that compare figures, and where only they are asked for run by a clock that counts instructions.
+const COUNTED: &str = "queues::";
 /// All tests.
 const ALL: &[&str] = &[""];
 /// Says to the tests that bounds of figures are not for here, and why.
@@ -118,6 +120,9 @@ fn on(
     let package = workspace::root().join("tests");
     let mut command = Command::new(own_copy()?);
     command.args(["vm", "--kernel", &kernel.to_string()]);
+    if tests.iter().all(|test| test.starts_with(COUNTED)) {
+        command.arg("--counted");
+    }
     if let Some(limit) = limit {
         command.args(["--timeout", &limit.to_string()]);
     }
