@@ -348,7 +348,12 @@ pub(crate) unsafe fn decide(
     tie: impl FnOnce(u64, u64) -> Tied,
 ) -> Result<(), Dropped> {
     // SAFETY: the caller's; `ordinal` never changes once the instance is there.
-    let (index, ordinal) = unsafe { (atomic::fetch_add(&raw mut (*state).arrivals, 1), (*state).ordinal) };
+    let (index, ordinal) = unsafe {
+        (
+            atomic::fetch_add(&raw mut (*state).arrivals, 1),
+            u64::from((*state).ordinal),
+        )
+    };
     let tied = tie(index, ordinal);
     if let Some(event) = lost(state, config, server, index, ordinal, loss, tied) {
         account::server(config.slot, 0, &Served::Lost);
@@ -445,7 +450,8 @@ fn lost(
         let step = draw(config.salt, ordinal, index, Purpose::Burst);
         // SAFETY: `state` points to a map value. CPUs that race take steps of their own; each counts once.
         let bad = unsafe {
-            let bad = config.burst.step((*state).bad != 0, step);
+            // Of what was remembered while its fates hung together ([`perturb_common::ties::Memory`]), the loss's state only.
+            let bad = config.burst.step((*state).bad & 3 == 1, step);
             (*state).bad = u64::from(bad);
             bad
         };

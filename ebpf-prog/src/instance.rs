@@ -155,7 +155,7 @@ extern "C" fn make(slot: u32) -> u32 {
     unsafe {
         let found = atomic::compare_exchange(&raw mut (*state).name, seen, name);
         if found == seen {
-            (&raw mut (*state).ordinal).write_volatile(atomic::fetch_add(counter, 1));
+            (&raw mut (*state).ordinal).write_volatile(atomic::fetch_add(counter, 1) as u32);
             (&raw mut (*state).arrivals).write_volatile(0);
             (&raw mut (*state).bad).write_volatile(0);
         } else if found != name {

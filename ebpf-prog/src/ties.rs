@@ -38,15 +38,17 @@ pub(crate) extern "C" fn tied_fate(server: u32, half: u32, interface: u32) -> u3
         let remembered = &raw const (*scratch).memory;
         let tie = |number: u64, ordinal: u64| {
             let memory = (&raw const (*state).bad).read_volatile();
+            let since = (&raw const (*state).since).read_volatile();
             let tied = tie(
                 u64::from(index) << 32 | u64::from(now.0.0),
                 number,
                 ordinal,
-                served.0,
                 memory,
+                since,
             );
-            let memory = remembered.read_volatile();
-            (&raw mut (*state).bad).write_volatile(memory.0);
+            let Memory(memory, since) = remembered.read_volatile();
+            (&raw mut (*state).bad).write_volatile(memory);
+            (&raw mut (*state).since).write_volatile(since);
             Tied(tied)
         };
         fold::decide(&mut (*scratch).walk, state, config, index, served, now, tie)
@@ -61,7 +63,7 @@ pub(crate) extern "C" fn tied_fate(server: u32, half: u32, interface: u32) -> u3
 /// what is remembered in this CPU's scratch.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn tie(server_and_loss: u64, index: u64, ordinal: u64, served: u64, memory: u64) -> u64 {
+extern "C" fn tie(server_and_loss: u64, index: u64, ordinal: u64, memory: u64, since: u32) -> u64 {
     let (Some(config), Some(scratch)) = (SERVERS.get((server_and_loss >> 32) as u32), Scratch::here()) else {
         return 0;
     };
@@ -72,7 +74,7 @@ extern "C" fn tie(server_and_loss: u64, index: u64, ordinal: u64, served: u64, m
         corrupt: config.corrupt,
         burst: config.burst,
     };
-    let (tied, mut memory) = config.ties.decide(Memory(memory), &chances, draws);
+    let (tied, mut memory) = config.ties.decide(Memory(memory, since), &chances, draws);
     let jitter = draws(Purpose::Jitter);
     let mut entry = jitter as usize & (JITTER_ENTRIES - 1);
     if config.ties.kinds & TIE_DRIFT != 0 {
@@ -81,6 +83,8 @@ extern "C" fn tie(server_and_loss: u64, index: u64, ordinal: u64, served: u64, m
             None => 0,
         };
         let fresh = of(config.ties.normal, entry);
+        // SAFETY: this CPU's scratch.
+        let served = unsafe { (*scratch).place.transmitted };
         memory = config.ties.drift(memory, served, fresh, (jitter >> 32) as u32);
         entry = quantile(memory, |entry| of(config.ties.cumulative, entry));
     }

@@ -7,9 +7,9 @@ use crate::support::{
     packet::{TCP, UDP, V4, V6, checksum, tcp, udp},
 };
 use perturb_common::{
-    abi::{Direction, Event, SERVER_KEEP_ORDER, SERVER_TIES, ServerConfig},
+    abi::{Direction, Event, SERVER_BURST, SERVER_KEEP_ORDER, SERVER_TIES, ServerConfig, ServerState},
     departure::{Load, Outcome, departure},
-    fate::{JITTER_ENTRIES, Purpose, draw, jitter_ticks},
+    fate::{Chance, JITTER_ENTRIES, Purpose, draw, jitter_ticks},
     tables::Tables,
     ties::{Chances, Memory, TIE_DRIFT, Tied, quantile},
     units::{Instant, MonoNanos},
@@ -20,10 +20,16 @@ const PACKETS: u64 = 2000;
 /// What `clock` is occupied for; see `tests/departure.rs`.
 const TICK: u64 = 64;
 
+/// What stands behind `;` in the keys of the server are keys of its timeline's step in an hour.
 fn profile(seed: u64, keys: &str) -> String {
+    let (keys, step) = keys.split_once(';').unwrap_or((keys, ""));
+    let timeline = match step {
+        "" => String::new(),
+        step => format!("timeline: {{ steps: [{{ at: 1h, server: s,{step} }}] }}\n"),
+    };
     format!(
         "version: 1\nseed: {seed}\nservers:\n  clock: {{ gap: 1ns }}\n  s: {{ {keys} }}\n\
-         classes:\n  - {{ name: all, match: {{}}, egress: [clock, s], ingress: [clock, s] }}\n"
+         classes:\n  - {{ name: all, match: {{}}, egress: [clock, s], ingress: [clock, s] }}\n{timeline}"
     )
 }
 
@@ -48,7 +54,6 @@ struct Reference {
     free: Instant,
     last: Instant,
     index: u64,
-    bad: bool,
     memory: Memory,
 }
 
@@ -64,7 +69,10 @@ impl Reference {
         let Outcome::Served(service) = departure(&config.server, self.free, arrival, load) else {
             panic!("these servers have no buffer");
         };
-        self.free = service.free;
+        // What occupies nothing is never busy.
+        if config.server.gap.0 != 0 || config.server.per_byte.0 != 0 {
+            self.free = service.free;
+        }
         let index = self.index;
         self.index += 1;
         let draw = |purpose| draw(config.salt, 0, index, purpose);
@@ -76,10 +84,13 @@ impl Reference {
         let tied = if config.flags & SERVER_TIES != 0 {
             self.tied(config, tables, draw, service.free)
         } else {
-            self.bad = config.burst.step(self.bad, draw(Purpose::Burst));
             let mut tied = u64::from(config.loss.hit((loss >> 32) as u32)) * Tied::LOST;
-            if config.burst.lost(self.bad, loss as u32) {
-                tied = Tied::LOST_IN_BURST;
+            if config.flags & SERVER_BURST != 0 {
+                let bad = config.burst.step(self.memory.0 & 3 == 1, draw(Purpose::Burst));
+                self.memory.0 = u64::from(bad);
+                if config.burst.lost(bad, loss as u32) {
+                    tied = Tied::LOST_IN_BURST;
+                }
             }
             tied |= u64::from(config.duplicate.hit((damage >> 32) as u32)) * Tied::DUPLICATED;
             tied |= u64::from(config.corrupt.hit(damage as u32)) * Tied::CORRUPTED;
@@ -117,7 +128,7 @@ impl Reference {
         }
     }
 
-    /// The fate that depends on those before; `tests/ties.rs` of `perturb-common` looks at it as a process.
+    /// The fate that depends on those before; `tests/ties` of `perturb-common` looks at it as a process.
     fn tied(
         &mut self,
         config: &ServerConfig,
@@ -173,7 +184,7 @@ fn drops_and_copies(rig: &Rig) -> [u64; 4] {
     [Event::Loss, Event::BurstLoss, Event::NthLoss, Event::Duplicated].map(|event| rig.event(event))
 }
 
-const FATES: [&str; 14] = [
+const FATES: [&str; 17] = [
     "loss: 5%",
     "bandwidth: 1Gbit/s, framing: { packet_overhead: 40, cell_size: 48, cell_overhead: 5 }, loss: 2%",
     "bandwidth: 20Gbit/s, framing: { without_ethernet: true, packet_overhead: 5 }, duplicate: 3%",
@@ -188,12 +199,18 @@ const FATES: [&str; 14] = [
     "latency: 5ms, jitter: { distribution: pareto, scale: 1ms, correlation: 80% }, gap: 3us",
     "latency: 5ms, jitter: { distribution: normal, stddev: 1ms, time_constant: 5ms, reorder: true }, gap: 90us",
     "latency: 5ms, jitter: 1ms, reorder: { probability: 40%, correlation: 50%, gap: 3 }, loss: 10%, gap: 2us",
+    // The other ways to a fate.
+    "scope: flow, loss: { random: 20%, correlation: 60% }, jitter: { scale: 1ms, time_constant: 1ms }, latency: 5ms, gap: 2us",
+    "queue: { kind: step, threshold: 1s }, loss: { random: 20%, correlation: 60% }, latency: 5ms, jitter: { scale: 1ms, correlation: 80% }, gap: 2us",
+    "loss: { random: 20%, correlation: 60% }, latency: 5ms, jitter: { scale: 1ms, time_constant: 1ms }, gap: 2us; loss: 1%",
 ];
 
 #[test]
 fn fates_are_those_of_the_seed() {
     for pacer in [Pacer::Fq, Pacer::User] {
-        let Some(mut rig) = Rig::new(&profile(1, FATES[0]), pacer) else {
+        // The room for instances is made at the start.
+        let instances = FATES.into_iter().find(|keys| keys.contains("scope")).unwrap();
+        let Some(mut rig) = Rig::new(&profile(1, instances), pacer) else {
             return;
         };
         for keys in FATES {
@@ -231,6 +248,77 @@ fn fates_are_those_of_the_seed() {
                 kinds[1] > PACKETS / 2 && kinds[0] + kinds[2] + kinds[3] > 0 || keys.contains("jitter"),
                 "{keys}: {kinds:?}"
             );
+        }
+    }
+}
+
+/// Packets that come late, and earlier than the one before; and changes of the profile, of which what was remembered stays.
+#[test]
+fn fates_remember_through_pauses_and_changes() {
+    const STEPS: [(&str, u64); 5] = [
+        (
+            "latency: 5ms, jitter: { distribution: normal, stddev: 1ms, time_constant: 20ms, reorder: true }, loss: { random: 30%, correlation: 80% }",
+            300,
+        ),
+        (
+            "latency: 5ms, loss: { gilbert_elliott: { p: 0.01%, r: 1% } }",
+            100,
+        ),
+        (
+            "latency: 5ms, loss: { state: { p13: 50%, p31: 10%, p32: 80%, p23: 10% } }",
+            100,
+        ),
+        (
+            "latency: 5ms, loss: { random: 100%, correlation: 99.9%, gilbert_elliott: { p: 0.01%, r: 1% } }",
+            100,
+        ),
+        (
+            "latency: 5ms, loss: { random: 50%, correlation: 90% }, reorder: { probability: 50%, correlation: 90% }",
+            200,
+        ),
+    ];
+    for pacer in [Pacer::Fq, Pacer::User] {
+        let Some(mut rig) = Rig::new(&profile(1, STEPS[0].0), pacer) else {
+            return;
+        };
+        rig.forget_states();
+        let mut reference = Reference::default();
+        let (mut sent, mut latest) = (0, 0);
+        for (keys, packets) in STEPS {
+            rig.load(&profile(7, keys));
+            let config = rig.tables.servers[1];
+            let mut lost = 0;
+            for number in 0..packets {
+                // Half a second ahead of the clock or more: 100 us apart, every third one 250 us early, and 270 ms behind 150 of them.
+                sent += 1;
+                let pause = if sent % 150 == 0 { 270_000_000 } else { 100_000 };
+                latest = (latest + pause).max(perturb_clock::now() + 500_000_000);
+                let early = if number % 3 == 2 { 250_000 } else { 0 };
+                let free = (latest - early) * TICK;
+                rig.set_state(
+                    "clock",
+                    ServerState {
+                        free,
+                        ..ServerState::default()
+                    },
+                );
+                let before = drops_and_copies(&rig);
+                let ran = rig.send(Direction::Egress, &frame(), Context::default());
+                let arrival = Instant(rig.state("clock").free);
+                let fate = reference.cross(&config, &rig.tables, arrival, &frame());
+                assert_eq!(
+                    observed(&rig, &ran, &frame(), &before),
+                    fate,
+                    "{keys}, packet {number}"
+                );
+                lost += u64::from(matches!(fate, Fate::Dropped(_)));
+            }
+            match config.loss {
+                Chance::ALWAYS => assert_eq!(lost, packets),
+                // Nobody asked for a burst: one begins once in ten thousand packets.
+                Chance::NEVER if config.flags & SERVER_BURST != 0 => assert_eq!(lost, 0, "{keys}"),
+                _ => assert!(lost > 0, "{keys}"),
+            }
         }
     }
 }

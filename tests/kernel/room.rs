@@ -195,7 +195,7 @@ fn busy_instances_stay_and_idle_ones_make_room() {
         rig.send(Direction::Egress, &datagram(flow), Context::default());
     }
     assert_eq!(rig.event(Event::NoInstance), 46);
-    let ordinals: Vec<u64> = (0..64)
+    let ordinals: Vec<u32> = (0..64)
         .map(|place| rig.loader.maps().instances.get(&place, 0).unwrap().0.ordinal)
         .collect();
     assert_eq!(ordinals.iter().filter(|&&ordinal| ordinal >= 64).count(), 10);

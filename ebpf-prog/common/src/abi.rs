@@ -293,7 +293,9 @@ pub struct ServerState {
     /// 1 while the Gilbert–Elliott chain is in the bad state; with [`SERVER_TIES`] a [`crate::ties::Memory`].
     pub bad: u64,
     /// Which instance of its server this is, in order of creation; 0 for the only one.
-    pub ordinal: u64,
+    pub ordinal: u32,
+    /// Of the [`crate::ties::Memory`], too.
+    pub since: u32,
     /// Which instance lies here ([`crate::instance`]); 0 for none, and for the only one.
     pub name: u64,
     /// Among instances: places of the flow cache ([`crate::flow`]), whichever instance lies here. Of a server's only state:

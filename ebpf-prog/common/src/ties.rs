@@ -2,8 +2,8 @@
 //! drifts, and packets that go ahead of others.
 //!
 //! * **Events** (loss, duplication, corruption, reordering) of probability p and correlation ρ are a chain of two states that
-//!   moves with every packet: p(1-ρ) + ρ behind an event, p(1-ρ) else. So p is what happens, and the autocorrelation at a
-//!   distance of k packets is ρ^k. netem mixes the last number with a new one (`get_crandom`); the mixture is not uniform, so
+//!   moves with every packet: p(1-ρ) + ρ behind an event, p(1-ρ) else, and p for the first packet. So p is what happens, and the
+//!   autocorrelation at a distance of k packets is ρ^k. netem mixes the last number with a new one (`get_crandom`); the mixture is not uniform, so
 //!   that its rates are not those asked for.
 //! * **Jitter** is a normal process of first order, z = ρ z' + √(1-ρ²) w with w normal, taken through its own distribution
 //!   function Φ to a quantile of the jitter's. So every packet's jitter has the distribution asked for, whatever ρ. ρ is that of
@@ -44,7 +44,7 @@ pub struct Ties {
     pub correlation: [Chance; 4],
     /// Packets that go ahead, without latency and jitter.
     pub reorder: Chance,
-    /// Only each so-manieth packet behind one that went ahead may; 1 for each.
+    /// At most every so many packets one goes ahead, counted from the last one that did; 1 for no limit.
     pub gap: u32,
     /// p13, p31, p32, p23, p14.
     pub states: [Chance; 5],
@@ -78,11 +78,11 @@ impl Ties {
     };
 }
 
-/// What a server remembers of the packets before, in a word: two bits of the loss's state, four of events, thirteen that count
-/// packets behind one that went ahead, one that is set once z counts, twenty of z in 2^-16, and twenty-four of the time of z in 2^10
-/// ticks.
+/// What a server remembers of the packets before. A word: two bits of the loss's state, four of events, thirteen that count packets
+/// behind one that went ahead, one that is set once z counts, twenty of z in 2^-16, two that are set once events count, those of
+/// reordering by themselves, and the low twenty-two of the time of z in 2^10 ticks. And that time's high bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory(pub u64);
+pub struct Memory(pub u64, pub u32);
 
 const EVENTS_AT: u32 = 2;
 const COUNT_AT: u32 = 6;
@@ -90,15 +90,22 @@ const COUNT: u64 = MAX_GAP as u64;
 const DRIFTS: u64 = 1 << 19;
 const Z_AT: u32 = 20;
 const Z_BITS: u32 = 20;
-const TIME_AT: u32 = 40;
+const HAPPENED: u64 = 1 << 40;
+const REORDERED: u64 = 1 << 41;
+const TIME_AT: u32 = 42;
 const TIME_SHIFT: u32 = 10;
-const TIME: u64 = (1 << 24) - 1;
 
 impl Memory {
     /// z in 2^-16.
     #[inline(always)]
     const fn z(self) -> i64 {
         ((self.0 << (64 - Z_AT - Z_BITS)) as i64) >> (64 - Z_BITS)
+    }
+
+    /// The time of z, in 2^10 ticks.
+    #[inline(always)]
+    const fn since(self) -> u64 {
+        (self.1 as u64) << (64 - TIME_AT) | self.0 >> TIME_AT
     }
 }
 
@@ -147,7 +154,7 @@ impl Tied {
 #[inline(always)]
 #[must_use]
 pub const fn behind(chance: Chance, rho: Chance, happened: bool) -> Chance {
-    if rho.0 == 0 || chance.0 == 0 {
+    if rho.0 == 0 || chance.0 == 0 || chance.0 == u32::MAX {
         return chance;
     }
     // Never 0, which is never.
@@ -210,7 +217,7 @@ impl Ties {
                 tied = Tied::LOST_IN_BURST;
             }
         } else if self.kinds & TIE_BURST != 0 {
-            let bad = chances.burst.step(state != 0, draws(Purpose::Burst));
+            let bad = chances.burst.step(state == 1, draws(Purpose::Burst));
             state_now = bad as u64;
             if chances.burst.lost(bad, loss as u32) {
                 tied = Tied::LOST_IN_BURST;
@@ -219,7 +226,12 @@ impl Ties {
         kept = kept & !3 | state_now;
         let mut event = |which: usize, chance: Chance, draw: u32| {
             let bit = 1 << (EVENTS_AT + which as u32);
-            let hit = behind(chance, self.correlation[which], kept & bit != 0).hit(draw);
+            let chance = if memory.0 & HAPPENED != 0 {
+                behind(chance, self.correlation[which], kept & bit != 0)
+            } else {
+                chance
+            };
+            let hit = chance.hit(draw);
             kept = if hit { kept | bit } else { kept & !bit };
             hit
         };
@@ -232,15 +244,20 @@ impl Ties {
         if event(CORRUPT, chances.corrupt, damage as u32) {
             tied |= Tied::CORRUPTED;
         }
+        kept |= HAPPENED;
         // What is lost does not count for the gap.
         if self.reorder.0 != 0 && tied & (Tied::LOST | Tied::LOST_IN_BURST) == 0 {
             let count = (kept >> COUNT_AT & COUNT) + 1;
             let due = count >= self.gap as u64;
             let bit = 1 << (EVENTS_AT + REORDER as u32);
-            let draw = draws(Purpose::Burst) as u32;
-            let ahead = due && behind(self.reorder, self.correlation[REORDER], kept & bit != 0).hit(draw);
+            let chance = if kept & REORDERED != 0 {
+                behind(self.reorder, self.correlation[REORDER], kept & bit != 0)
+            } else {
+                self.reorder
+            };
+            let ahead = due && chance.hit(draws(Purpose::Burst) as u32);
             if due {
-                kept = if ahead { kept | bit } else { kept & !bit };
+                kept = REORDERED | if ahead { kept | bit } else { kept & !bit };
             }
             let count = if ahead { 0 } else { count.min(COUNT) };
             kept = kept & !(COUNT << COUNT_AT) | count << COUNT_AT;
@@ -248,7 +265,7 @@ impl Ties {
                 tied |= Tied::AHEAD;
             }
         }
-        (Tied(tied), Memory(kept))
+        (Tied(tied), Memory(kept, memory.1))
     }
 
     /// What is remembered once the jitter has drifted to a packet whose service ends at these ticks. `normal` is an entry of the
@@ -257,14 +274,17 @@ impl Ties {
     #[must_use]
     pub fn drift(&self, memory: Memory, served: u64, normal: i16, dither: u32) -> Memory {
         let fresh = (normal as i64) << 3;
-        let now = served >> TIME_SHIFT & TIME;
+        let now = served >> TIME_SHIFT;
         let (mut rho, mut spread) = (self.rho, self.spread);
         if self.constant != 0 {
-            let elapsed = now.wrapping_sub(memory.0 >> TIME_AT) & TIME;
-            if elapsed == 0 && memory.0 & DRIFTS != 0 {
+            // Behind a reordering server, and where processors race, packets come here in another order than they are served in: the
+            // earlier one finds the z of the later.
+            let elapsed = now.saturating_sub(memory.since()) << TIME_SHIFT;
+            // So little is not forgotten exactly, but with what follows.
+            if elapsed <= self.constant >> 20 && memory.0 & DRIFTS != 0 {
                 return memory;
             }
-            rho = decay(elapsed << TIME_SHIFT, self.constant);
+            rho = decay(elapsed, self.constant);
             spread = rest(rho);
         }
         let mut z = fresh;
@@ -273,8 +293,11 @@ impl Ties {
         }
         const MOST: i64 = (1 << (Z_BITS - 1)) - 1;
         let z = z.clamp(-MOST, MOST) as u64 & ((1 << Z_BITS) - 1);
-        let low = memory.0 & (DRIFTS - 1) | DRIFTS;
-        Memory(low | z << Z_AT | now << TIME_AT)
+        let others = memory.0 & ((DRIFTS - 1) | HAPPENED | REORDERED) | DRIFTS;
+        Memory(
+            others | z << Z_AT | now << TIME_AT,
+            (now >> (64 - TIME_AT)) as u32,
+        )
     }
 }
 
@@ -292,7 +315,7 @@ pub fn quantile(memory: Memory, cumulative: impl Fn(usize) -> i16) -> usize {
     (((sum >> 7) + (1 << 15)) >> 4) as usize & 4095
 }
 
-/// e^(-elapsed/constant) in 2^-32; elapsed is below 2^34 ticks.
+/// e^(-elapsed/constant) in 2^-32; constant is below 2^42 ticks.
 #[inline(always)]
 #[must_use]
 pub const fn decay(elapsed: u64, constant: u64) -> u32 {
@@ -302,7 +325,16 @@ pub const fn decay(elapsed: u64, constant: u64) -> u32 {
     if elapsed == 0 || constant == 0 {
         return u32::MAX;
     }
-    let x = (elapsed << 29) / constant;
+    let whole = elapsed / constant;
+    if whole > 22 {
+        return 0;
+    }
+    // In 2^-29; of long times to 2^-21.
+    let x = if elapsed < 1 << 34 {
+        (elapsed << 29) / constant
+    } else {
+        (whole << 29) + ((((elapsed % constant) << 21) / constant) << 8)
+    };
     let halvings = x / LN_2;
     if halvings > 31 {
         return 0;

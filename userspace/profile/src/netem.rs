@@ -46,7 +46,7 @@ struct Netem {
     duplicate: Chance,
     corrupt: Chance,
     reorder: Chance,
-    /// Each so-manieth packet may be reordered; 0 for each.
+    /// At most every so many packets one is reordered; 0 for no limit.
     gap: u32,
     rate: Option<Link>,
     slot: Option<Slot>,
@@ -86,6 +86,25 @@ impl Netem {
         self
     }
 
+    /// Whether what happens to a packet depends on what happened to the one before.
+    fn is_correlated(&self) -> bool {
+        let loss = match self.loss {
+            Loss::Random(chance) => chance,
+            _ => Chance::default(),
+        };
+        let jitter = Chance {
+            share: if self.jitter > Duration::ZERO {
+                Probability::ONE
+            } else {
+                Probability::ZERO
+            },
+            correlation: self.correlation,
+        };
+        [loss, self.duplicate, self.corrupt, self.reorder, jitter]
+            .iter()
+            .any(|chance| !chance.is_none() && chance.correlation > Probability::ZERO)
+    }
+
     /// How long it holds a packet at most, but for the rate.
     fn longest(&self) -> Duration {
         let scales = if self.distribution.is_none() { 1 } else { 4 };
@@ -101,6 +120,9 @@ impl Netem {
         })
     }
 }
+
+/// What is lost of a correlation each way: `get_crandom` mixes a number with the last one, and what is mixed is not uniform.
+const OTHER_RATES: &str = "what a correlation does to netem's rates, which become lower or higher, and to the spread of its delay, which shrinks: a profile's stay as they are written";
 
 /// A full frame.
 const FRAME: u64 = 1514;

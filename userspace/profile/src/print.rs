@@ -102,7 +102,12 @@ fn server(server: &Server) -> Map {
     map.unless_default("gap", &server.gap, bare);
     map.optional("bandwidth", server.bandwidth.as_ref(), bare);
     map.unless_default("framing", &server.framing, framing);
-    map.unless_default("latency", &server.latency, bare);
+    if server.reorder.is_some() && server.jitter.is_none() {
+        // It needs one, be it 0 until a timeline changes it.
+        map.set("latency", bare(&server.latency));
+    } else {
+        map.unless_default("latency", &server.latency, bare);
+    }
     map.unless_default("buffer", &server.buffer, buffer);
     map.optional("jitter", server.jitter.as_ref(), jitter);
     map.unless_default("loss", &server.loss, loss);

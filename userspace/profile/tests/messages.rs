@@ -267,6 +267,30 @@ fn queues_say_what_does_not_fit() {
 }
 
 #[test]
+fn fates_that_cannot_be_are_errors() {
+    let server = |keys: &str| format!("{{ version: 1, servers: {{ a: {{ {keys} }} }} }}");
+    let needs = |text: &str| matches!(errors(&server(text))[..], [Problem::Needs { .. }]);
+    assert!(needs("bandwidth: 10Mbit/s, reorder: 25%"));
+    for what in ["latency: 1ms", "jitter: 1ms", "latency: 0s"] {
+        let text = server(&format!("{what}, reorder: 25%"));
+        let profile = parse(&text).unwrap();
+        assert_eq!(parse(&profile.to_string()).unwrap(), profile, "{text}");
+    }
+    let unfit = |states: &str| {
+        let text = server(&format!("loss: {{ state: {{ {states} }} }}"));
+        matches!(errors(&text)[..], [Problem::Unfit { .. }])
+    };
+    assert!(unfit("p13: 60%, p14: 60%"));
+    assert!(unfit("p13: 1%, p31: 60%, p32: 60%"));
+    let states = |states: &str| {
+        let profile = parse(&server(&format!("loss: {{ state: {{ {states} }} }}"))).unwrap();
+        profile.servers[0].1.loss.states.unwrap().p31.to_string()
+    };
+    assert_eq!(states("p13: 1%"), "99%");
+    assert_eq!(states("p13: 1%, p32: 50%"), "50%");
+}
+
+#[test]
 fn contradictory_matches_are_errors() {
     let matching =
         |text: &str| format!("{{ version: 1, classes: [{{ name: a, match: {text}, bypass: true }}] }}");

@@ -50,8 +50,10 @@ pub(super) fn cumulative() -> JitterTable {
     JitterTable { entries }
 }
 
-/// The table of a file's entries: as many as needed, evenly.
+/// The table of a file's entries, ascending whatever order the file has: as many as needed, evenly.
 pub(super) fn resampled(values: &[i16]) -> JitterTable {
+    let mut values = values.to_vec();
+    values.sort_unstable();
     let mut entries = [0; JITTER_ENTRIES];
     for (index, entry) in entries.iter_mut().enumerate() {
         let place = (2 * index + 1) * values.len() / (2 * JITTER_ENTRIES);
@@ -172,5 +174,7 @@ mod tests {
         );
         assert_eq!(resampled(&values[..4096]).entries[..], values[..4096]);
         assert_eq!(resampled(&[7]).entries, [7; JITTER_ENTRIES]);
+        let backwards: Vec<i16> = values.iter().rev().copied().collect();
+        assert_eq!(resampled(&backwards), table);
     }
 }

@@ -47,13 +47,22 @@ pub(crate) static REORDER: Section = Section {
     title: "reorder",
     doc: "Packets that leave at once, ahead of those that wait out the latency.",
     keys: &[
-        PROBABILITY,
-        CORRELATED_KEY,
+        required(
+            "probability",
+            Shape::Share,
+            "Of each packet that may go ahead, in the long run.",
+        ),
+        key(
+            "correlation",
+            Shape::Factor(CORRELATION),
+            "0%",
+            "From one packet that may go ahead to the next: those k apart are correlated by its k-th power.",
+        ),
         key(
             "gap",
             Shape::Integer(REORDER_GAP),
             "1",
-            "Only each so-manieth packet behind one that went ahead may: netem's gap.",
+            "At most every `gap`-th packet goes ahead, counted from the last one that did: netem's gap.",
         ),
     ],
 };
@@ -281,7 +290,7 @@ pub(crate) static JITTER: Section = Section {
             "time_constant",
             Shape::Duration(TIME_CONSTANT),
             "none",
-            "Jitter as a process in time, in place of `correlation`: packets t apart correlate by e^(-t / time_constant).",
+            "Jitter as a process in time, in place of `correlation`: packets t apart correlate by e^(-t / time_constant), t between the ends of their service here; one out of order has the jitter of the latest.",
         ),
     ],
 };
@@ -359,7 +368,7 @@ pub(crate) static LOSS: Section = Section {
 pub(crate) static GILBERT_ELLIOTT: Section = Section {
     what: "a Gilbert-Elliott model",
     title: "gilbert_elliott",
-    doc: "A chain with a good and a bad state (Gilbert 1960, Elliott 1963), parameters as in netem's gemodel.",
+    doc: "A chain with a good and a bad state (Gilbert 1960, Elliott 1963), parameters as in netem's gemodel. It begins good.",
     keys: &[
         required("p", Shape::Share, "From good to bad, per packet."),
         required("r", Shape::Share, "From bad to good, per packet."),
@@ -371,10 +380,15 @@ pub(crate) static GILBERT_ELLIOTT: Section = Section {
 pub(crate) static LOSS_STATES: Section = Section {
     what: "a model of four states",
     title: "state",
-    doc: "netem's `loss state`: 1 good, 3 lost in a burst, 2 good within a burst, 4 lost alone. What lacks is as tc has it.",
+    doc: "netem's `loss state`: 1 good, 3 lost in a burst, 2 good within a burst, 4 lost alone. It begins in 1. Keys left out are as tc has them.",
     keys: &[
         required("p13", Shape::Share, "Into a burst of losses."),
-        key("p31", Shape::Share, "100% - p13", "Out of it."),
+        key(
+            "p31",
+            Shape::Share,
+            "100% less the larger of p13 and p32",
+            "Out of it; with p32 at most 100%, as p13 with p14.",
+        ),
         key(
             "p32",
             Shape::Share,

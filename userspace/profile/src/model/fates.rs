@@ -55,7 +55,7 @@ impl From<Probability> for Correlated {
 pub struct Reorder {
     /// Which.
     pub chance: Correlated,
-    /// Only each so-manieth packet behind one that went ahead may.
+    /// At most every so many packets one goes ahead, counted from the last one that did.
     pub gap: u32,
 }
 

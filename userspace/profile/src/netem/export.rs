@@ -2,7 +2,7 @@
 
 use perturb_common::abi::Direction;
 
-use super::{Chance, FRAME, IN_ORDER, Link, Loss, Netem};
+use super::{Chance, FRAME, IN_ORDER, Link, Loss, Netem, OTHER_RATES};
 use crate::Duration;
 use crate::model::{
     Correlated, Distribution, Drift, Framing, Profile, Queue, Scope, Server, ServerId, Volume,
@@ -157,6 +157,14 @@ fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> Net
         if server.scope != Scope::Shared {
             lose("its scope: all packets share a netem");
         }
+    }
+    if !netem.reorder.is_none() && netem.delay == Duration::ZERO {
+        lost.push("`reorder`: netem reorders with a `delay` only".to_owned());
+        netem.reorder = Chance::default();
+        netem.gap = 0;
+    }
+    if netem.is_correlated() {
+        lost.push(OTHER_RATES.to_owned());
     }
     netem.limit = match (buffer, netem.under_way()) {
         (Some(packets), way) => {

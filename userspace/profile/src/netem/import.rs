@@ -4,7 +4,7 @@ use perturb_common::abi::Direction;
 use perturb_common::ties::MAX_GAP;
 
 use super::sources::{self, Found};
-use super::{Chance, IN_ORDER, Link, Netem, NetemError};
+use super::{Chance, IN_ORDER, Link, Netem, NetemError, OTHER_RATES};
 use crate::keys;
 use crate::matching::{Match, PortRange, Prefix};
 use crate::model::{
@@ -272,7 +272,7 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
             distribution,
             scale: netem.jitter,
             reorder: netem.rate.is_none(),
-            drift: Some(netem.correlation)
+            drift: Some(tied("delay", netem.correlation, &mut lose))
                 .filter(|&correlation| correlation > Probability::ZERO)
                 .map(Drift::Packets),
         });
@@ -280,7 +280,7 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
     match netem.loss {
         super::Loss::Random(chance) => {
             server.loss.random = chance.share;
-            server.loss.correlation = chance.correlation;
+            server.loss.correlation = tied("loss", chance.correlation, &mut lose);
         }
         super::Loss::Gilbert([to_bad, to_good, bad_loss, good_loss]) => {
             server.loss.burst = Some(GilbertElliott {
@@ -291,9 +291,20 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
             });
         }
         super::Loss::State([p13, p31, p32, p23, p14]) => {
+            let most = |other: Probability| {
+                Probability::from_billionths(Probability::ONE.billionths() - other.billionths())
+            };
+            for (one, name, other, first) in [(p13, "p13", p14, "p14"), (p31, "p31", p32, "p32")] {
+                if one > most(other) {
+                    lose(format!(
+                        "the {name} of {one} beside a {first} of {other}: it is {} here",
+                        most(other)
+                    ));
+                }
+            }
             server.loss.states = Some(LossStates {
-                p13,
-                p31,
+                p13: p13.min(most(p14)),
+                p31: p31.min(most(p32)),
                 p32,
                 p23,
                 p14,
@@ -303,18 +314,31 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
     if netem.ecn {
         lose("`ecn`: what is lost is lost, and not marked".to_owned());
     }
-    server.duplicate = netem.duplicate.into();
-    server.corrupt = netem.corrupt.into();
+    let in_order = netem.jitter > Duration::ZERO && netem.rate == Some(Link::plain(IN_ORDER));
+    let mut correlated = |what, Chance { share, correlation }| Correlated {
+        probability: share,
+        correlation: tied(what, correlation, &mut lose),
+    };
+    server.duplicate = correlated("duplicates", netem.duplicate);
+    server.corrupt = correlated("damage", netem.corrupt);
     if !netem.reorder.is_none() {
         server.reorder = Some(Reorder {
-            chance: netem.reorder.into(),
+            chance: correlated("reordering", netem.reorder),
             gap: netem.gap.clamp(1, MAX_GAP),
         });
         if netem.gap > MAX_GAP {
             lose(format!("the `gap` of {}: it is {MAX_GAP} here", netem.gap));
         }
+        if netem.rate.is_some() && !in_order {
+            lose(
+                "that what goes ahead passes the packets that wait for the `rate`: here it waits with them"
+                    .to_owned(),
+            );
+        }
     }
-    let in_order = netem.jitter > Duration::ZERO && netem.rate == Some(Link::plain(IN_ORDER));
+    if netem.is_correlated() {
+        lose(OTHER_RATES.to_owned());
+    }
     match netem.rate.filter(|_| !in_order) {
         Some(link) => rate(&mut server, netem, link, &mut lose),
         None if [Netem::LIMIT, Netem::UNLIMITED].contains(&netem.limit) => {}
@@ -393,11 +417,13 @@ impl From<Link> for Framing {
     }
 }
 
-impl From<Chance> for Correlated {
-    fn from(Chance { share, correlation }: Chance) -> Self {
-        Self {
-            probability: share,
-            correlation,
-        }
+/// A correlation, at most what a profile takes.
+fn tied(what: &str, correlation: Probability, lose: &mut impl FnMut(String)) -> Probability {
+    let most = keys::CORRELATION.max;
+    if correlation > most {
+        lose(format!(
+            "the {what}'s correlation of {correlation}: it is {most} here"
+        ));
     }
+    correlation.min(most)
 }

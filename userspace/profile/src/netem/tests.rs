@@ -75,11 +75,11 @@ fn profiles_become_the_commands_they_came_from() {
         let exported = export(&first.profile, "eth0");
         let link = first.profile.servers[0].1.bandwidth.is_some();
         let wire = first.profile.servers[0].1.latency > Duration::ZERO;
-        let of_limit = exported
+        let known = exported
             .lost
             .iter()
-            .all(|what| link && wire && what.starts_with("the buffer by itself"));
-        assert!(of_limit, "{options}: {:?}", exported.lost);
+            .all(|what| what == OTHER_RATES || link && wire && what.starts_with("the buffer by itself"));
+        assert!(known, "{options}: {:?}", exported.lost);
         let again = import(&exported.commands.join("\n"), None).unwrap();
         assert_eq!(again.profile, first.profile, "{options}: {:?}", exported.commands);
         if first.lost.is_empty() {
@@ -337,6 +337,61 @@ fn of_a_limit_the_buffer_is_what_waits() {
     let (_, lost) = buffer("rate 1gbit delay 100ms");
     assert!(
         lost.contains("the `limit` of 1000: netem passes no more"),
+        "{lost}"
+    );
+}
+
+#[test]
+fn a_correlation_changes_netems_rates() {
+    for options in [
+        "loss 5% 25%",
+        "duplicate 5% 25%",
+        "corrupt 5% 25%",
+        "delay 10ms 1ms 25%",
+        "delay 10ms reorder 5% 25%",
+    ] {
+        let imported = import(options, None).unwrap();
+        assert_eq!(imported.lost, [OTHER_RATES], "{options}");
+        assert_eq!(export(&imported.profile, "eth0").lost, [OTHER_RATES], "{options}");
+    }
+    for options in ["loss 5%", "delay 10ms 1ms", "loss gemodel 1% 10%"] {
+        assert_eq!(import(options, None).unwrap().lost, Vec::<String>::new());
+    }
+    // More than a profile takes.
+    for (options, what) in [
+        ("delay 10ms 2ms 100%", "delay"),
+        ("loss 1% 100%", "loss"),
+        ("duplicate 1% 99.95%", "duplicates"),
+        ("corrupt 1% 100%", "damage"),
+        ("delay 10ms reorder 5% 100%", "reordering"),
+    ] {
+        let imported = import(options, None).unwrap();
+        assert!(imported.lost[0].contains(what), "{:?}", imported.lost);
+        assert!(
+            imported.lost[0].ends_with("it is 99.9% here"),
+            "{:?}",
+            imported.lost
+        );
+        assert!(imported.profile.to_string().contains("correlation: 99.9%"));
+    }
+    let states = import("loss state 60% 70% 50% 50% 60%", None).unwrap();
+    assert_eq!(
+        states.lost,
+        [
+            "the p13 of 60% beside a p14 of 60%: it is 40% here",
+            "the p31 of 70% beside a p32 of 50%: it is 50% here"
+        ]
+    );
+}
+
+#[test]
+fn what_goes_ahead_does_so_otherwise_beside_a_rate_and_needs_a_delay() {
+    let lost = |options| import(options, None).unwrap().lost;
+    assert_eq!(lost("delay 10ms reorder 25%"), Vec::<String>::new());
+    assert!(lost("delay 10ms rate 1mbit reorder 25%")[0].contains("here it waits with them"));
+    let (netem, lost) = exported(&["jitter: 1ms, reorder: 25%"]);
+    assert!(
+        netem.reorder.is_none() && lost.contains("with a `delay` only"),
         "{lost}"
     );
 }

@@ -99,6 +99,13 @@ pub(crate) fn knobs(fields: &Fields<'_>, scoped: bool, findings: &mut Findings<'
         let why = "bytes that take no time cost nothing";
         fields.needs("framing", "bandwidth", why, findings);
     }
+    if fields.node("reorder").is_some()
+        && ["latency", "jitter"].iter().all(|key| fields.node(key).is_none())
+        && server.trace.is_none()
+    {
+        let why = "what goes ahead leaves out latency and jitter, and there is neither";
+        fields.needs("reorder", "latency", why, findings);
+    }
     check_queue(fields, &server, findings);
     check_collisions(fields, &server, findings);
     server
@@ -387,15 +394,26 @@ fn loss_states(at: At<'_>, findings: &mut Findings<'_>) -> Option<LossStates> {
     let fields = Fields::of(at, &keys::LOSS_STATES, &[], findings)?;
     let share = |at: At<'_>, f: &mut Findings<'_>| at.quantity(keys::SHARE, f);
     let p13 = fields.require("p13", "p13: 1%", findings, share)?;
-    let rest = Probability::from_billionths(Probability::ONE.billionths() - p13.billionths());
+    let rest =
+        |of: Probability| Probability::from_billionths(Probability::ONE.billionths() - of.billionths());
     let mut other = |key, or| fields.read(key, findings, share).unwrap_or(or);
-    Some(LossStates {
+    let p32 = other("p32", Probability::ZERO);
+    let states = LossStates {
         p13,
-        p31: other("p31", rest),
-        p32: other("p32", Probability::ZERO),
+        p31: other("p31", rest(p13.max(p32))),
+        p32,
         p23: other("p23", Probability::ONE),
         p14: other("p14", Probability::ZERO),
-    })
+    };
+    for (key, one, other, why) in [
+        ("p31", states.p31, p32, "p31 and p32 are more than 100% together"),
+        ("p13", p13, states.p14, "p13 and p14 are more than 100% together"),
+    ] {
+        if one > rest(other) {
+            fields.unfit(key, why, "lower one of them", findings);
+        }
+    }
+    Some(states)
 }
 
 /// A limit on a backlog needs something that makes a backlog.

@@ -75,10 +75,12 @@ pub(crate) fn loss() -> BoxedStrategy<Loss> {
         }
     });
     let nth = btree_set(1..1_000_000u64, 0..5).prop_map(|set| set.into_iter().collect());
+    let rest =
+        |of: Probability| Probability::from_billionths(Probability::ONE.billionths() - of.billionths());
     let states =
-        (share(), share(), share(), share(), share()).prop_map(|(p13, p31, p32, p23, p14)| LossStates {
-            p13,
-            p31,
+        (share(), share(), share(), share(), share()).prop_map(move |(p13, p31, p32, p23, p14)| LossStates {
+            p13: p13.min(rest(p14)),
+            p31: p31.min(rest(p32)),
             p32,
             p23,
             p14,

@@ -126,6 +126,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                 } else {
                     Framing::default()
                 };
+                let reorder = reorder.filter(|_| latency > Duration::ZERO || jitter.is_some());
                 Server {
                     scope,
                     gap,

@@ -4,12 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use perturb_common::{
-    fate::{Chance, GilbertElliott, JITTER_ENTRIES, Purpose, draw},
-    ties::{
-        CORRUPT, Chances, DUPLICATE, LOSS, Memory, REORDER, TIE_BURST, TIE_DRIFT, TIE_STATES, Tied, Ties,
-        decay, quantile, rest,
-    },
+    fate::{Chance, GilbertElliott, Purpose, draw},
+    ties::{CORRUPT, Chances, DUPLICATE, LOSS, Memory, REORDER, TIE_BURST, TIE_STATES, Tied, Ties},
 };
+
+mod drift;
 
 const PACKETS: u64 = 1_000_000;
 
@@ -267,157 +266,96 @@ fn each_gapth_packet_goes_ahead() {
     assert!((PACKETS as f64 / count as f64 - 6.0).abs() < 0.02, "{count}");
 }
 
-/// Φ by the complementary error function's series and continued fraction (Abramowitz and Stegun 7.1.5, 7.1.14).
-fn phi(z: f64) -> f64 {
-    let x = z.abs() / std::f64::consts::SQRT_2;
-    let erf = if x < 3.0 {
-        let (mut sum, mut term) = (x, x);
-        for n in 1..80 {
-            term *= -x * x / f64::from(n);
-            sum += term / f64::from(2 * n + 1);
-        }
-        sum * 2.0 / std::f64::consts::PI.sqrt()
-    } else {
-        let tail = (1..60).rev().fold(0.0, |rest, n| f64::from(n) / 2.0 / (x + rest));
-        1.0 - (-x * x).exp() / std::f64::consts::PI.sqrt() / (x + tail)
-    };
-    if z < 0.0 {
-        (1.0 - erf) / 2.0
-    } else {
-        (1.0 + erf) / 2.0
-    }
-}
-
-/// Tables of the normal quantile and of Φ, as the compiler of profiles has them.
-fn tables() -> (Vec<i16>, Vec<i16>) {
-    let quantile = |share: f64| {
-        let (mut low, mut high) = (-8.0, 8.0);
-        for _ in 0..60 {
-            let middle = (low + high) / 2.0;
-            if phi(middle) < share {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
-        low
-    };
-    let normal = (0..JITTER_ENTRIES)
-        .map(|entry| (quantile((entry as f64 + 0.5) / JITTER_ENTRIES as f64) * 8192.0).round() as i16);
-    let cumulative = (0..JITTER_ENTRIES)
-        .map(|entry| (phi(entry as f64 / 512.0 - 4.0) * 65_535.0 - 32_768.0).round() as i16);
-    (normal.collect(), cumulative.collect())
-}
-
-/// The entries of packets whose service ends then, ticks.
-fn entries(ties: &Ties, served: impl Fn(u64) -> u64) -> Vec<f64> {
-    let (normal, cumulative) = tables();
-    let mut memory = Memory::default();
-    let drawn = (0..PACKETS).map(|index| {
-        let draw = draw(5, 0, index, Purpose::Jitter);
-        memory = ties.drift(
-            memory,
-            served(index),
-            normal[draw as usize % JITTER_ENTRIES],
-            (draw >> 32) as u32,
-        );
-        (quantile(memory, |entry| cumulative[entry]) as f64 + 0.5) / JITTER_ENTRIES as f64
-    });
-    drawn.collect()
-}
-
-/// Distance of Kolmogorov and Smirnov from what is even between 0 and 1.
-fn distance(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let count = sorted.len() as f64;
-    (1..)
-        .zip(&sorted)
-        .map(|(rank, value)| (f64::from(rank) / count - value).abs())
-        .fold(0.0, f64::max)
-}
-
-/// The normal scores of quantiles: a process of first order beneath.
-fn scores(values: &[f64]) -> Vec<f64> {
-    let (normal, _) = tables();
-    let entry = |value: &f64| f64::from(normal[(value * JITTER_ENTRIES as f64) as usize]) / 8192.0;
-    values.iter().map(entry).collect()
-}
-
+/// Flows, hosts and starts: their first packets, too, are hit as often as all of them.
 #[test]
-fn jitter_keeps_its_distribution_whatever_its_correlation() {
-    for rho in [0.25, 0.5, 0.9, 0.99] {
-        let part = (rho * 4_294_967_296.0) as u32;
+fn short_flows_are_hit_as_often_as_long_ones() {
+    for (p, rho, packets) in [(0.1, 0.9, 10), (0.1, 0.99, 100), (0.1, 0.9, 1), (1.0, 0.5, 3)] {
         let ties = Ties {
-            rho: part,
-            spread: rest(part),
-            kinds: TIE_DRIFT,
+            correlation: [chance(rho); 4],
+            reorder: chance(p),
             ..Ties::NONE
         };
-        let values = entries(&ties, |_| 0);
-        // 1.95/√n at 99.9 % for independent ones, and n(1-ρ)/(1+ρ) are worth as much; a table's step comes on top.
-        let worth = PACKETS as f64 * (1.0 - rho) / (1.0 + rho);
-        let found = distance(&values);
-        assert!(found < 1.95 / worth.sqrt() + 0.5 / 1024.0, "ρ {rho}: D {found}");
-        let scores = scores(&values);
-        for distance in [1, 2, 5] {
-            let found = correlation(&scores, distance);
-            let expected = rho.powi(distance as i32);
+        let chances = Chances {
+            duplicate: chance(p),
+            corrupt: chance(p),
+            ..NONE
+        };
+        let flows = 40_000;
+        let mut counts = [0u64; 4];
+        let mut count = |chances: &Chances, bits: &[u64]| {
+            for flow in 0..flows {
+                let mut memory = Memory::default();
+                for index in 0..packets {
+                    let (tied, after) = ties.decide(memory, chances, |purpose| draw(3, flow, index, purpose));
+                    memory = after;
+                    for (count, bit) in counts.iter_mut().zip(bits) {
+                        *count += u64::from(tied.0 & bit != 0);
+                    }
+                }
+            }
+        };
+        count(&chances, &[0, Tied::DUPLICATED, Tied::CORRUPTED, Tied::AHEAD]);
+        let loss = Chances {
+            loss: chance(p),
+            ..NONE
+        };
+        count(&loss, &[Tied::LOST]);
+        for count in counts {
+            let found = count as f64 / (flows * packets) as f64;
+            let worth = (flows * packets) as f64 * (1.0 - rho) / (1.0 + rho);
+            let deviation = (p * (1.0 - p) / worth).sqrt();
             assert!(
-                (found - expected).abs() < 0.01,
-                "ρ {rho}, {distance} apart: {found} for {expected}"
+                (found - p).abs() <= 4.0 * deviation,
+                "{found} for {p}, {rho}, {packets}"
             );
         }
     }
 }
 
 #[test]
-fn jitter_in_time_forgets_by_its_constant_however_packets_come() {
-    // 100 us, 2 ms and 10 ms apart at a constant of 20 ms; 64 ticks are a nanosecond.
-    let constant = 20_000_000 * 64;
+fn what_is_certain_happens_whatever_came_before() {
     let ties = Ties {
-        constant,
-        kinds: TIE_DRIFT,
+        correlation: [chance(0.99); 4],
         ..Ties::NONE
     };
-    for (apart, tolerance) in [(100_000.0, 0.01), (2e6, 0.01), (1e7, 0.01)] {
-        let values = entries(&ties, |index| (index as f64 * apart * 64.0) as u64);
-        let scores = scores(&values);
-        for distance in [1, 3] {
-            let expected = (-(distance as f64) * apart / 2e7).exp();
-            let found = correlation(&scores, distance);
-            assert!(
-                (found - expected).abs() < tolerance,
-                "{apart} ns, {distance} apart: {found} for {expected}"
-            );
-        }
-        let rho = (-apart / 2e7).exp();
-        let worth = PACKETS as f64 * (1.0 - rho) / (1.0 + rho);
-        let found = distance(&values);
-        assert!(
-            found < 1.95 / worth.sqrt() + 0.5 / 1024.0,
-            "{apart} ns: D {found}"
-        );
+    let draws = |purpose| draw(1, 0, 1, purpose);
+    let (_, passed) = ties.decide(Memory::default(), &NONE, draws);
+    let down = Chances {
+        loss: Chance::ALWAYS,
+        ..NONE
+    };
+    let mut memory = passed;
+    for index in 0..1000 {
+        let (tied, after) = ties.decide(memory, &down, |purpose| draw(1, 0, index, purpose));
+        assert_eq!(tied.0, Tied::LOST, "packet {index}");
+        memory = after;
     }
-    // Packets at once have the same jitter.
-    let values = entries(&ties, |index| index / 2 * 64_000_000);
-    assert!(values.chunks_exact(2).all(|two| two[0] == two[1]));
-}
-
-#[test]
-fn exponentials_and_roots_are_exact_enough() {
-    for (elapsed, constant) in [
-        (1u64 << 10, 64_000_000),
-        (1 << 20, 1 << 30),
-        (1 << 33, 1 << 33),
-        (1 << 33, 1 << 31),
-        (3 << 32, 1 << 28),
-    ] {
-        let expected = (-(elapsed as f64) / constant as f64).exp();
-        let found = f64::from(decay(elapsed, constant)) / 4_294_967_296.0;
-        assert!((found - expected).abs() < 3e-6, "{found} for {expected}");
-        let root = (1.0 - found * found).sqrt();
-        let found = f64::from(rest(decay(elapsed, constant))) / 4_294_967_296.0;
-        assert!((found - root).abs() < 1e-6, "{found} for {root}");
-    }
+    // A change of the model: good within a burst (state 2 of four) is not bad.
+    let states = Ties {
+        states: [
+            Chance::ALWAYS,
+            Chance::NEVER,
+            Chance::ALWAYS,
+            Chance::NEVER,
+            Chance::NEVER,
+        ],
+        kinds: TIE_STATES,
+        ..Ties::NONE
+    };
+    let (_, burst) = states.decide(Memory::default(), &NONE, draws);
+    let (tied, within) = states.decide(burst, &NONE, draws);
+    assert_eq!(tied.0, 0);
+    let plain = Ties {
+        kinds: TIE_BURST,
+        ..Ties::NONE
+    };
+    let chances = Chances {
+        burst: GilbertElliott {
+            bad_loss: Chance::ALWAYS,
+            ..NONE.burst
+        },
+        ..NONE
+    };
+    assert_eq!(plain.decide(within, &chances, draws).0.0, 0);
+    assert_eq!(plain.decide(burst, &chances, draws).0.0, Tied::LOST_IN_BURST);
 }
