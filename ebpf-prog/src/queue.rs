@@ -359,7 +359,13 @@ extern "C" fn finish(server: u32, judged: u32) -> u32 {
     } else if config.law.kind != queue::STEP {
         // SAFETY: this CPU's scratch, and a map value that is this CPU's: it has the lock.
         unsafe {
-            copy(&(*scratch).judged.after, &mut (*queue).state);
+            let judged = &(*scratch).judged;
+            // Of a packet that was refused before the law saw it there is no `after`.
+            let seen = judged.stopped == 0 || judged.stopped == EARLY;
+            copy(
+                if seen { &judged.after } else { &judged.before },
+                &mut (*queue).state,
+            );
             steps::unlock(&Shared::new(&raw mut (*queue).lock));
         }
     }

@@ -182,7 +182,7 @@ impl Router {
 
     fn tc(&self, line: &str) -> Result<()> {
         let done = self.bed.right.run(&format!("tc {line}"));
-        done.map_err(|error| skip(format!("this kernel lacks HTB or a queue: {error:#}")))?;
+        done.map_err(|error| skip(format!("this kernel has no HTB, or not the queue: {error:#}")))?;
         Ok(())
     }
 

@@ -30,8 +30,10 @@ pub struct Red {
     pub count: u64,
     /// The draw, of 2^52.
     pub random: u64,
+    /// When the last packet came, ticks: idle time before it has counted.
+    pub last: u64,
     /// Zero.
-    pub reserved: [u64; 2],
+    pub reserved: u64,
 }
 
 /// What it says of a packet that comes.
@@ -46,10 +48,19 @@ pub fn judge(law: &Law, red: &mut Red, head: Head) -> Verdict {
         return Verdict::Pass;
     }
     let weight = law.weight as u32;
+    let now = head.start.0.saturating_sub(head.sojourn.0);
+    // A dropped packet leaves the server idle, but what was idle before it has counted.
+    let counted = now.saturating_sub(red.last);
+    let idle = if head.idle.0 < counted {
+        head.idle.0
+    } else {
+        counted
+    };
+    if red.last < now {
+        red.last = now;
+    }
     red.average = if head.sojourn.0 == 0 {
-        // At once where they take no time.
-        let packets = head.idle.0.checked_div(head.small.0).unwrap_or(u64::MAX);
-        decayed(red.average, packets, weight)
+        faded(red.average, idle, head.small.0, weight)
     } else {
         let wait = if head.sojourn.0 > LONGEST {
             LONGEST
@@ -88,6 +99,23 @@ pub fn judge(law: &Law, red: &mut Red, head: Head) -> Verdict {
     } else {
         Verdict::Drop
     }
+}
+
+/// `average * (1 - 2^-weight)^(idle / small)`; what is left of a small packet counts in proportion, as in `sch_red`. At once where
+/// packets take no time.
+#[inline(always)]
+const fn faded(average: u64, idle: u64, small: u64, weight: u32) -> u64 {
+    if small == 0 {
+        return 0;
+    }
+    let average = decayed(average, idle / small, weight);
+    if small > LONGEST {
+        return average;
+    }
+    // Twenty bits of the quotient, and twenty more.
+    let rest = (idle % small) << 20;
+    let part = ((rest / small) << 20) + ((rest % small) << 20) / small;
+    average - (wide(average, part << 20).0 >> weight)
 }
 
 /// `average * (1 - 2^-weight)^steps`.

@@ -9,7 +9,7 @@ use perturb_common::{
 use proptest::prelude::*;
 
 use super::{
-    BYTE, SALT, arrivals,
+    BYTE, Packet, SALT, arrivals,
     fifo::{Discipline, Fifo, play},
     folded, of,
 };
@@ -26,7 +26,7 @@ pub(super) struct Red {
     typical: u64,
     ecn: bool,
     average: f64,
-    /// Since when the queue is empty.
+    /// Since when the queue is empty, as far as that has not counted.
     idle_since: u64,
     /// -1 if none was drawn.
     count: i64,
@@ -82,8 +82,10 @@ impl Discipline for Red {
     fn enque(&mut self, fifo: &mut Fifo, index: usize, now: u64) -> bool {
         let queue = fifo.work(now);
         if queue == 0 {
-            let steps = (now - self.idle_since) / fifo.link.takes(now, self.typical);
+            let (idle, typical) = (now - self.idle_since, fifo.link.takes(now, self.typical));
+            let (steps, rest) = (idle / typical, idle % typical);
             self.average *= (1.0 - self.weight).powi(i32::try_from(steps.min(1 << 30)).unwrap());
+            self.average *= 1.0 - self.weight * rest as f64 / typical as f64;
         } else {
             self.average += self.weight * (queue as f64 - self.average);
         }
@@ -95,6 +97,9 @@ impl Discipline for Red {
             fifo.mark(index, verdict);
             self.idle_since = fifo.link.end(now + queue, fifo.packets[index].bytes);
             return true;
+        }
+        if queue == 0 {
+            self.idle_since = now;
         }
         false
     }
@@ -151,4 +156,34 @@ fn the_random_packets_are_dropped_marked_and_forced() {
     }
     println!("{seen} packets: {dropped} dropped, {marked} marked, {forced} above the threshold");
     assert!(dropped > 1000 && marked > 500 && forced > 1000);
+}
+
+/// Behind a flood, a load that never waits is neither marked nor dropped for long: the server idles for less than a small packet at
+/// a time.
+#[test]
+fn what_never_waits_is_forgiven() {
+    for flags in [0, LAW_ECN] {
+        let law = Law {
+            small: Load {
+                bytes: 784,
+                segments: 1,
+            },
+            ..law(flags, [30 * PACKET, 60 * PACKET], pie::ONE / 50, 7)
+        };
+        let service = 3 * PACKET / 2;
+        let flood = (0..400u64).map(|number| number * PACKET);
+        let after = 400 * service + 100 * PACKET;
+        let quiet = (0..20_000u64).map(|number| after + number * 2 * PACKET);
+        let packet = |arrival| Packet {
+            arrival,
+            bytes: service / BYTE,
+            ecn: 1,
+        };
+        let packets: Vec<_> = flood.chain(quiet).map(packet).collect();
+        let fates = folded(&law, &packets);
+        assert_eq!(fates, play(&packets, &mut Red::new(&law)).fates);
+        let late = &fates[400 + 20 * 128..];
+        assert_eq!(of(late, Verdict::Pass), late.len(), "{flags}");
+        assert!(of(&fates, Verdict::Pass) < fates.len(), "the flood is");
+    }
 }

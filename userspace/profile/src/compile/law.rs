@@ -24,7 +24,9 @@ pub(crate) fn red_weight(
 ) -> Option<u32> {
     let small = served_in(server, avpkt).0 as f64;
     let [min, max] = thresholds.map(|volume| time_of(server)(volume).0 as f64 / small);
-    let burst = burst.map_or((2.0 * min + max) / 3.0, |burst| burst as f64);
+    // Whole packets, as tc rounds them, but not so few that it refuses them; a threshold in time may be a hair less than it is.
+    let usual = || ((2.0 * min + max) / 3.0 + 1e-9).floor().max(min.ceil());
+    let burst = burst.map_or_else(usual, |burst| burst as f64);
     let most = burst + 1.0 - min;
     if most.is_nan() || most < 1.0 || min <= 1.0 {
         return None;

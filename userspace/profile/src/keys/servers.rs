@@ -200,7 +200,7 @@ pub(crate) static QUEUE: Section = Section {
             "probability",
             Shape::Share,
             "2%",
-            "red: how probable a drop is at `max`.",
+            "red: max_p. At `max` one of the next 1/max_p packets is dropped, whichever: about twice this share.",
         ),
         key(
             "avpkt",
