@@ -179,6 +179,8 @@ const FLAGS: &[&str] = &[
     "rto --pacer user --program pair.yaml --rounds 2 --warmup 0 topology.yaml",
     "nfs curve --over topology.yaml --pacer user --coarse --spin 9us --rates 200 --warmup 10ms --duration 200ms --scale 0.001 \
      --reference OUT/reference.csv --out OUT/curve",
+    "sweep --quiet --out OUT/rules --assert median<99x --junit OUT/rules.xml --ci short-experiment.yaml",
+    "report --assert max<99x --junit OUT/report.xml --ci OUT/rules",
     "nfs curve --vary latency=0,1ms --mtu 3584B --pacer user --rates 200 --warmup 10ms --duration 200ms --scale 0.001 --out OUT/varied",
 ];
 /// What they write.
@@ -187,6 +189,8 @@ const WRITTEN: &[&str] = &[
     "rto.svg",
     "incast.svg",
     "tcp.svg",
+    "rules.xml",
+    "report.xml",
     "curve/topology.jsonl",
     "curve/reference.svg",
     "varied/latency-1ms.jsonl",

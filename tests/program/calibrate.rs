@@ -177,7 +177,15 @@ fn class_by_class() -> Result<Option<String>> {
                 - { name: ssh, match: { port: 22 }, bypass: true }\n  \
                 - { name: web, match: { protocol: tcp, port: 80 }, egress: [line] }\n";
     std::fs::write(&profile, text).unwrap();
-    let (code, seen) = calibrate(&[profile.to_str().unwrap(), "--coarse", "--spin", "50us"])?;
+    let xml = directory.path().join("classes.xml");
+    let told = ["--junit", xml.to_str().unwrap(), "--ci"];
+    let (code, seen) = calibrate(
+        &[
+            &[profile.to_str().unwrap(), "--coarse", "--spin", "50us"],
+            &told[..],
+        ]
+        .concat(),
+    )?;
     assert_eq!(seen["verdict"], if code == 0 { "pass" } else { "fail" }, "{seen}");
     assert_eq!(seen["untouched"], serde_json::json!(["ssh"]));
     let lines = seen["classes"].as_array().unwrap();
@@ -185,6 +193,9 @@ fn class_by_class() -> Result<Option<String>> {
         .iter()
         .find(|line| line["what"] == "spacing, full frames")
         .unwrap();
+    let xml = std::fs::read_to_string(xml).unwrap();
+    assert_eq!(xml.matches("<testcase ").count(), lines.len(), "{xml}");
+    assert_eq!(xml.contains("<failure"), code != 0, "{xml}");
     // 1514 B at 2 Mbit/s.
     assert_eq!(full["asked_us"].as_f64().unwrap().round(), 6_056.0);
     bound!(code == 0, "verdict {seen}");

@@ -18,6 +18,7 @@
 pub mod calibrate;
 mod estimate;
 mod hosts;
+mod judged;
 pub mod machine;
 pub mod measure;
 pub mod nfs;
@@ -25,3 +26,5 @@ mod probe;
 pub mod rto;
 pub mod sweep;
 pub mod tcp;
+
+pub use judged::Judged;

@@ -9,7 +9,8 @@ use perturb_present::LiveLine;
 use perturb_profile::Knob;
 
 use crate::cli::{
-    PacingArgs,
+    PacingArgs, beside,
+    ci::CiArgs,
     exit::{DONE, FAILED, INTERRUPTED},
     in_sandbox,
     words::{Words, one_of},
@@ -32,6 +33,7 @@ Exit codes:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = EXAMPLES)]
 #[command(mut_arg("coarse", |coarse| coarse.requires("profile")))]
+#[command(mut_arg("ci", |ci| ci.conflicts_with("sandbox")))]
 pub(crate) struct Calibrate {
     /// Check the classes of this profile instead of the knobs: asked, got, error, verdict.
     #[arg(conflicts_with_all = ["knobs", "quick", "out", "seed", "sabotage"])]
@@ -62,6 +64,8 @@ pub(crate) struct Calibrate {
     /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
     #[arg(long)]
     sandbox: bool,
+    #[command(flatten)]
+    ci: CiArgs,
 }
 
 /// The knobs, by the names of LogGP's parameters.
@@ -88,7 +92,9 @@ pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
         if let Some(out) = out {
             std::fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
         }
-        return in_sandbox(out, false);
+        let mut shared = beside(&args.ci.junit)?;
+        shared.extend(out.map(PathBuf::from));
+        return in_sandbox(&shared, false);
     }
     let line = LiveLine::stderr(args.quiet);
     if let Some(profile) = &args.profile {
@@ -100,6 +106,7 @@ pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
         } else {
             print!("{classes}");
         }
+        args.ci.tell("perturb calibrate", &classes.judged())?;
         return Ok(exit_code(classes.verdict));
     }
     let request = Request {
@@ -127,6 +134,7 @@ pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
     for warning in calibration.warnings() {
         eprintln!("perturb: warning: {warning}");
     }
+    args.ci.tell("perturb calibrate", &calibration.judged())?;
     Ok(exit_code(calibration.verdict))
 }
 

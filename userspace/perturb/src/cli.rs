@@ -1,6 +1,7 @@
 //! The command line. Only this module prints results and decides exit codes.
 
 mod changes;
+pub(crate) mod ci;
 mod emulate;
 pub(crate) mod exit;
 mod files;
@@ -27,7 +28,7 @@ use perturb_emulator::{
     lab::MAX_HOSTS,
     prepared::ProfileError,
 };
-use perturb_experiments::sweep::report::InputError;
+use perturb_experiments::sweep::report::{InputError, JudgeError, RuleError};
 
 use self::{
     exit::{DONE, FAILED, INVALID, LACKING},
@@ -423,6 +424,8 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
         || sweep::is_invalid_input(error)
         || error.is::<pattern::RemapError>()
         || error.is::<InputError>()
+        || error.is::<JudgeError>()
+        || error.is::<RuleError>()
     {
         INVALID
     } else if causes::lacks_fq(error) || error.is::<Lacking>() {

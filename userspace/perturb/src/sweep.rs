@@ -2,16 +2,22 @@
 
 mod split;
 
-use std::{env, path::PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
 
 use clap::{ArgGroup, Args};
 use perturb_experiments::sweep::{
     Ended, ExperimentError, StoreError, Sweep, Task, check, load, make_directory,
+    report::{self, Rule},
 };
 use perturb_present::{LiveLine, span};
 use serde_json::json;
 
 use crate::cli::{
+    beside,
+    ci::{self, CiArgs},
     exit::{DONE, FAILED},
     in_sandbox,
 };
@@ -23,16 +29,19 @@ Examples:
   sudo perturb sweep configs/experiments/synthetic.yaml --out s --resume   go on after an interruption
   perturb sweep big.yaml --out s --tasks 8 --slurm | sbatch       as a job array on a cluster
   perturb sweep configs/experiments/knfsd.yaml --sandbox          on a user-mode kernel, without root
+  sudo perturb sweep web.yaml --assert 'latency 20ms: p99 < 1.05x' --junit rules.xml   slower fails the build
   parallel perturb sweep big.yaml --out s --tasks 8 --array-index auto ::: 0 1 2 3 4 5 6 7
 
 Exit codes:
-  0 done   1 failed or interrupted (--resume goes on)   2 invalid experiment, or DIR does not fit
+  0 done   1 failed, interrupted (--resume goes on), or a rule is broken   2 invalid experiment, or DIR does not fit
   3 this kernel lacks something
   A program under test that fails or does not end is a result: it is recorded, and the sweep goes on.";
 
 /// Arguments of `perturb sweep`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("part").args(["array_index", "slurm"]))]
+#[command(mut_arg("junit", |junit| junit.requires("rules")))]
+#[command(mut_arg("ci", |ci| ci.requires("rules").conflicts_with("sandbox")))]
 pub(crate) struct SweepArgs {
     /// What to measure, in YAML; see docs/reference/experiment.md.
     experiment: PathBuf,
@@ -66,6 +75,12 @@ pub(crate) struct SweepArgs {
     /// Say nothing about each run.
     #[arg(long, short)]
     quiet: bool,
+    /// How slow a program may be, as times the baseline's: `[PROGRAM,] [KNOB LEVEL:] STATISTIC < 1.1x`, of mean, median, max,
+    /// p50 to p99.99 of what its metric reads; without PROGRAM or LEVEL everywhere.
+    #[arg(long = "assert", value_name = "RULE", conflicts_with_all = ["part", "dry_run"])]
+    rules: Vec<Rule>,
+    #[command(flatten)]
+    ci: CiArgs,
 }
 
 /// Whether an error means that the input was invalid.
@@ -124,10 +139,13 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<u8> {
         }
         return Ok(DONE);
     }
+    report::check(&sweep.experiment, &args.rules)?;
     missing?;
     if args.sandbox {
         make_directory(&out)?;
-        return in_sandbox([&*out], false);
+        let mut shared = beside(&args.ci.junit)?;
+        shared.push(out);
+        return in_sandbox(&shared, false);
     }
     let (ended, count) = sweep.measure(args.resume, LiveLine::stderr(args.quiet))?;
     match ended {
@@ -137,7 +155,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<u8> {
                 sweep.directory.display(),
                 out.display()
             );
-            Ok(DONE)
+            judge(&out, &args.rules, &args.ci)
         }
         Ended::Interrupted => {
             eprintln!(
@@ -147,6 +165,22 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<u8> {
             Ok(FAILED)
         }
     }
+}
+
+/// Judges the runs in a directory, and says it; the exit code.
+pub(crate) fn judge(directory: &Path, rules: &[Rule], told: &CiArgs) -> anyhow::Result<u8> {
+    if rules.is_empty() {
+        return Ok(DONE);
+    }
+    let cases = report::judge(directory, rules)?;
+    for case in &cases {
+        println!(
+            "{} {}",
+            if case.passes { "ok    " } else { "FAILED" },
+            ci::said(case)
+        );
+    }
+    told.tell("perturb sweep", &cases)
 }
 
 fn dry_run(sweep: &Sweep, args: &SweepArgs) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ use super::{
     provenance::Provenance,
     signature::Signature,
 };
-use crate::estimate::Parameters;
+use crate::{estimate::Parameters, judged::Judged};
 
 /// One setting, judged.
 #[derive(Clone, Debug, Serialize)]
@@ -131,6 +131,27 @@ impl Calibration {
         table
     }
 
+    /// Its settings, and what was done to packets that nobody asked for.
+    #[must_use]
+    pub fn judged(&self) -> Vec<Judged> {
+        let of = |setting: &Measured| {
+            let (judgement, unit) = (&setting.judgement, setting.knob.unit());
+            Judged {
+                name: format!("{} {} {unit}", setting.knob.parameter(), number(setting.desired)),
+                said: format!(
+                    "{}: {} {unit}, off by {}, may be {}",
+                    judgement.verdict.name(),
+                    number(judgement.seen),
+                    number(judgement.error),
+                    number(judgement.tolerance)
+                ),
+                passes: setting.ok,
+            }
+        };
+        let faults = self.faults.iter().map(fault);
+        self.settings.iter().map(of).chain(faults).collect()
+    }
+
     /// What people must be told beside the table.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
@@ -171,6 +192,15 @@ impl Calibration {
         }
         warnings.extend(self.faults.iter().map(ToString::to_string));
         warnings
+    }
+}
+
+/// What no profile asks for.
+pub(super) fn fault(fault: &Fault) -> Judged {
+    Judged {
+        name: "packets".into(),
+        said: fault.to_string(),
+        passes: false,
     }
 }
 

@@ -29,7 +29,7 @@ use perturb_stats::median;
 use serde::Serialize;
 
 use super::{
-    calibration::{Outcome, number},
+    calibration::{Outcome, fault, number},
     judge::{ABSOLUTE_US, RELATIVE, Verdict},
 };
 use crate::{
@@ -39,6 +39,7 @@ use crate::{
         train::{self, Spacing},
     },
     hosts::Hosts,
+    judged::Judged,
     probe::{clock, endpoint::Train, message::WIRE_V4},
 };
 
@@ -88,6 +89,29 @@ pub struct Classes {
     pub untouched: Vec<String>,
     /// What was done to packets that the profile does not ask for: any makes the calibration fail.
     pub faults: Vec<Fault>,
+}
+
+impl Classes {
+    /// Its numbers, and what was done to packets that nobody asked for.
+    #[must_use]
+    pub fn judged(&self) -> Vec<Judged> {
+        let of = |line: &Line| Judged {
+            name: format!("{} {} {}", line.class, line.direction, line.what),
+            said: format!(
+                "{}: {} us, asked for {} us, may be off by {} us",
+                line.verdict.name(),
+                number(line.got_us),
+                number(line.asked_us),
+                number(line.tolerance_us)
+            ),
+            passes: line.verdict == Verdict::Right,
+        };
+        self.classes
+            .iter()
+            .map(of)
+            .chain(self.faults.iter().map(fault))
+            .collect()
+    }
 }
 
 /// A profile whose classes are to be measured.

@@ -21,6 +21,7 @@ mod load;
 mod models;
 mod output;
 mod published;
+mod rules;
 mod scenarios;
 mod shape;
 mod summary;
@@ -29,5 +30,6 @@ mod terminal;
 pub use self::{
     compare::Comparison,
     load::InputError,
+    rules::{JudgeError, Rule, RuleError, check, judge},
     summary::{Report, Response},
 };

@@ -20,7 +20,7 @@ use super::{
 };
 
 /// A level of a knob.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Level {
     /// In µs (µs per byte for the bandwidth).
