@@ -99,6 +99,9 @@ pub struct Flow {
     /// Mean delay of what was not dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_delay_us: Option<f64>,
+    /// Its sum over all of them, ns.
+    #[serde(skip)]
+    pub delay_ns: u64,
 }
 
 /// Counters of a server.

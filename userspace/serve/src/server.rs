@@ -5,7 +5,6 @@ use std::{
     future::{Future, ready},
     io,
     net::{SocketAddr, TcpListener},
-    process,
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -23,7 +22,7 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use perturb_emulator::{
     privileges,
-    registry::{Record, records},
+    registry::{Process, Record, records},
     runtime,
     status::Report,
 };
@@ -45,6 +44,8 @@ use crate::{
 const CONNECTIONS: usize = 64;
 /// For how long one may take, to ask and to read.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For how long one may take to ask: who says nothing must not keep others waiting.
+const ASKING: Duration = Duration::from_secs(1);
 /// For how long a report is good: whoever asks more often gets the same one, for reading the maps costs the processors time.
 const FRESH: Duration = Duration::from_millis(100);
 /// How much less than others the thread gets of a processor (`nice`).
@@ -57,8 +58,12 @@ pub(crate) type Answer = Response<Either<Full<Bytes>, Channel<Bytes, Infallible>
 
 /// The record of the emulation that this process keeps up.
 pub(crate) fn own_record() -> anyhow::Result<Option<Record>> {
-    let own = |record: &Record| record.process.pid == process::id();
-    Ok(records()?.records.into_iter().find(own))
+    // In another PID namespace a process may have the same number.
+    let this = Process::current()?;
+    Ok(records()?
+        .records
+        .into_iter()
+        .find(|record| record.process == this))
 }
 
 /// What it has done; nothing if it has not begun.
@@ -249,7 +254,7 @@ async fn converse<F: Future<Output = Answer>>(
     http1::Builder::new()
         .keep_alive(false)
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(ASKING)
         .serve_connection(TokioIo::new(stream), service)
         .await
 }

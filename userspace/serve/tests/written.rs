@@ -21,6 +21,7 @@ fn full() -> Report {
         bytes: packets * 1500,
         dropped: 1,
         mean_delay_us: Some(2000.0),
+        delay_ns: (packets - 1) * 2_000_000,
     };
     let timeline = TimelineReport {
         at_s: Some(1.5),

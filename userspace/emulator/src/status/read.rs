@@ -155,6 +155,7 @@ fn flow(counters: &ClassCounters) -> Flow {
         bytes: counters.bytes,
         dropped: counters.dropped,
         mean_delay_us: (kept > 0).then(|| counters.delay as f64 / kept as f64 / 1e3),
+        delay_ns: counters.delay,
     }
 }
 

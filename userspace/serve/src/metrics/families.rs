@@ -126,9 +126,20 @@ fn emulation(sheet: &mut Sheet, report: &Report) -> anyhow::Result<()> {
         "Interfaces that are gone and waited for (--follow)",
         Some(report.lost.len() as f64),
     );
+    let one = |packets: u64| vec![(Vec::new(), packets as f64)];
+    sheet.counters(
+        "perturb_captured_packets",
+        None,
+        "Packets that came into the emulation; a super-packet is one",
+        one(balance.captured),
+    );
+    sheet.counters(
+        "perturb_duplicated_packets",
+        None,
+        "Copies that the emulation made of packets",
+        one(balance.duplicated),
+    );
     let fates = [
-        ("captured", balance.captured),
-        ("duplicated", balance.duplicated),
         ("released", balance.released),
         ("dropped", balance.dropped),
         ("unintended", balance.unintended),
@@ -137,7 +148,7 @@ fn emulation(sheet: &mut Sheet, report: &Report) -> anyhow::Result<()> {
     sheet.counters(
         "perturb_packets",
         None,
-        "Packets by what became of them; a super-packet is one",
+        "Packets and copies by what became of them",
         fates.into(),
     );
     sheet.gauge(
@@ -256,16 +267,14 @@ fn classes(sheet: &mut Sheet, classes: &[ClassReport]) {
     sheet.counters(
         "perturb_class_drops",
         None,
-        "Those that emulation dropped",
+        "Packets of a class that emulation dropped",
         of(|flow| flow.dropped as f64),
     );
-    let delay = |flow: &Flow| {
-        flow.mean_delay_us.unwrap_or_default() / 1e6 * flow.packets.saturating_sub(flow.dropped) as f64
-    };
+    let delay = |flow: &Flow| flow.delay_ns as f64 / 1e9;
     sheet.counters(
         "perturb_class_delay",
         Some(Unit::Seconds),
-        "Delay of the others, summed",
+        "Delay of the packets of a class that were not dropped, summed",
         of(delay),
     );
 }
@@ -322,7 +331,7 @@ fn servers(sheet: &mut Sheet, servers: &[ServerReport]) {
     sheet.counters(
         "perturb_server_busy",
         Some(Unit::Seconds),
-        "Time it was busy, summed over its instances: its rate is the utilization",
+        "Time for which a server is taken, summed over its instances and counted when packets come: over times longer than its queue its rate is the utilization",
         of(|server| server.busy_ms / 1e3),
     );
     sheet.gauges(

@@ -279,6 +279,7 @@ mod tests {
             bytes: 1000 * packets,
             dropped: 3,
             mean_delay_us,
+            delay_ns: 0,
         };
         let mut report = Report::default();
         report.classes.push(ClassReport {
