@@ -75,8 +75,8 @@ pub(crate) struct SweepArgs {
     /// Say nothing about each run.
     #[arg(long, short)]
     quiet: bool,
-    /// How slow a program may be, as times the baseline's: `[PROGRAM,] [KNOB LEVEL:] STATISTIC < 1.1x`, of mean, median, max,
-    /// p50 to p99.99 of what its metric reads; without PROGRAM or LEVEL everywhere.
+    /// How slow programs may be, as times the baseline's: `median < 1.1x`, or where alone, `PROGRAM, latency 20ms: p99 < 1.1x`.
+    /// Of what the metric reads: mean, median, max, p50 to p99.99.
     #[arg(long = "assert", value_name = "RULE", conflicts_with_all = ["part", "dry_run"])]
     rules: Vec<Rule>,
     #[command(flatten)]

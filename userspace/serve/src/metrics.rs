@@ -16,6 +16,9 @@ use prometheus_client::{
 
 use self::families::families;
 
+/// The kind of Prometheus's format.
+const PLAIN: &str = "text/plain";
+
 /// How metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -26,12 +29,31 @@ pub enum Form {
 }
 
 impl Form {
-    /// OpenMetrics for those who say that they take it.
+    /// OpenMetrics for those who say that they take it, and like it no less than the other form. A version that is not 1.0.0 is none
+    /// that is spoken here.
     pub(crate) fn accepted(accept: Option<&HeaderValue>) -> Self {
-        let accept = accept.and_then(|accept| accept.to_str().ok());
-        match accept {
-            Some(accept) if accept.contains("application/openmetrics-text") => Self::OpenMetrics,
-            _ => Self::Prometheus,
+        let accept = accept.and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        let quality = |kind: &str| {
+            let of_kind = accept.split(',').filter_map(|one| {
+                let mut parts = one.split(';').map(str::trim);
+                let named = parts.next()?.eq_ignore_ascii_case(kind);
+                let (mut quality, mut spoken) = (1.0, true);
+                for part in parts {
+                    match part.split_once('=') {
+                        Some(("q", q)) => quality = q.parse().unwrap_or(0.0),
+                        Some(("version", version)) if kind != PLAIN => spoken = version == "1.0.0",
+                        _ => {}
+                    }
+                }
+                (named && spoken).then_some(quality)
+            });
+            of_kind.fold(0.0, f64::max)
+        };
+        let open = quality("application/openmetrics-text");
+        if open > 0.0 && open >= quality(PLAIN) {
+            Self::OpenMetrics
+        } else {
+            Self::Prometheus
         }
     }
 
@@ -112,5 +134,38 @@ impl Family {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openmetrics_is_for_those_who_want_it() {
+        let form = |accept| Form::accepted(Some(&HeaderValue::from_static(accept)));
+        // Prometheus 2.45, and 3.
+        let old = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;\
+                   version=0.0.4;q=0.5,*/*;q=0.1";
+        let new = "application/openmetrics-text;version=1.0.0;escaping=underscores;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+        for accept in [
+            old,
+            new,
+            "application/openmetrics-text",
+            "text/plain, application/openmetrics-text",
+        ] {
+            assert_eq!(form(accept), Form::OpenMetrics, "{accept}");
+        }
+        for accept in [
+            "*/*",
+            "",
+            "text/plain",
+            "application/openmetrics-text;q=0",
+            "application/openmetrics-text; version=0.0.1",
+            "application/openmetrics-text;q=0.1, text/plain",
+        ] {
+            assert_eq!(form(accept), Form::Prometheus, "{accept}");
+        }
+        assert_eq!(Form::accepted(None), Form::Prometheus);
     }
 }

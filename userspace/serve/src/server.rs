@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use http_body_util::{Channel, Either, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -46,7 +46,7 @@ const CONNECTIONS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// For how long one may take to ask: who says nothing must not keep others waiting.
 const ASKING: Duration = Duration::from_secs(1);
-/// For how long a report is good: whoever asks more often gets the same one, for reading the maps costs the processors time.
+/// For how long what was read is good, at least: whoever asks more often gets the same, for reading the maps costs the processors time.
 const FRESH: Duration = Duration::from_millis(100);
 /// How much less than others the thread gets of a processor (`nice`).
 const NICE: i32 = 10;
@@ -159,28 +159,42 @@ impl Drop for Server {
     }
 }
 
-/// The last report, as text in both forms.
+/// What was read last.
 type Shelf = Arc<Mutex<Option<Read>>>;
 
 struct Read {
-    at: Instant,
-    texts: [Bytes; 2],
+    until: Instant,
+    /// Nothing if nothing was emulated; or why it could not be read.
+    report: Result<Option<Report>, String>,
+    /// The report in each form that was asked for.
+    texts: [Option<Bytes>; 2],
 }
 
 /// The metrics; nothing if nothing is emulated.
 fn metrics(shelf: &Shelf, form: Form) -> anyhow::Result<Option<Bytes>> {
-    let mut read = shelf.lock().unwrap_or_else(PoisonError::into_inner);
-    if read.as_ref().is_none_or(|read| read.at.elapsed() > FRESH) {
-        *read = None;
-        let Some(report) = own()? else { return Ok(None) };
-        let text = |form| exposition(&report, form).map(Bytes::from);
-        *read = Some(Read {
-            at: Instant::now(),
-            texts: [text(Form::OpenMetrics)?, text(Form::Prometheus)?],
-        });
+    let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+    let read = match &mut *shelf {
+        Some(read) if Instant::now() < read.until => read,
+        stale => {
+            let began = Instant::now();
+            let report = own().map_err(|error| format!("{error:#}"));
+            // Many servers take long to read: at most a tenth of the time goes into it.
+            let fresh = FRESH.max(10 * began.elapsed());
+            stale.insert(Read {
+                until: Instant::now() + fresh,
+                report,
+                texts: [None, None],
+            })
+        }
+    };
+    let Some(report) = read.report.as_ref().map_err(|error| anyhow!("{error}"))? else {
+        return Ok(None);
+    };
+    let text = &mut read.texts[form as usize];
+    if text.is_none() {
+        *text = Some(exposition(report, form)?.into());
     }
-    let texts = read.as_ref().map(|read| &read.texts);
-    Ok(texts.map(|[open, plain]| if form == Form::OpenMetrics { open } else { plain }.clone()))
+    Ok(text.clone())
 }
 
 /// Answers at the address; nothing and never, if there is none.

@@ -160,20 +160,20 @@ fn emulation(sheet: &mut Sheet, report: &Report) -> anyhow::Result<()> {
     sheet.gauge(
         "perturb_held",
         Some(Unit::Bytes),
-        "Memory that they take",
+        "Memory that packets take that wait for their departure",
         Some(balance.held_bytes as f64),
     );
     sheet.gauge(
         "perturb_unaccounted_packets",
         None,
-        "On their way between devices, or lost where nobody counts: 0 at rest",
+        "Packets between devices, or lost where nobody counts: 0 at rest",
         Some(balance.unaccounted as f64),
     );
     let drops = vec![(Labels::new(), balance.interface_drops as f64)];
     sheet.counters(
         "perturb_interface_drops",
         None,
-        "Dropped by the emulated interfaces and their qdiscs, whosesoever",
+        "Packets that the emulated interfaces and their qdiscs dropped, whoever sent them",
         drops,
     );
     sheet.counters(
@@ -191,7 +191,7 @@ fn emulation(sheet: &mut Sheet, report: &Report) -> anyhow::Result<()> {
     sheet.counters(
         "perturb_events",
         None,
-        "What else was counted of packets",
+        "Other events that packets met",
         named("event", &report.events)?,
     );
     if let Some(held) = &report.held {
@@ -206,7 +206,7 @@ fn emulation(sheet: &mut Sheet, report: &Report) -> anyhow::Result<()> {
         sheet.counters(
             "perturb_pacer_stalled",
             Some(Unit::Seconds),
-            "For how long in all",
+            "For how long in all the user pacer was kept from running while a packet was due",
             stalled,
         );
     }
@@ -255,13 +255,13 @@ fn classes(sheet: &mut Sheet, classes: &[ClassReport]) {
     sheet.counters(
         "perturb_class_wire_packets",
         None,
-        "The same on the wire",
+        "Packets of a class on the wire: each segment of a super-packet is one",
         of(|flow| flow.wire_packets as f64),
     );
     sheet.counters(
         "perturb_class",
         Some(Unit::Bytes),
-        "Their bytes on the wire",
+        "Bytes on the wire of a class's packets",
         of(|flow| flow.bytes as f64),
     );
     sheet.counters(
@@ -302,7 +302,7 @@ fn servers(sheet: &mut Sheet, servers: &[ServerReport]) {
     sheet.counters(
         "perturb_server",
         Some(Unit::Bytes),
-        "Their bytes on the wire",
+        "Bytes on the wire of the packets that a server served",
         of(|server| server.bytes as f64),
     );
     let by_queue = |server: &ServerReport| server.queue.as_ref().map(|queue| queue.drops);
@@ -325,7 +325,7 @@ fn servers(sheet: &mut Sheet, servers: &[ServerReport]) {
     sheet.counters(
         "perturb_server_drops",
         None,
-        "Packets that it dropped: its buffer was full, by a loss model, by the law of its queue",
+        "Packets that a server dropped: its buffer was full, by a loss model, or by the law of its queue",
         drops,
     );
     sheet.counters(
@@ -337,13 +337,13 @@ fn servers(sheet: &mut Sheet, servers: &[ServerReport]) {
     sheet.gauges(
         "perturb_server_backlog",
         Some(Unit::Seconds),
-        "The time that a packet would wait if it arrived now; not of a server with several instances",
+        "The time that a packet would wait at a server if it arrived now; not of a server with several instances",
         some(&|server| server.backlog_us.map(|us| us / 1e6)),
     );
     sheet.gauges(
         "perturb_server_max_backlog",
         Some(Unit::Seconds),
-        "The longest that a packet had to wait",
+        "The longest that a packet had to wait at a server",
         of(|server| server.max_backlog_us / 1e6),
     );
 
@@ -393,19 +393,19 @@ fn servers(sheet: &mut Sheet, servers: &[ServerReport]) {
     sheet.counters(
         "perturb_timeline_turns",
         None,
-        "How often it has begun anew",
+        "How often a server's timeline has begun anew",
         line(|line| Some(line.turn as f64)),
     );
     sheet.gauges(
         "perturb_timeline_segment",
         None,
-        "Its segment in force, from 1 on; 0 until it starts",
+        "The segment of a server's timeline in force, from 1 on; 0 until it starts",
         line(|line| Some(line.segment.into())),
     );
     sheet.gauges(
         "perturb_timeline_segments",
         None,
-        "How many segments it has",
+        "How many segments a server's timeline has",
         line(|line| Some(line.segments.into())),
     );
 }

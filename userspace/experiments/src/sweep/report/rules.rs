@@ -291,7 +291,10 @@ fn case(sweep: &Sweep, rule: &Rule, workload: &WorkloadSummary, levels: &Levels)
     }
     let (name, statistic) = (format!("{}, {}", workload.name, named(levels)), rule.statistic);
     let (said, passes) = match rule.statistic.of(&factors) {
-        _ if broken > 0 => (format!("{broken} runs failed or did not end"), false),
+        _ if broken > 0 => (
+            format!("of the runs there, {broken} failed or did not end"),
+            false,
+        ),
         Some(factor) if factor < rule.bound => (format!("{statistic} is {factor:.3}x"), true),
         Some(factor) => (
             format!("{statistic} is {factor:.3}x, of {} readings", factors.len()),
@@ -384,7 +387,7 @@ mod tests {
         let case = &of(&sweep, &[rule("latency 50us: median < 9x")]).unwrap()[0];
         assert_eq!(
             (case.said.as_str(), case.passes),
-            ("1 runs failed or did not end", false)
+            ("of the runs there, 1 failed or did not end", false)
         );
         let error = of(&sweep, &[rule("wob: median < 9x")]).unwrap_err().to_string();
         assert!(
