@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
+    io::{BufRead as _, BufReader, ErrorKind, Write as _},
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Setting, Test, each, once, skip},
+    metrics::answer,
     update::{PATIENCE, delay, wait},
 };
 
@@ -36,13 +37,9 @@ fn ask(socket: &Path, method: &str, path: &str, kind: &str, body: &str) -> Resul
         stream,
         "{method} {path} HTTP/1.1\r\nHost: perturb\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"
     )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .context("an answer without end of head")?;
+    let (head, body) = answer(&mut stream)?;
     let status = head.split(' ').nth(1).context("an answer without status")?;
-    Ok((status.parse()?, head.into(), body.into()))
+    Ok((status.parse()?, head, body))
 }
 
 /// What an error says.
@@ -227,7 +224,7 @@ fn others(setting: &Setting) -> Result<()> {
     let applied = setting
         .product
         .apply_with(&bed.left, PROFILE, setting.pacer, &options)?;
-    let directory = PathBuf::from(format!("/run/perturb-{NAME}"));
+    let directory = PathBuf::from(format!("/run/perturb-group-{NAME}"));
     let socket = directory.join(&id);
     denied(&socket, other)?;
     connect_as(user, own, &socket)?.context("a member of the group is refused")?;

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
+    io::{Read, Write as _},
     net::TcpStream,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -58,6 +58,11 @@ fn get(target: &str, accept: &str) -> Result<(String, String)> {
         stream,
         "GET {target} HTTP/1.1\r\nHost: {ADDRESS}\r\nAccept: {accept}\r\n\r\n"
     )?;
+    answer(&mut stream)
+}
+
+/// The head and the body of an answer of HTTP, behind which the connection ends.
+pub(crate) fn answer(stream: &mut impl Read) -> Result<(String, String)> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer

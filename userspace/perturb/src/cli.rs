@@ -190,7 +190,7 @@ struct Apply {
     /// reaches the address can read it.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// This group's members, too, may ask and change the emulation over its socket, /run/perturb-GROUP/ID; otherwise only root may,
+    /// This group's members, too, may ask and change the emulation over its socket, /run/perturb-group-GROUP/ID; otherwise only root may,
     /// over /run/perturb/ID/api.
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
@@ -260,7 +260,7 @@ struct Run {
     /// reaches the address can read it.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// This group's members, too, may ask and change the emulation over its socket, /run/perturb-GROUP/ID; otherwise only root may,
+    /// This group's members, too, may ask and change the emulation over its socket, /run/perturb-group-GROUP/ID; otherwise only root may,
     /// over /run/perturb/ID/api.
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,

@@ -32,7 +32,7 @@ impl Access {
         let group = group.with_context(|| {
             format!("there is no group {name}: give --socket-group one that `getent group` shows")
         })?;
-        let directory = PathBuf::from(format!("{RECORDS}-{name}"));
+        let directory = PathBuf::from(format!("{RECORDS}-group-{name}"));
         let make = || -> io::Result<()> {
             match DirBuilder::new().mode(0o700).create(&directory) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
