@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("api::changes_pauses_and_resumes", changes),
     each("api::of_private_hosts", of_run),
     once("api::others_reach_nothing", others),
+    once("api::many_at_once", many),
 ];
 
 const PROFILE: &str = "servers: { up: { latency: 40ms } }\nclasses: [{ name: all, egress: [up] }]";
@@ -179,6 +180,56 @@ fn of_run(setting: &Setting) -> Result<()> {
         "{slow} ms, {fast} ms: {answer:?}"
     );
     Ok(())
+}
+
+/// Changes that come together are all in force, and listeners leave room for others.
+fn many(setting: &Setting) -> Result<()> {
+    const CHANGES: usize = 12;
+    const LISTENERS: usize = 32;
+    let (bed, before) = setting.bed()?;
+    let servers: String = (0..CHANGES).map(|k| format!("s{k}: {{ latency: 1us }}, ")).collect();
+    let path: String = (0..CHANGES).map(|k| format!("s{k}, ")).collect();
+    let profile = format!("servers: {{ {servers} }}\nclasses: [{{ name: all, egress: [{path}] }}]");
+    let applied = setting.product.apply(&bed.left, &profile, setting.pacer)?;
+    let id = applied.counters()?["id"].clone();
+    let socket = PathBuf::from("/run/perturb")
+        .join(id.as_str().context("no id")?)
+        .join("api");
+    let listen = || -> Result<(String, UnixStream)> {
+        let mut stream = UnixStream::connect(&socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        write!(stream, "GET /v1/events HTTP/1.1\r\nHost: perturb\r\n\r\n")?;
+        let mut head = String::new();
+        BufReader::new(&stream).read_line(&mut head)?;
+        Ok((head, stream))
+    };
+    let mut listeners = Vec::new();
+    for _ in 0..LISTENERS {
+        let (head, stream) = listen()?;
+        ensure!(head.contains(" 200 "), "{head}");
+        listeners.push(stream);
+    }
+    ensure!(listen()?.0.contains(" 503 "), "one more may listen");
+    let change = |k: usize| {
+        let change = json!({ "servers": { format!("s{k}"): { "latency": format!("{}us", k + 2) } } });
+        ask(&socket, "PATCH", "/v1/profile", MERGE_PATCH, &change.to_string())
+    };
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..CHANGES).map(|k| scope.spawn(move || change(k))).collect();
+        asked.into_iter().try_for_each(|asked| {
+            let answer = asked.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+            ensure!(answer.0 == 200, "{answer:?}");
+            Ok(())
+        })
+    })?;
+    let profile = ask(&socket, "GET", "/v1/profile", "", "")?.2;
+    for k in 0..CHANGES {
+        ensure!(profile.contains(&format!("{}us", k + 2)), "s{k}: {profile}");
+    }
+    drop(listeners);
+    wait("the gone make room", || Ok(listen()?.0.contains(" 200 ")))?;
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)
 }
 
 /// Connects as a user of a group, on a thread of its own.

@@ -21,9 +21,12 @@ use perturb_profile::{Files, Loaded};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::{
-    sync::broadcast::{self, Receiver, error::RecvError},
+    sync::{
+        Mutex, Semaphore,
+        broadcast::{self, Receiver, error::RecvError},
+    },
     task::spawn_blocking,
-    time::sleep,
+    time::{sleep, timeout},
 };
 use utoipa::{OpenApi, ToSchema};
 
@@ -38,6 +41,13 @@ const LONGEST: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How soon it is tried again.
 const AGAIN: Duration = Duration::from_millis(50);
+/// Who may listen to events at a time: these connections last, and others are to be answered meanwhile.
+const LISTENERS: usize = 32;
+/// How long a listener hears nothing, at most: so those that are gone are found.
+const SILENCE: Duration = Duration::from_secs(10);
+static LISTENING: Semaphore = Semaphore::const_new(LISTENERS);
+/// One change at a time, from what it reads to what it puts in force: no patch undoes another.
+static CHANGING: Mutex<()> = Mutex::const_new(());
 /// Events that may wait for a reader. One that is slower misses some, and is told how many.
 const WAITING: usize = 256;
 const YAML: &str = "application/yaml";
@@ -113,7 +123,7 @@ pub(crate) async fn answer(request: Request<Incoming>, controls: Arc<Controls>) 
         (&Method::PATCH, "/v1/profile") => patch_profile(request, controls).await,
         (&Method::POST, "/v1/pause") => pause(controls).await,
         (&Method::POST, "/v1/resume") => resume(controls).await,
-        (&Method::GET, "/v1/events") => return events_of(controls.events.subscribe()),
+        (&Method::GET, "/v1/events") => events_of(controls.events.subscribe()),
         (&Method::GET, "/v1/openapi.json") => Ok(text(JSON, openapi())),
         _ => match PATHS.iter().find(|(known, _)| *known == path) {
             Some((_, methods)) => Ok(not_allowed(methods)),
@@ -185,6 +195,7 @@ fn profile() -> Done {
 ))]
 async fn put_profile(request: Request<Incoming>, controls: Arc<Controls>) -> Done {
     let body = read(request).await?;
+    let _alone = CHANGING.lock().await;
     put(body, controls).await
 }
 
@@ -211,6 +222,7 @@ async fn patch_profile(request: Request<Incoming>, controls: Arc<Controls>) -> D
     let invalid =
         |error: String| Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"));
     let patch: Value = serde_json::from_str(&body).map_err(|error| invalid(error.to_string()))?;
+    let _alone = CHANGING.lock().await;
     let now = serde_saphyr::from_str::<Value>(&record()?.in_force.profile);
     let mut merged =
         now.map_err(|error| Problem::internal(&anyhow::anyhow!("reading the profile in force: {error}")))?;
@@ -328,25 +340,32 @@ async fn read(request: Request<Incoming>) -> Result<String, Problem> {
 /// slow.
 #[utoipa::path(get, path = "/v1/events", responses(
     (status = 200, body = Event, content_type = EVENTS),
+    (status = "default", description = "An error", body = Problem, content_type = "application/problem+json"),
 ))]
-fn events_of(mut said: Receiver<Event>) -> Answer {
+fn events_of(mut said: Receiver<Event>) -> Done {
+    let place = LISTENING.try_acquire().map_err(|_| {
+        let what = format!("{LISTENERS} readers listen to events already: end one of them");
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, what)
+    })?;
     let (mut sender, body) = Channel::<Bytes, Infallible>::new(1);
     tokio::spawn(async move {
+        let _place = place;
         // The head of the answer goes out with it.
         let mut text = ": events\n\n".to_owned();
         // An error: nobody reads any more.
         while sender.send_data(text.into()).await.is_ok() {
-            text = match said.recv().await {
-                Ok(event) => format!(
+            text = match timeout(SILENCE, said.recv()).await {
+                Err(_) => ":\n\n".to_owned(),
+                Ok(Ok(event)) => format!(
                     "event: said\ndata: {}\n\n",
                     serde_json::to_string(&event).unwrap_or_default()
                 ),
-                Err(RecvError::Lagged(missed)) => format!("event: missed\ndata: {missed}\n\n"),
-                Err(RecvError::Closed) => return,
+                Ok(Err(RecvError::Lagged(missed))) => format!("event: missed\ndata: {missed}\n\n"),
+                Ok(Err(RecvError::Closed)) => return,
             };
         }
     });
-    text(EVENTS, "").map(|_| Either::Right(body))
+    Ok(text(EVENTS, "").map(|_| Either::Right(body)))
 }
 
 #[cfg(test)]
