@@ -187,7 +187,9 @@ fn many(setting: &Setting) -> Result<()> {
     const CHANGES: usize = 12;
     const LISTENERS: usize = 32;
     let (bed, before) = setting.bed()?;
-    let servers: String = (0..CHANGES).map(|k| format!("s{k}: {{ latency: 1us }}, ")).collect();
+    let servers: String = (0..CHANGES)
+        .map(|k| format!("s{k}: {{ latency: 1us }}, "))
+        .collect();
     let path: String = (0..CHANGES).map(|k| format!("s{k}, ")).collect();
     let profile = format!("servers: {{ {servers} }}\nclasses: [{{ name: all, egress: [{path}] }}]");
     let applied = setting.product.apply(&bed.left, &profile, setting.pacer)?;
