@@ -1,19 +1,25 @@
 //! Which packets cross which servers: the first class that matches.
 
-use std::{net::IpAddr, time::Duration};
+use std::{fs, net::IpAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use perturb_tests::{
     bed::Family,
     datagrams::{self, Plan},
 };
 use serde_json::Value;
 
-use crate::harness::{Setting, Test, each, thrice};
+use crate::{
+    harness::{Setting, Test, each, once, thrice},
+    update::{delay, wait},
+};
 
 pub(crate) const TESTS: &[Test] = &[
     each("classes::first_match_wins", first_match),
     each("classes::arp_is_delayed", arp),
+    each("classes::hosts_by_name", by_name),
+    once("classes::private_hosts_by_name", private),
 ];
 
 /// One class per kind of condition, each with a latency of its own; the order matters for packets that fit several.
@@ -295,4 +301,106 @@ classes: [{ name: arp, match: { ethertype: arp }, egress: [slow], ingress: [slow
     );
     before.must_be_that_of(&bed.left)?;
     Ok(took)
+}
+
+/// What programs that this thread starts find in /etc/hosts; undone when it is dropped.
+struct Hosts(tempfile::NamedTempFile);
+
+impl Hosts {
+    const PATH: &str = "/etc/hosts";
+
+    fn begin() -> Result<Self> {
+        let hosts = Self(tempfile::NamedTempFile::new()?);
+        hosts.know(&[])?;
+        let none = None::<&str>;
+        mount(Some(hosts.0.path()), Self::PATH, none, MsFlags::MS_BIND, none)
+            .context("mounting on /etc/hosts")?;
+        Ok(hosts)
+    }
+
+    fn know(&self, entries: &[(IpAddr, &str)]) -> Result<()> {
+        let lines = entries
+            .iter()
+            .map(|(address, name)| format!("{address} {name}\n"));
+        fs::write(self.0.path(), lines.collect::<String>())?;
+        Ok(())
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        // It may not have been mounted.
+        let _ = umount2(Path::new(Self::PATH), MntFlags::MNT_DETACH);
+    }
+}
+
+/// A class follows its host to another address, counts that, and stays with the last one if there is none.
+fn by_name(setting: &Setting) -> Result<()> {
+    const NAME: &str = "db.perturb.test";
+    let (bed, before) = setting.bed()?;
+    let profile = format!(
+        "servers: {{ up: {{ latency: 40ms }} }}\nclasses: [{{ name: db, match: {{ host: {NAME} }}, egress: [up] }}]"
+    );
+    let hosts = Hosts::begin()?;
+    let path = setting.product.profile(&profile)?;
+    let path = path.to_string_lossy();
+    let refused = setting
+        .product
+        .call(&bed.left, &["apply", &path, "--iface", "lo"])?;
+    ensure!(
+        refused.code() == 2 && refused.stderr.contains(&format!("host `{NAME}` has no address")),
+        "{refused:?}"
+    );
+    let checked = setting.product.call(&bed.left, &["check", &path])?;
+    ensure!(checked.code() == 0, "check asks a resolver: {checked:?}");
+
+    hosts.know(&[("192.0.2.9".parse()?, NAME)])?;
+    let applied = setting.product.apply(&bed.left, &profile, setting.pacer)?;
+    ensure!(delay(&bed)? < 30.0, "another host is emulated");
+    let here = bed.right.address(Family::V4);
+    hosts.know(&[(here, NAME)])?;
+    wait("the class follows its host", || Ok(delay(&bed)? > 30.0))?;
+    let host = |key: &str| -> Result<Value> { Ok(applied.counters()?["named_hosts"][NAME][key].clone()) };
+    ensure!(
+        host("changes")? == 1 && host("addresses")? == Value::from(vec![here.to_string()]),
+        "{}",
+        applied.counters()?
+    );
+    ensure!(applied.counters()?["updates"] == 0, "the profile is the same");
+    hosts.know(&[])?;
+    wait("the loss of the name is counted", || {
+        Ok(host("failures")?.as_u64() > Some(0))
+    })?;
+    ensure!(delay(&bed)? > 30.0, "the address is gone with the name");
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)
+}
+
+/// Private hosts know each other's names, and no others.
+fn private(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let run = |name: &str| {
+        let profile = format!(
+            "servers: {{ up: {{ latency: 40ms }} }}\nclasses: [{{ match: {{ host: {name} }}, egress: [up] }}]"
+        );
+        let path = setting.product.profile(&profile)?;
+        let ping = ["--", "ping", "-c3", "-i0.2", "-q", "h2"];
+        let arguments = ["run", &*path.to_string_lossy(), "--hosts", "3"];
+        setting.product.call(&bed.left, &[&arguments[..], &ping].concat())
+    };
+    for (name, emulated) in [("h2", true), ("h3", false)] {
+        let called = run(name)?;
+        let mean = called
+            .stdout
+            .lines()
+            .find_map(|line| line.split('/').nth(4)?.parse::<f64>().ok());
+        let mean = mean.with_context(|| format!("no mean: {called:?}"))?;
+        ensure!((mean > 35.0) == emulated, "{name}: {mean} ms");
+    }
+    let refused = run("h4")?;
+    ensure!(
+        refused.code() == 2 && refused.stderr.contains("no private host `h4`"),
+        "{refused:?}"
+    );
+    before.must_be_that_of(&bed.left)
 }

@@ -23,6 +23,7 @@ pub mod clear;
 pub mod conduct;
 pub mod confirm;
 pub mod flows;
+pub mod hosts;
 pub mod interfaces;
 pub mod keeper;
 mod kernel;

@@ -9,7 +9,10 @@ use perturb_dataplane::{
 };
 use perturb_profile::{Files, Loaded, Profile, Size};
 
-use crate::registry::InForce;
+use crate::{
+    hosts::{self, Hosts, NamedHost},
+    registry::InForce,
+};
 
 /// Room above the horizon for what fq itself adds.
 const HORIZON_MARGIN: Duration = Duration::from_secs(1);
@@ -25,6 +28,24 @@ pub enum ProfileError {
     /// Its topology does not fit the hosts.
     #[error(transparent)]
     Expand(#[from] perturb_profile::ExpandError),
+    /// A class names a host that has no address.
+    #[error("host `{name}` has no address: {error}; correct the name, or give its addresses under `hosts`")]
+    Host {
+        /// The host.
+        name: String,
+        /// What the resolver says.
+        error: std::io::Error,
+    },
+    /// A class names what is no private host.
+    #[error(
+        "there is no private host `{name}`: {known}; name one of them, or give its addresses under `hosts`"
+    )]
+    NoHost {
+        /// The host.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
     /// It is too large for the tables.
     #[error(transparent)]
     Compile(#[from] perturb_profile::CompileError),
@@ -60,9 +81,15 @@ impl Prepared {
         Self::compile(&loaded, profile)
     }
 
-    /// Reads and compiles a profile; a topology joins the hosts that the profile names.
+    /// Reads and compiles a profile; a topology joins the hosts that the profile names. Looks up the hosts that its classes name.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
-        Self::of_loaded(perturb_profile::load(path)?)
+        Self::found(perturb_profile::load(path)?)
+    }
+
+    /// The same of what was read.
+    pub fn found(mut loaded: Loaded) -> Result<Self, ProfileError> {
+        hosts::find(&loaded.profile, &mut loaded.files)?;
+        Self::of_loaded(loaded)
     }
 
     /// Compiles what was read; a topology joins the hosts that the profile names.
@@ -90,7 +117,7 @@ impl Prepared {
     pub fn checked(path: &Path) -> Result<Self, ProfileError> {
         let written = Self::as_written(path)?;
         if written.has_topology && written.profile.hosts.len() > 1 {
-            Self::load(path)?;
+            Self::of_loaded(perturb_profile::load(path)?)?;
         }
         Ok(written)
     }
@@ -126,7 +153,16 @@ impl Prepared {
     }
 
     /// Compiles a profile with the files that it names; a topology joins the hosts with these addresses.
-    pub fn between(profile: Profile, files: Files, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
+    pub fn between(profile: Profile, mut files: Files, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
+        for name in profile.named_hosts() {
+            let number = (1..=hosts.len()).find(|number| name == format!("h{number}"));
+            let addresses = number.and_then(|number| hosts.get(number - 1));
+            let addresses = addresses.ok_or_else(|| ProfileError::NoHost {
+                name: name.clone(),
+                known: format!("there are h1 to h{}", hosts.len()),
+            })?;
+            files.hosts.insert(name, addresses.clone());
+        }
         let expanded = perturb_profile::expand(&profile, hosts)?;
         Self::compile(&Loaded { profile, files }, expanded)
     }
@@ -180,7 +216,25 @@ impl Prepared {
             slots,
             fq,
             held: self.tables.held,
+            hosts: self.named_hosts(),
+            directory: self.files.directory.clone(),
+            coarse: self.coarse,
         }
+    }
+
+    /// The hosts that are to be looked up again, with their addresses now.
+    fn named_hosts(&self) -> Hosts {
+        let named = self.profile.named_hosts().into_iter();
+        named
+            .filter_map(|name| {
+                let addresses = self.files.hosts.get(&name)?.clone();
+                let host = NamedHost {
+                    addresses,
+                    ..NamedHost::default()
+                };
+                Some((name, host))
+            })
+            .collect()
     }
 
     /// How a pacer keeps its time.

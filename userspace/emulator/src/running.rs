@@ -91,7 +91,7 @@ impl Running {
             match record.terms.confirm.take().and_then(|confirm| confirm.before) {
                 None => is_all = true,
                 Some(before) => {
-                    exchange(plane, record, Change::Back(before.in_force))?;
+                    exchange(plane, record, Change::Back(Box::new(before.in_force)))?;
                     record.terms.lease = before.lease;
                     record.terms.ends = before.ends;
                     record.terms.follow = before.follow;

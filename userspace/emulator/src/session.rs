@@ -29,6 +29,7 @@ use tokio::{
 
 use crate::{
     conduct::Conduct,
+    hosts::Follower,
     keeper::Trouble,
     kernel::Kernel,
     lab::{self, Lab},
@@ -129,6 +130,7 @@ pub struct Core<'a> {
     conduct: Conduct,
     running: Option<Running>,
     silence: Option<Silence>,
+    follower: Follower,
     logs: Option<LogFollower>,
     /// It is to be confirmed, and that could not be noted in the record yet.
     confirms: bool,
@@ -191,6 +193,7 @@ impl<'a> Session<'a> {
                 conduct,
                 running: None,
                 silence: None,
+                follower: Follower::new(),
                 logs: None,
                 confirms: false,
                 trouble: None,
@@ -414,6 +417,7 @@ impl Core<'_> {
         self.confirm_if_asked()?;
         if let Some(running) = &mut self.running {
             running.regain()?;
+            self.follower.look(running)?;
             if let Some(silence) = &mut self.silence {
                 silence.look(running)?;
             }

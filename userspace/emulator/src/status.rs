@@ -12,6 +12,8 @@ pub use faults::{Checked, Fault, Place, lost, warn};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::hosts::Hosts;
+
 /// An emulation as `perturb status --json` prints it. What does not apply is absent.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub struct Report {
@@ -51,6 +53,10 @@ pub struct Report {
     /// Until it undoes itself unless it is confirmed (`--confirm`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm_left_ms: Option<u64>,
+    /// Hosts that classes name, whose addresses are looked up.
+    #[serde(skip_serializing_if = "Hosts::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, crate::hosts::NamedHost>)]
+    pub named_hosts: Hosts,
     /// By class, in the profile's order.
     pub classes: Vec<ClassReport>,
     /// By server.

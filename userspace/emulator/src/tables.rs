@@ -5,14 +5,14 @@
 //! sch_fq admits what both stamp ──► the other half of the tables is in force ──► sch_fq as the new ones need it ──► record
 //! ```
 
-use std::mem;
+use std::{mem, path::PathBuf};
 
 use perturb_common::tables::Tables;
 use perturb_dataplane::{loader::Slots, netlink::FqOptions};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{prepared::Prepared, registry::Record};
+use crate::{hosts::Hosts, prepared::Prepared, registry::Record};
 
 /// What the profile that is in force determines: it changes as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,15 @@ pub struct InForce {
     /// Memory that held packets may take, bytes.
     #[serde(default)]
     pub held: u64,
+    /// Hosts that its classes name.
+    #[serde(default)]
+    pub hosts: Hosts,
+    /// What its files' names are relative to.
+    #[serde(default)]
+    pub directory: Option<PathBuf>,
+    /// Whether a packet's whole path is folded at once.
+    #[serde(default)]
+    pub coarse: bool,
 }
 
 /// Where the tables of an emulation are, and what holds its packets.
@@ -52,7 +61,7 @@ pub(crate) enum Change<'a> {
     /// This profile. Its timeline begins anew.
     Anew(&'a Prepared),
     /// What was in force before: it is in the other half of the maps.
-    Back(InForce),
+    Back(Box<InForce>),
 }
 
 /// Puts other tables in force, and says so in `record`, which the caller writes. What was in force before.
@@ -77,7 +86,7 @@ pub(crate) fn exchange(
         }
         Change::Back(before) => {
             halves.go_back(record, &before.slots)?;
-            before
+            *before
         }
     };
     if let Some(fq) = fq {

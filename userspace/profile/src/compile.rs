@@ -13,7 +13,9 @@ mod paths;
 mod ties;
 pub(crate) mod timeline;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use perturb_common::abi::{
@@ -33,6 +35,7 @@ use perturb_quantity::{Duration, Probability, Rate, Size};
 
 use crate::expand::Network;
 use crate::explain::horizon;
+use crate::matching::{HostName, Prefix};
 use crate::model::{
     Acknowledgments, Class, Distribution, Framing, GilbertElliott, Profile, Queue, Scope, Segmentation,
     Server, ServerId, Volume,
@@ -45,9 +48,13 @@ use timeline::Changes;
 pub(crate) use jitter::MAX_ENTRIES as MAX_TABLE_ENTRIES;
 pub(crate) use law::red_weight;
 
-/// The contents of the files that a profile names, by the path in it.
+/// What a profile names and does not contain: the contents of files, by the path in it, and addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Files {
+    /// Addresses of the hosts that classes name. A name that is not there has none.
+    pub hosts: BTreeMap<String, Vec<IpAddr>>,
+    /// What the files' names are relative to, if they were read.
+    pub directory: Option<PathBuf>,
     /// Jitter tables.
     pub jitter: HashMap<String, Vec<i16>>,
     /// Traces, each as its format has it.
@@ -206,13 +213,14 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
         MAX_COLLISION_TABLES,
     )?;
 
-    let egress = classifier::compile(&profile.classes, Direction::Egress)?;
+    let addresses = |host: &HostName| addresses(profile, files, host);
+    let egress = classifier::compile(&profile.classes, Direction::Egress, &addresses)?;
     let ingress = if profile
         .classes
         .iter()
         .any(|class| class.matching.looks_at_sides())
     {
-        classifier::compile(&profile.classes, Direction::Ingress)?
+        classifier::compile(&profile.classes, Direction::Ingress, &addresses)?
     } else {
         egress.clone()
     };
@@ -264,6 +272,21 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
         reserved: 0,
     };
     Ok(tables)
+}
+
+/// The addresses of a host that a class names: those that the profile gives it, or what was looked up.
+fn addresses(profile: &Profile, files: &Files, host: &HostName) -> Vec<Prefix> {
+    match profile
+        .hosts
+        .iter()
+        .find(|(name, _)| name.as_str() == host.as_str())
+    {
+        Some((_, prefixes)) => prefixes.clone(),
+        None => {
+            let found = files.hosts.get(host.as_str()).map_or(&[][..], Vec::as_slice);
+            found.iter().map(|&address| Prefix::of(address)).collect()
+        }
+    }
 }
 
 fn limit(what: &'static str, count: usize, max: u32) -> Result<(), CompileError> {

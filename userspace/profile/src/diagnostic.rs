@@ -185,6 +185,9 @@ pub enum Problem {
         /// The prefix that was probably meant.
         meant: String,
     },
+    /// Not a host's name.
+    #[error("is no name of a host")]
+    NotAHost,
     /// Not a port or range of ports.
     #[error("is neither a port nor a range of ports")]
     NotAPort,
@@ -252,6 +255,7 @@ impl Problem {
             Self::UnknownName { known, .. } => Some(known.join(", ")),
             Self::Count { min, max, .. } => Some(format!("{min} to {max} entries")),
             Self::NotAPrefix => Some("an IPv4 or IPv6 address, with or without /length".to_owned()),
+            Self::NotAHost => Some("letters, digits, `-`, `_`, in labels joined by dots".to_owned()),
             Self::NotAPort => Some("0 to 65535, or low-high".to_owned()),
             _ => None,
         }
@@ -296,6 +300,9 @@ impl Problem {
             Self::Count { .. } => "remove entries".to_owned(),
             Self::NotAPrefix => "write for example 10.0.0.0/8 or 2001:db8::1".to_owned(),
             Self::HostBits { meant } => format!("did you mean `{meant}`?"),
+            Self::NotAHost => {
+                "write for example db.example; an address or prefix goes under `remote`".to_owned()
+            }
             Self::NotAPort => "write for example 2049 or 6000-6063".to_owned(),
             Self::Reversed => "put the lower end first".to_owned(),
             Self::Excludes { other, .. } => format!("remove this key or `{other}`"),

@@ -52,13 +52,9 @@ enum Crossed {
 ///
 /// Without a topology it is returned as it is, whatever the hosts.
 pub fn expand(profile: &Profile, hosts: &[Vec<IpAddr>]) -> Result<Profile, ExpandError> {
-    let whole = |address: &IpAddr| {
-        let address = address.to_canonical();
-        Prefix::containing(address, if address.is_ipv4() { 32 } else { 128 })
-    };
     let hosts: Vec<Vec<Prefix>> = hosts
         .iter()
-        .map(|addresses| addresses.iter().filter_map(whole).collect())
+        .map(|addresses| addresses.iter().copied().map(Prefix::of).collect())
         .collect();
     expand_prefixes(profile, &hosts)
 }

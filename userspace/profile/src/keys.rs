@@ -103,6 +103,8 @@ pub(crate) enum Shape {
     /// A number or one of the words that stand for numbers.
     Word(&'static Words, Bounds<u64>),
     Prefix,
+    /// A host's name.
+    Host,
     Port,
     Section(&'static Section),
     /// Names of the user's choice, each with a value.

@@ -50,7 +50,7 @@ pub use explain::{
 };
 pub use knob::{BeyondKnob, Knob, TurnError, UnknownKnob};
 pub use load::{LoadError, Loaded, files, load};
-pub use matching::{Dscp, EtherType, Family, Match, PortRange, Prefix, Protocol};
+pub use matching::{Dscp, EtherType, Family, HostName, Match, PortRange, Prefix, Protocol};
 pub use model::{
     Acknowledgments, Buffer, Class, Correlated, Distribution, Drift, EcnThreshold, Framing, GilbertElliott,
     Jitter, Limits, Loss, LossStates, Name, Overhead, Profile, Queue, Reorder, Scope, Segmentation, Server,

@@ -102,7 +102,10 @@ impl Server {
 
 /// Reads the jitter tables and traces that `profile` names, relative to `directory`.
 pub fn files(profile: &Profile, directory: &Path) -> Result<Files, LoadError> {
-    let mut files = Files::default();
+    let mut files = Files {
+        directory: std::path::absolute(directory).ok(),
+        ..Files::default()
+    };
     for (server, spec) in &profile.servers {
         if let Some(Distribution::Table(file)) = spec.jitter.as_ref().map(|jitter| &jitter.distribution)
             && !files.jitter.contains_key(file)

@@ -25,6 +25,8 @@ pub struct Match {
     pub local: Vec<Prefix>,
     /// Addresses of the other side.
     pub remote: Vec<Prefix>,
+    /// Names of the other side, whose addresses are looked up when the profile is put in force.
+    pub host: Vec<HostName>,
     /// Addresses of either side.
     pub address: Vec<Prefix>,
     /// Source ports of the header.
@@ -55,6 +57,7 @@ impl Match {
         ]
         .iter()
         .any(|list| !list.is_empty())
+            || !self.host.is_empty()
     }
 
     /// Whether it looks at a port.
@@ -83,6 +86,7 @@ impl Match {
     pub fn looks_at_sides(&self) -> bool {
         !(self.local.is_empty()
             && self.remote.is_empty()
+            && self.host.is_empty()
             && self.local_port.is_empty()
             && self.remote_port.is_empty())
     }
@@ -90,6 +94,43 @@ impl Match {
     /// Whether it matches everything.
     pub fn is_everything(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// A host's name, as resolvers take it: labels of letters, digits, `-` and `_`, joined by dots.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostName(String);
+
+impl HostName {
+    /// The longest name, and the longest label, bytes (RFC 1035).
+    const LONGEST: (usize, usize) = (253, 63);
+
+    /// Nothing if it is no name, or an address.
+    pub fn new(text: &str) -> Option<Self> {
+        let (name, label) = Self::LONGEST;
+        let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let is_label = |text: &str| {
+            (1..=label).contains(&text.len())
+                && text.bytes().all(|byte| inner(byte) || byte == b'-')
+                && !text.starts_with('-')
+                && !text.ends_with('-')
+        };
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        // A name whose last label is a number is an address, if anything.
+        let last = text.rsplit('.').next().unwrap_or_default();
+        (text.len() <= name && text.split('.').all(is_label) && !is_number(last))
+            .then(|| Self(text.to_owned()))
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -273,6 +314,13 @@ pub(crate) enum PrefixError {
 }
 
 impl Prefix {
+    /// An address alone; one of IPv4 within IPv6 (`::ffff:a.b.c.d`) is one of IPv4.
+    pub fn of(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        let length = if address.is_ipv4() { 32 } else { 128 };
+        Self { address, length }
+    }
+
     /// The prefix of `length` bits that `address` lies in; `None` if there is no such length.
     pub fn containing(address: IpAddr, length: u8) -> Option<Self> {
         let address = match address {

@@ -2,6 +2,7 @@
 
 mod fates;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -11,7 +12,7 @@ use serde::{Serialize, Serializer};
 
 pub use fates::{Correlated, Distribution, Drift, GilbertElliott, Jitter, Loss, LossStates, Reorder};
 
-use crate::matching::{Match, Prefix};
+use crate::matching::{HostName, Match, Prefix};
 use crate::timeline::{Timeline, Trace};
 use crate::topology::{Collisions, Tcp, Topology};
 
@@ -68,6 +69,15 @@ impl Profile {
     #[must_use]
     pub fn frame(&self) -> Size {
         Size::from_bytes(u64::from(self.mtu() + Self::ETHERNET_HEADER))
+    }
+
+    /// Names of hosts that classes match by, whose addresses the profile does not give.
+    #[must_use]
+    pub fn named_hosts(&self) -> BTreeSet<String> {
+        let named = self.classes.iter().flat_map(|class| &class.matching.host);
+        let given = |host: &&HostName| self.hosts.iter().any(|(name, _)| name.as_str() == host.as_str());
+        let others = named.filter(|host| !given(host));
+        others.map(|host| host.as_str().to_owned()).collect()
     }
 
     /// The server that `id` names; `None` for an id of another profile.

@@ -347,6 +347,7 @@ fn matching(matching: &Match) -> Value {
     ] {
         map.unless_default(key, list, |list| alternatives(list, text));
     }
+    map.unless_default("host", &matching.host, |list| alternatives(list, text));
     for (key, list) in [
         ("source_port", &matching.source_port),
         ("destination_port", &matching.destination_port),

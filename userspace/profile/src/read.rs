@@ -13,7 +13,7 @@ use perturb_quantity::closest;
 use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys::{Bounds, Key, Section};
-use crate::matching::{PortRange, Prefix, PrefixError, Words};
+use crate::matching::{HostName, PortRange, Prefix, PrefixError, Words};
 use crate::model::Name;
 use crate::reader::parse_integer;
 pub(crate) use crate::reader::{At, Fields, flag, name, variant};
@@ -128,6 +128,14 @@ pub(crate) fn prefix(at: At<'_>, findings: &mut Findings<'_>) -> Option<Prefix> 
             None
         }
     }
+}
+
+pub(crate) fn host(at: At<'_>, findings: &mut Findings<'_>) -> Option<HostName> {
+    let name = HostName::new(at.text("a host's name", findings)?);
+    if name.is_none() {
+        at.report(Problem::NotAHost, findings);
+    }
+    name
 }
 
 pub(crate) fn port(at: At<'_>, findings: &mut Findings<'_>) -> Option<PortRange> {

@@ -141,6 +141,9 @@ fn shape(value: &Shape, definitions: &mut Map<String, Value>) -> Value {
             { "type": "string", "pattern": "^(0[xX][0-9a-fA-F]+|[0-9]+)$" },
         ] }),
         Shape::Prefix => json!({ "type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]{1,3})?$" }),
+        Shape::Host => {
+            json!({ "type": "string", "pattern": "^[0-9a-zA-Z_]([0-9a-zA-Z_.-]*[0-9a-zA-Z_])?$", "maxLength": 253 })
+        }
         Shape::Port => json!({ "anyOf": [
             { "type": "integer", "minimum": 0, "maximum": u16::MAX },
             { "type": "string", "pattern": "^[0-9]+( ?- ?[0-9]+)?$" },
@@ -257,6 +260,7 @@ fn in_words(shape: &Shape) -> String {
             )
         }
         Shape::Prefix => "address or prefix".to_owned(),
+        Shape::Host => "host name".to_owned(),
         Shape::Port => "port or low-high".to_owned(),
         Shape::Section(section) => format!("[{0}](#{0})", section.title),
         Shape::Named(inner) => format!("map of name to {}", in_words(inner)),

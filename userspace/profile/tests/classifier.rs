@@ -120,6 +120,8 @@ fn matches(matching: &Match, packet: &Headers) -> bool {
         && (destination.is_empty() || within(destination, packet.destination))
         && (matching.local.is_empty() || within(&matching.local, local))
         && (matching.remote.is_empty() || within(&matching.remote, remote))
+        // Nobody has looked it up.
+        && matching.host.is_empty()
         && (address.is_empty() || within(address, packet.source) || within(address, packet.destination))
         && (source_port.is_empty() || port_within(source_port, packet.source_port))
         && (destination_port.is_empty() || port_within(destination_port, packet.destination_port))
@@ -264,6 +266,7 @@ fn near_match() -> impl Strategy<Value = Match> {
             port: ports.4,
             dscp,
             fwmark,
+            ..Match::default()
         })
 }
 
@@ -287,6 +290,72 @@ proptest! {
         for packet in &packets {
             agree(&classes, &tables, packet)?;
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// A host's name means its addresses, given or looked up.
+    #[test]
+    fn names_mean_addresses(classes in proptest::collection::vec(near_match(), 1..20), looked_up in any::<bool>()) {
+        let by_address = with_classes(classes);
+        let mut by_name = by_address.clone();
+        let mut files = Files::default();
+        for (number, class) in by_name.classes.iter_mut().enumerate() {
+            let addresses = std::mem::take(&mut class.matching.remote);
+            if addresses.is_empty() {
+                continue;
+            }
+            let name = format!("host-{number}.example");
+            class.matching.host = vec![HostName::new(&name).unwrap()];
+            let whole = |prefix: &Prefix| prefix.length() == if prefix.address().is_ipv4() { 32 } else { 128 };
+            if looked_up && addresses.iter().all(whole) {
+                files.hosts.insert(name, addresses.iter().map(Prefix::address).collect());
+            } else {
+                by_name.hosts.push((Name::new(&name).unwrap(), addresses));
+            }
+        }
+        let by_name = compile(&by_name, &files).unwrap();
+        let by_address = compile(&by_address, &Files::default()).unwrap();
+        prop_assert_eq!(by_name.classifier, by_address.classifier);
+    }
+}
+
+#[test]
+fn an_unknown_host_is_no_packets() {
+    let mut matching = Match {
+        host: vec![HostName::new("nobody.example").unwrap()],
+        ..Match::default()
+    };
+    let tables = compiled(vec![matching.clone(), Match::default()]);
+    assert!(tables.classifier.iter().all(|classifier| classifier.rules == [1]));
+    matching.host.clear();
+    assert!(matching.is_everything());
+}
+
+#[test]
+fn addresses_are_no_names_of_hosts() {
+    for name in ["db", "db.example", "a-b_c.d1", "1a", "xn--bcher-kva.example"] {
+        assert!(HostName::new(name).is_some(), "{name}");
+    }
+    let long = "a".repeat(64);
+    for name in [
+        "",
+        ".",
+        "db.",
+        "-a",
+        "a-",
+        "a..b",
+        "10.0.0.1",
+        "fe80::1",
+        "10",
+        "b\u{fc}cher",
+        "a b",
+        "a/24",
+        &long,
+    ] {
+        assert!(HostName::new(name).is_none(), "{name}");
     }
 }
 

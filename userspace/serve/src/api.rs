@@ -253,16 +253,20 @@ fn merge(target: &mut Value, patch: Value) {
 async fn put(profile: String, controls: Arc<Controls>) -> Done {
     let invalid =
         |error: &dyn std::fmt::Display| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
-    let prepare = || {
+    let given = Arc::clone(&controls);
+    let prepare = move || {
         let profile = perturb_profile::parse(&profile).map_err(|error| invalid(&error))?;
-        let files = controls.files.clone();
-        let prepared = match &controls.hosts {
+        let files = given.files.clone();
+        let prepared = match &given.hosts {
             Some(hosts) => Prepared::between(profile, files, hosts),
-            None => Prepared::of_loaded(Loaded { profile, files }),
+            None => Prepared::found(Loaded { profile, files }),
         };
         prepared.map_err(|error| invalid(&error))
     };
-    let prepared = Arc::new(prepare()?.coarse_if(controls.coarse));
+    // Hosts may have to be looked up.
+    let prepared = spawn_blocking(prepare).await;
+    let prepared = prepared.map_err(|error| Problem::internal(&error.into()))??;
+    let prepared = Arc::new(prepared.coarse_if(controls.coarse));
     ask(&controls, move |running| running.change(&prepared)).await?;
     log::info!("the profile was changed over the socket");
     self::profile()

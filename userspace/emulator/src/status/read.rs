@@ -105,6 +105,7 @@ impl Report {
                 .map(|interface| interface.name.clone())
                 .collect(),
             ends_in_ms: record.terms.ends.map(left_ms),
+            named_hosts: record.in_force.hosts.clone(),
             confirm_left_ms: record.terms.confirm.as_ref().map(|confirm| left_ms(confirm.by)),
             classes: classes
                 .map(|(name, [egress, ingress])| ClassReport {

@@ -19,18 +19,22 @@ use perturb_common::tables::Classifier;
 
 use super::CompileError;
 use super::intervals::Intervals;
-use crate::matching::{EtherType, Family, Match, PortRange, Prefix, Protocol};
+use crate::matching::{EtherType, Family, HostName, Match, PortRange, Prefix, Protocol};
 use crate::model::Class;
 
 /// One product of sets; `None`: every value.
 type Rule = [Option<Intervals>; DIMENSIONS as usize];
 
-/// The classifier of `classes`, the first that matches counts.
-pub(super) fn compile(classes: &[Class], direction: Direction) -> Result<Classifier, CompileError> {
+/// The classifier of `classes`, the first that matches counts. `hosts` has the addresses of hosts that they name.
+pub(super) fn compile(
+    classes: &[Class],
+    direction: Direction,
+    hosts: &dyn Fn(&HostName) -> Vec<Prefix>,
+) -> Result<Classifier, CompileError> {
     let mut rules: Vec<Rule> = Vec::new();
     let mut classifier = Classifier::default();
     for (number, class) in (0u32..).zip(classes) {
-        for rule in rules_of(&class.matching, direction) {
+        for rule in rules_of(&class.matching, direction, hosts) {
             rules.push(rule);
             classifier.rules.push(number);
         }
@@ -53,7 +57,7 @@ fn limit(what: &'static str, count: usize, max: u32) -> Result<(), CompileError>
 }
 
 /// The rules of a match, none if no packet of this direction can match.
-fn rules_of(matching: &Match, direction: Direction) -> Vec<Rule> {
+fn rules_of(matching: &Match, direction: Direction, hosts: &dyn Fn(&HostName) -> Vec<Prefix>) -> Vec<Rule> {
     let (local, remote) = match direction {
         Direction::Egress => (Dimension::Source, Dimension::Destination),
         Direction::Ingress => (Dimension::Destination, Dimension::Source),
@@ -78,6 +82,11 @@ fn rules_of(matching: &Match, direction: Direction) -> Vec<Rule> {
         (remote, &matching.remote),
     ] {
         narrow(&mut base, dimension, addresses(list));
+    }
+    if !matching.host.is_empty() {
+        let known: Vec<Prefix> = matching.host.iter().flat_map(hosts).collect();
+        // Hosts without an address: no packet comes from one.
+        narrow(&mut base, remote, Some(addresses(&known).unwrap_or_default()));
     }
     for (dimension, list) in [
         (Dimension::SourcePort, &matching.source_port),

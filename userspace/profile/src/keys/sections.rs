@@ -106,6 +106,13 @@ pub(crate) static MATCH: Section = Section {
             "any",
             "Address of the other side: destination at egress, source at ingress.",
         ),
+        key(
+            "host",
+            Shape::OneOrMore(&Shape::Host),
+            "any",
+            "Name of the other side: one of `hosts`, or what the system's resolver knows. Looked up when the profile is put in force, \
+             and every 10 s; a connection to an address that it had before matches no more. Excludes `remote`.",
+        ),
         key("address", PREFIXES, "any", "Address of either side."),
         key(
             "source_port",

@@ -178,6 +178,11 @@ fn conditions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Match> {
         destination: prefixes("destination", findings),
         local: prefixes("local", findings),
         remote: prefixes("remote", findings),
+        host: fields
+            .read("host", findings, |at, f| {
+                at.one_or_more(ALTERNATIVES, f, read::host)
+            })
+            .unwrap_or_default(),
         address: prefixes("address", findings),
         source_port: ports("source_port", findings),
         destination_port: ports("destination_port", findings),
@@ -192,6 +197,10 @@ fn conditions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Match> {
             u32::try_from(at.integer(keys::ANY_U32, f)?).ok()
         }),
     };
+    if fields.has("host") && fields.has("remote") {
+        let why = "both say who the other side is";
+        fields.report("host", Problem::Excludes { other: "remote", why }, findings);
+    }
     if let Some(contradiction) = contradiction(&matching) {
         at.report(Problem::NeverMatches(contradiction), findings);
     }

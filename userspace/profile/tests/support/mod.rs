@@ -235,6 +235,18 @@ pub(crate) fn matching() -> BoxedStrategy<Match> {
     });
     (prop_oneof![4 => ip, 1 => other], distinct(any::<u32>()))
         .prop_map(|(matching, fwmark)| Match { fwmark, ..matching })
+        .prop_flat_map(|matching| {
+            let host = prop_oneof![Just("db"), Just("a.b-c_d.example")];
+            let host = host.prop_map(|name| HostName::new(name).unwrap());
+            distinct(host.boxed()).prop_map(move |host| Match {
+                host: if matching.remote.is_empty() && !matching.non_ip {
+                    host
+                } else {
+                    Vec::new()
+                },
+                ..matching.clone()
+            })
+        })
         .prop_filter("can match", |matching| {
             let text = Profile {
                 classes: vec![Class {

@@ -42,6 +42,16 @@ impl fmt::Display for Sheet<'_> {
                 left as f64 / 1e3
             )?;
         }
+        for (name, host) in &report.named_hosts {
+            let addresses: Vec<String> = host.addresses.iter().map(ToString::to_string).collect();
+            writeln!(
+                f,
+                "  host {name}: {}; changed {} times, not found {} times",
+                addresses.join(", "),
+                host.changes,
+                host.failures
+            )?;
+        }
         write!(f, "{}{}", classes(&report.classes), servers(&report.servers))?;
         for (server, timeline) in report
             .servers

@@ -1,0 +1,249 @@
+//! Hosts that classes name: their addresses are looked up when a profile is put in force, and again and again.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, ToSocketAddrs as _},
+    path::Path,
+    sync::mpsc::{self, Receiver, TryRecvError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use perturb_profile::{Files, Loaded, Profile};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    prepared::{Prepared, ProfileError},
+    registry::Record,
+    running::Running,
+    tables::{Change, exchange},
+    update::refuse_unsettled,
+};
+
+/// How often addresses are looked up.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// A host that classes name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamedHost {
+    /// Its addresses, as they were looked up last.
+    #[schema(value_type = Vec<String>)]
+    pub addresses: Vec<IpAddr>,
+    /// How often they have changed.
+    pub changes: u64,
+    /// How often they could not be looked up; then they stay.
+    pub failures: u64,
+}
+
+/// The hosts by their names.
+pub type Hosts = BTreeMap<String, NamedHost>;
+
+/// What was looked up, by name.
+type Found = BTreeMap<String, io::Result<Vec<IpAddr>>>;
+
+/// The addresses of a host, in order.
+fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
+    let mut addresses: Vec<IpAddr> = (name, 0).to_socket_addrs()?.map(|found| found.ip()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    if addresses.is_empty() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(addresses)
+}
+
+/// Looks up all hosts that classes name and the profile does not know.
+///
+/// # Errors
+/// If one has no address.
+pub fn find(profile: &Profile, files: &mut Files) -> Result<(), ProfileError> {
+    for name in profile.named_hosts() {
+        let addresses = look_up(&name).map_err(|error| ProfileError::Host {
+            name: name.clone(),
+            error,
+        })?;
+        files.hosts.insert(name, addresses);
+    }
+    Ok(())
+}
+
+/// Looks hosts up while an emulation goes on, on a thread of its own: a resolver may take long.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    next: Instant,
+    asked: Option<Receiver<Found>>,
+}
+
+impl Follower {
+    pub(crate) fn new() -> Self {
+        Self {
+            next: Instant::now() + AGAIN,
+            asked: None,
+        }
+    }
+
+    /// Asks if it is time, and puts what was answered in force.
+    pub(crate) fn look(&mut self, running: &mut Running) -> anyhow::Result<()> {
+        if let Some(asked) = &self.asked {
+            match asked.try_recv() {
+                Ok(found) => {
+                    self.asked = None;
+                    return take(running, &found);
+                }
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => self.asked = None,
+            }
+        }
+        let hosts = &running.record.in_force.hosts;
+        if hosts.is_empty() || Instant::now() < self.next {
+            return Ok(());
+        }
+        self.next = Instant::now() + AGAIN;
+        let names: Vec<String> = hosts.keys().cloned().collect();
+        let (tell, told) = mpsc::channel();
+        let ask = move || {
+            let found = names.into_iter().map(|name| {
+                let addresses = look_up(&name);
+                (name, addresses)
+            });
+            // Nobody waits for it any more if the emulation has ended.
+            let _ = tell.send(found.collect());
+        };
+        thread::Builder::new()
+            .name("perturb-names".into())
+            .spawn(ask)
+            .context("starting the thread that looks up hosts")?;
+        self.asked = Some(told);
+        Ok(())
+    }
+}
+
+/// The hosts as they are then, and whether an address has changed.
+fn updated(before: &Hosts, found: &Found) -> (Hosts, bool) {
+    let mut hosts = before.clone();
+    let mut changed = false;
+    for (name, host) in &mut hosts {
+        match found.get(name) {
+            Some(Ok(addresses)) if *addresses != host.addresses => {
+                host.addresses.clone_from(addresses);
+                host.changes += 1;
+                changed = true;
+            }
+            Some(Err(_)) => host.failures += 1,
+            _ => {}
+        }
+    }
+    (hosts, changed)
+}
+
+fn take(running: &mut Running, found: &Found) -> anyhow::Result<()> {
+    let before = running.record.in_force.hosts.clone();
+    if updated(&before, found).0 == before {
+        return Ok(());
+    }
+    // If another command changes the registry at this moment, the next look-up will find the same.
+    let noted = running.amend(|record, plane| {
+        let (hosts, changed) = updated(&record.in_force.hosts, found);
+        if changed {
+            if refuse_unsettled(record).is_err() {
+                return Ok(());
+            }
+            match again(record, &hosts) {
+                Ok(prepared) => {
+                    let updates = record.updates;
+                    exchange(plane, record, Change::To(&prepared))?;
+                    // The profile is the same.
+                    record.updates = updates;
+                }
+                Err(error) => {
+                    log::error!("the addresses of hosts have changed, and cannot be put in force: {error:#}");
+                    return Ok(());
+                }
+            }
+        }
+        record.in_force.hosts = hosts;
+        Ok(())
+    })?;
+    if noted {
+        tell(&before, &running.record.in_force.hosts, found);
+    }
+    Ok(())
+}
+
+/// The profile in force, with these addresses.
+fn again(record: &Record, hosts: &Hosts) -> anyhow::Result<Prepared> {
+    let profile = perturb_profile::parse(&record.in_force.profile).context("reading the profile in force")?;
+    let directory = record.in_force.directory.as_deref().unwrap_or(Path::new("/"));
+    let mut files = perturb_profile::files(&profile, directory)?;
+    files.hosts = hosts
+        .iter()
+        .map(|(name, host)| (name.clone(), host.addresses.clone()))
+        .collect();
+    Ok(Prepared::of_loaded(Loaded { profile, files })?.coarse_if(record.in_force.coarse))
+}
+
+fn tell(before: &Hosts, after: &Hosts, found: &Found) {
+    let list = |addresses: &[IpAddr]| {
+        let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+        addresses.join(", ")
+    };
+    for (name, host) in after {
+        let Some(old) = before.get(name) else { continue };
+        if host.changes != old.changes {
+            log::info!(
+                "host {name} is {} now; it was {}",
+                list(&host.addresses),
+                list(&old.addresses)
+            );
+        }
+        if let Some(Err(error)) = found.get(name)
+            && old.failures == 0
+        {
+            log::warn!(
+                "host {name} cannot be looked up: {error}; its addresses stay {}",
+                list(&host.addresses)
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, io};
+
+    use super::{Hosts, NamedHost, look_up, updated};
+
+    #[test]
+    fn what_changes_and_what_fails_is_counted() {
+        let host = |addresses: &[&str], changes, failures| NamedHost {
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            changes,
+            failures,
+        };
+        let hosts = |a, b| Hosts::from([("a".to_owned(), a), ("b".to_owned(), b)]);
+        let before = hosts(host(&["192.0.2.1"], 0, 0), host(&["192.0.2.2"], 3, 1));
+        let same = ("a".to_owned(), Ok(vec!["192.0.2.1".parse().unwrap()]));
+        let failed = ("b".to_owned(), Err(io::ErrorKind::NotFound.into()));
+        let found = BTreeMap::from([same, failed]);
+        let after = hosts(host(&["192.0.2.1"], 0, 0), host(&["192.0.2.2"], 3, 2));
+        assert_eq!(updated(&before, &found), (after, false));
+        let moved = ("a".to_owned(), Ok(vec!["2001:db8::1".parse().unwrap()]));
+        let after = hosts(host(&["2001:db8::1"], 1, 0), host(&["192.0.2.2"], 3, 1));
+        assert_eq!(updated(&before, &BTreeMap::from([moved])), (after, true));
+    }
+
+    #[test]
+    fn addresses_are_found_once_each() {
+        let addresses = look_up("localhost").unwrap();
+        assert!(
+            addresses.iter().any(std::net::IpAddr::is_loopback),
+            "{addresses:?}"
+        );
+        let mut once = addresses.clone();
+        once.dedup();
+        assert_eq!(once, addresses);
+    }
+}
