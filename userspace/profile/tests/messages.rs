@@ -320,6 +320,36 @@ fn contradictory_matches_are_errors() {
 }
 
 #[test]
+fn a_threshold_in_bytes_is_of_one_rate() {
+    let profile = |server: &str| {
+        format!(
+            "{{ version: 1, servers: {{ s: {{ {server} }} }}, timeline: {{ steps: [{{ at: 1s, server: s, bandwidth: 2Mbit/s }}] }} }}"
+        )
+    };
+    let trace = |server: &str| {
+        format!("{{ version: 1, servers: {{ s: {{ trace: {{ file: t, format: mahimahi }}, {server} }} }} }}")
+    };
+    for threshold in ["ecn: 30kB", "queue: { kind: step, threshold: 30kB }"] {
+        let changing = profile(&format!("bandwidth: 1Mbit/s, {threshold}"));
+        for bad in [changing, trace(threshold)] {
+            assert!(
+                matches!(errors(&bad)[..], [Problem::Unfit { why, .. }] if why.contains("of one rate")),
+                "{bad}: {:?}",
+                errors(&bad)
+            );
+        }
+    }
+    for threshold in ["ecn: 30ms", "queue: { kind: step, threshold: 30ms }"] {
+        for good in [
+            profile(&format!("bandwidth: 1Mbit/s, {threshold}")),
+            trace(threshold),
+        ] {
+            assert!(parse(&good).is_ok(), "{good}: {:?}", errors(&good));
+        }
+    }
+}
+
+#[test]
 fn warnings_name_what_is_probably_not_meant() {
     let warnings = |text: &str| explain(&parse(text).unwrap(), &perturb_profile::Files::default()).warnings;
     let has = |text: &str, wanted: fn(&Warning) -> bool| {

@@ -7,7 +7,7 @@ use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys;
 use crate::model::{Queue, Scope, Server};
-use crate::read::server::volume;
+use crate::read::server::{AS_TIME, ONE_RATE, volume};
 use crate::read::{self, At, Fields};
 
 /// Kinds whose later arrivals change earlier departures.
@@ -113,8 +113,7 @@ pub(crate) fn check_queue(fields: &Fields<'_>, server: &Server, findings: &mut F
     let red = matches!(server.queue, Queue::Red { .. });
     let needs_rate = counts_bytes || (!takes_time && (red || server.trace.is_none()));
     if server.trace.is_some() && counts_bytes {
-        let why = "a threshold in bytes is of one rate, and a trace has many";
-        fields.unfit("queue", why, "give the threshold as a time", findings);
+        fields.unfit("queue", ONE_RATE, AS_TIME, findings);
     } else if fields.node("bandwidth").is_none() && needs_rate {
         let why = if red {
             "RED counts packets of `avpkt` bytes by the time that they take"

@@ -453,8 +453,15 @@ fn check_buffer(fields: &Fields<'_>, key: &'static str, server: &Server, finding
     }
 }
 
+/// Why no threshold is in bytes where a trace has the rate, and what to do.
+pub(super) const ONE_RATE: &str = "a threshold in bytes is of one rate, and a trace has many";
+pub(super) const AS_TIME: &str = "give the threshold as a time";
+
 fn check_ecn(fields: &Fields<'_>, server: &Server, findings: &mut Findings<'_>) {
     let (other, why) = match server.ecn {
+        Some(Volume::Bytes(_)) if server.trace.is_some() => {
+            return fields.unfit("ecn", ONE_RATE, AS_TIME, findings);
+        }
         _ if server.trace.is_some() => return,
         Some(Volume::Bytes(_)) if fields.node("bandwidth").is_none() => {
             ("bandwidth", "bytes that take no time do not queue")

@@ -8,9 +8,9 @@ use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys::{self, Bounds};
 use crate::matching::Prefix;
-use crate::model::{Name, Overhead, Profile, Server, ServerId, Treatment};
+use crate::model::{Name, Overhead, Profile, Server, ServerId, Treatment, Volume};
 use crate::read::class::ServerNames;
-use crate::read::server::volume;
+use crate::read::server::{AS_TIME, volume};
 use crate::read::trace::start;
 use crate::read::{self, At, Fields};
 use crate::timeline::{Change, Down, Flap, Given, Random, Shape, Step, Subject, Timeline};
@@ -82,9 +82,9 @@ impl Reader<'_> {
         let partition = fields.has("partition");
         let subject = self.subject(&fields, findings);
         if fields.has("bandwidth") && subject.as_ref().is_some_and(|subject| self.counts_bytes(subject)) {
-            let why = "the `queue` has a threshold in bytes, which is of one rate, and the step changes that";
-            let remedy = "give the threshold as a time";
-            fields.report_whole(Problem::Unfit { why, remedy }, findings);
+            let why =
+                "a threshold of `queue` or `ecn` is in bytes, hence of one rate, and the step changes that";
+            fields.report_whole(Problem::Unfit { why, remedy: AS_TIME }, findings);
         }
         let flap = fields.read("flap", findings, flap);
         let down = fields.read("down", findings, period);
@@ -205,9 +205,10 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether what changes has a queue with a threshold in bytes.
+    /// Whether what changes has a threshold in bytes.
     fn counts_bytes(&self, subject: &Subject) -> bool {
-        let law = |server: &Server| server.queue.counts_bytes();
+        let law =
+            |server: &Server| server.queue.counts_bytes() || matches!(server.ecn, Some(Volume::Bytes(_)));
         match subject {
             Subject::Servers(ids) => ids
                 .iter()
