@@ -39,6 +39,7 @@ mod shell;
 mod sigkill;
 mod statistics;
 mod tcp;
+mod top;
 mod update;
 mod vanish;
 
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         losses::TESTS,
         metrics::TESTS,
         api::TESTS,
+        top::TESTS,
     ];
     let mut alone = [
         losses::ALONE,

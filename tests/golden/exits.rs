@@ -43,6 +43,8 @@ const CALLS: &[&str] = &[
     "status --nosuch",
     "status --watch 1",
     "status --flows --json --watch 500ms",
+    "top nosuch",
+    "top --every 1 nosuch",
     "run",
     "run profile.yaml",
     "run --hosts 1 profile.yaml -- true",

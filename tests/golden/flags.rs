@@ -31,6 +31,7 @@ const TESTS: &[(&str, &str)] = &[
     ("nfs curve", "golden/emulated.rs program/nfs.rs"),
     ("rto", "golden/emulated.rs program/topology/rto.rs"),
     ("tcp", "golden/emulated.rs program/tcp.rs"),
+    ("top", "e2e/top.rs"),
     (
         "pattern",
         "golden/emulated.rs program/sweep/collective.rs program/sweep/known.rs program/sweep/traced.rs",

@@ -5,27 +5,24 @@ mod counts;
 mod faults;
 mod read;
 
-use std::time::Duration;
+use std::{borrow::Cow, iter, time::Duration};
 
 pub use bystander::{Bystander, merge, wire_packets};
 pub use faults::{Checked, Fault, Place, lost, warn};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::hosts::Hosts;
 
 /// An emulation as `perturb status --json` prints it. What does not apply is absent.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Report {
     /// Its name in the registry.
     pub id: String,
-    /// Its interfaces, for people.
-    #[serde(skip)]
-    pub place: String,
     /// Interfaces, by name.
     pub interfaces: Vec<String>,
     /// The private hosts that have them, in the same order; all counters are of these hosts together.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// The one of them on which the report was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,10 +39,10 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_left_ms: Option<u64>,
     /// Whether traffic passes untouched until it is resumed.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// Interfaces that are gone and waited for (`--follow`).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
     /// Until it ends by itself (`--for`).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +51,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm_left_ms: Option<u64>,
     /// Hosts that classes name, whose addresses are looked up.
-    #[serde(skip_serializing_if = "Hosts::is_empty")]
+    #[serde(default, skip_serializing_if = "Hosts::is_empty")]
     #[schema(value_type = std::collections::BTreeMap<String, crate::hosts::NamedHost>)]
     pub named_hosts: Hosts,
     /// By class, in the profile's order.
@@ -81,7 +78,7 @@ pub struct Report {
 }
 
 /// Counters of a class.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClassReport {
     /// Its name.
     pub name: String,
@@ -92,7 +89,7 @@ pub struct ClassReport {
 }
 
 /// Counters of a class in one direction.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Flow {
     /// Packets; a super-packet counts once.
     pub packets: u64,
@@ -111,7 +108,7 @@ pub struct Flow {
 }
 
 /// Counters of a server.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ServerReport {
     /// Its name.
     pub name: String,
@@ -151,10 +148,10 @@ impl ServerReport {
 }
 
 /// What the law of a queue does.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct QueueReport {
     /// As the profile has it.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Packets that it dropped.
     pub drops: u64,
     /// Packets that it marked in place of dropping them.
@@ -179,7 +176,7 @@ pub struct QueueReport {
 }
 
 /// Where a server is in its timeline.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TimelineReport {
     /// When it began, or will: by CLOCK_MONOTONIC, ns. Absent while it waits for a packet.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -199,7 +196,7 @@ pub struct TimelineReport {
 }
 
 /// Intended drops.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
 pub struct Drops {
     pub tail_drop: u64,
@@ -234,7 +231,7 @@ impl Drops {
 }
 
 /// What no profile asks for, by place.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
 pub struct Unintended {
     pub horizon: u64,
@@ -271,7 +268,7 @@ impl Unintended {
 
 /// Where the packets are: `captured + duplicated = released + held + dropped + unintended + unaccounted`. A super-packet
 /// is one packet, unless it is split: then each of its wire packets is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Balance {
     /// Whose path was begun, and those that a splitter dropped before.
     pub captured: u64,
@@ -294,7 +291,7 @@ pub struct Balance {
 }
 
 /// What the user pacer holds.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Held {
     /// Packets that wait.
     pub packets: u64,
@@ -315,7 +312,7 @@ pub struct Held {
 }
 
 /// A thread of the user pacer.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PacerThread {
     /// Packets that it let go.
     pub released: u64,
@@ -330,7 +327,7 @@ pub struct PacerThread {
 }
 
 /// Other counts.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[expect(missing_docs, reason = "named as in perturb_common::abi::Event")]
 pub struct Events {
     pub unmatched: u64,
@@ -351,7 +348,7 @@ pub struct Events {
 }
 
 /// Quantiles of lateness, by the lead at the time of leaving; packets that left early count as not late.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Lateness {
     /// Median, at most this.
     pub p50_us: f64,
@@ -371,6 +368,17 @@ pub struct Lateness {
 }
 
 impl Report {
+    /// Its interfaces, for people.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let hosts = self.hosts.iter().map(Some).chain(iter::repeat(None));
+        let names = self.interfaces.iter().zip(hosts).map(|(name, host)| match host {
+            Some(host) => format!("{host}:{name}"),
+            None => name.clone(),
+        });
+        names.collect::<Vec<_>>().join(", ")
+    }
+
     /// Replaces every server's utilization by that since an earlier look, `time` ago.
     pub fn since(&mut self, earlier: &Self, time: Duration) {
         for server in &mut self.servers {

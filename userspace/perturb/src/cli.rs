@@ -15,7 +15,7 @@ pub(crate) mod words;
 
 pub(crate) use files::Lacking;
 pub(crate) use sandbox::{beside, in_sandbox};
-pub(crate) use status::totals;
+pub(crate) use status::{Activity, moment, totals};
 
 use std::{
     ffi::OsString, io::Write as _, net::SocketAddr, panic, path::PathBuf, process::ExitCode, time::Duration,
@@ -37,7 +37,7 @@ use self::{
 };
 use crate::{
     calibrate, locality, measure, netem, nfs, pattern, predict, report, reproduce, rto, say::Unwritable,
-    split_c, sweep, tcp, trace, voice,
+    split_c, sweep, tcp, top, trace, voice,
 };
 
 /// Options that contradict each other, where clap's attributes cannot say so.
@@ -54,6 +54,7 @@ Examples:
   sudo perturb apply my.yaml --iface eth0 --detach   until `perturb clear`
   perturb status --json                              counters per class and server, drops by reason
   perturb status --watch 500ms                       what each server carries now, its backlog, its drops
+  perturb top                                        the same on a whole screen, and knobs to turn
 
 Units:
   Numbers carry units: 20ms, 5.8us, 100Mbit/s, 38MB/s, 64KiB, 0.1%. Latency is one-way, always.
@@ -87,6 +88,8 @@ enum Command {
     Confirm(Confirm),
     /// What is applied, with counters
     Status(Status),
+    /// Watch an emulation of `apply` or `run`, and change it by keys
+    Top(top::TopArgs),
     /// Run a command on private hosts joined by a profile
     Run(Run),
     /// Inside `run`: run a command on another private host
@@ -377,6 +380,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Clear(args) => emulate::clear(args),
         Command::Confirm(args) => emulate::confirm(&args),
         Command::Status(args) => status::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Run(args) => emulate::run(args),
         Command::On(args) => inside::on(&args),
         Command::Calibrate(args) => calibrate::run(args),

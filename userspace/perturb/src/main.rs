@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! cli ──► apply, run, status ─────────────────────► perturb-emulator (this machine's emulations; private hosts)
+//!   ├───► top ────────────────────────────────────► perturb-serve (the client of an emulation's API)
 //!   ├───► calibrate, measure, sweep, rto, tcp, … ─► perturb-experiments
 //!   ├───► nfs ────────────────────────────────────► perturb-experiments (curve), perturb-workloads (load, serve)
 //!   ├───► predict, locality, trace ───────────────► perturb-models, perturb-trace
@@ -34,6 +35,7 @@ mod rto;
 mod split_c;
 mod sweep;
 mod tcp;
+mod top;
 mod trace;
 mod voice;
 

@@ -50,9 +50,9 @@ static LISTENING: Semaphore = Semaphore::const_new(LISTENERS);
 static CHANGING: Mutex<()> = Mutex::const_new(());
 /// Events that may wait for a reader. One that is slower misses some, and is told how many.
 const WAITING: usize = 256;
-const YAML: &str = "application/yaml";
+pub(crate) const YAML: &str = "application/yaml";
 const JSON: &str = "application/json";
-const MERGE_PATCH: &str = "application/merge-patch+json";
+pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 const EVENTS: &str = "text/event-stream";
 
 /// Something that the controller says.

@@ -7,12 +7,15 @@
 //!                              session::Handle (errands) ◄─┘ profile, pause
 //! ```
 //!
+//! Another process asks through a [`Client`], whichever command it is.
+//!
 //! The thread shares nothing with the one that renews the lease, and runs at a lower priority than all others: however much is
 //! asked of it, and however slowly that is read, costs only those who ask.
 
 #![warn(missing_docs)]
 
 mod api;
+mod client;
 mod metrics;
 mod problem;
 mod server;
@@ -20,6 +23,7 @@ mod socket;
 
 pub use self::{
     api::{Controls, Event, Events, events, openapi},
+    client::{AskError, Client},
     metrics::{Form, exposition},
     server::{Listeners, Server},
 };

@@ -7,7 +7,7 @@ use std::{
         fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown},
         net::UnixListener,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
@@ -15,7 +15,14 @@ use nix::unistd::{Group, geteuid};
 use perturb_emulator::registry::{RECORDS, Record};
 
 /// The socket, in the directory of the emulation's record.
-const SOCKET: &str = "api";
+pub(crate) const SOCKET: &str = "api";
+/// How the name of a group's directory begins, beside the registry.
+const GROUP: &str = "perturb-group-";
+
+/// Whether a directory beside the registry may be a group's.
+pub(crate) fn of_group(directory: &str) -> bool {
+    directory.starts_with(GROUP)
+}
 
 /// Who may use the socket.
 #[derive(Debug)]
@@ -32,7 +39,7 @@ impl Access {
         let group = group.with_context(|| {
             format!("there is no group {name}: give --socket-group one that `getent group` shows")
         })?;
-        let directory = PathBuf::from(format!("{RECORDS}-group-{name}"));
+        let directory = Path::new(RECORDS).with_file_name(format!("{GROUP}{name}"));
         let make = || -> io::Result<()> {
             match DirBuilder::new().mode(0o700).create(&directory) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

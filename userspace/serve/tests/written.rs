@@ -31,7 +31,7 @@ fn full() -> Report {
         ..TimelineReport::default()
     };
     let queue = QueueReport {
-        kind: "codel",
+        kind: "codel".into(),
         drops: 5,
         marks: 6,
         threshold_marks: 7,
@@ -42,7 +42,7 @@ fn full() -> Report {
     };
     Report {
         id: "7-2".into(),
-        place: "eth0".into(),
+        interfaces: vec!["eth0".into()],
         pacer: "user".into(),
         lease_left_ms: Some(9500),
         classes: vec![ClassReport {
@@ -107,6 +107,17 @@ fn values_are_in_base_units() -> Done {
         plain.contains("# TYPE perturb_class_delay_seconds_total counter"),
         "{plain}"
     );
+    Ok(())
+}
+
+/// A client reads what is written, the shortest report and the longest.
+#[test]
+fn a_report_is_read_as_it_was_written() -> Done {
+    for report in [Report::default(), full()] {
+        let written = serde_json::to_string(&report)?;
+        let read: Report = serde_json::from_str(&written)?;
+        assert_eq!(serde_json::to_string(&read)?, written);
+    }
     Ok(())
 }
 

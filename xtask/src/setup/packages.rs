@@ -49,7 +49,7 @@ pub(crate) enum Group {
     Nfs,
     /// What the experiments in configs/experiments measure
     Experiments,
-    /// Prometheus, which reads the metrics
+    /// What watches: Prometheus, which reads the metrics, and tmux, a terminal for `perturb top`
     Metrics,
     /// bpftool, to look at programs and maps
     Bpftool,
@@ -107,6 +107,7 @@ impl Group {
                     &[
                         program("prometheus", "prometheus", "reads metrics"),
                         program("promtool", "prometheus", "checks metrics"),
+                        program("tmux", "tmux", "a terminal whose screen can be read"),
                     ]
                 }
             }

@@ -80,7 +80,6 @@ impl Report {
             .find(|interface| interface.namespace == here);
         Ok(Self {
             id: record.id.clone(),
-            place: record.place(),
             hosts: record
                 .interfaces
                 .iter()
@@ -201,7 +200,8 @@ fn queue(kind: u32, state: &mut State, counters: &ServerCounters, waits: bool) -
             PIE => "pie",
             RED => "red",
             _ => "step",
-        },
+        }
+        .into(),
         drops: counters.early_drops,
         marks: counters.marks,
         threshold_marks: counters.marks_above,

@@ -13,8 +13,8 @@ use std::{
 use perturb_emulator::{registry, runtime, status::Report, told::Told};
 use perturb_present::clear_screen;
 
-pub(crate) use self::totals::totals;
-use self::{activity::Activity, table::Sheet};
+use self::table::Sheet;
+pub(crate) use self::{activity::Activity, table::moment, totals::totals};
 use super::{Contradiction, DONE, Status};
 
 /// Between two looks of `--watch`, if no time is given.

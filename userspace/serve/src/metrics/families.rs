@@ -73,7 +73,7 @@ pub(super) fn families(report: &Report) -> anyhow::Result<Vec<Family>> {
             "The emulation: its name in the registry, its interfaces, and what keeps the time",
             vec![
                 ("id", report.id.clone()),
-                ("interfaces", report.place.clone()),
+                ("interfaces", report.place()),
                 ("pacer", report.pacer.clone()),
             ],
         ),

@@ -9,22 +9,22 @@ use super::table::{micros, share};
 
 /// The servers of an emulation between two looks.
 #[derive(Debug)]
-pub(super) struct Activity<'a> {
+pub(crate) struct Activity<'a> {
     report: &'a Report,
-    rows: Vec<Row<'a>>,
+    pub(crate) rows: Vec<Row<'a>>,
     time: Duration,
 }
 
 #[derive(Debug)]
-struct Row<'a> {
-    server: &'a ServerReport,
-    bytes: u64,
-    drops: u64,
+pub(crate) struct Row<'a> {
+    pub(crate) server: &'a ServerReport,
+    pub(crate) bytes: u64,
+    pub(crate) drops: u64,
 }
 
 impl<'a> Activity<'a> {
     /// What the servers did since an earlier look.
-    pub(super) fn between(earlier: &Report, report: &'a Report, time: Duration) -> Self {
+    pub(crate) fn between(earlier: &Report, report: &'a Report, time: Duration) -> Self {
         let rows = report.servers.iter().map(|server| {
             let before = earlier.servers.iter().find(|before| before.name == server.name);
             let drops = ServerReport::dropped;
@@ -47,7 +47,7 @@ impl<'a> Activity<'a> {
 impl fmt::Display for Activity<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report;
-        writeln!(f, "{}, pacer {}", report.place, report.pacer)?;
+        writeln!(f, "{}, pacer {}", report.place(), report.pacer)?;
         let mut table = Table::new(
             1,
             &["server", "in use", "carries", "backlog", "max backlog", "dropped"],

@@ -18,7 +18,10 @@ impl fmt::Display for Sheet<'_> {
         writeln!(
             f,
             "{}: emulated by process {}, pacer {}{lease}, profile changed {} times",
-            report.place, report.pid, report.pacer, report.updates
+            report.place(),
+            report.pid,
+            report.pacer,
+            report.updates
         )?;
         if report.paused {
             writeln!(f, "  paused: traffic passes untouched until it is resumed")?;
@@ -256,7 +259,7 @@ fn judged(queue: &QueueReport) -> String {
 }
 
 /// Where a server is in its timeline.
-fn moment(timeline: &TimelineReport) -> String {
+pub(crate) fn moment(timeline: &TimelineReport) -> String {
     match (timeline.at_s, timeline.starts_in_s) {
         (Some(at), _) => {
             let turn = match timeline.turn {

@@ -1,0 +1,215 @@
+//! The other end of the API: what a command asks of an emulation over its socket.
+
+use std::{fs, io, os::unix::fs::FileTypeExt as _, path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+use http_body_util::{BodyExt as _, Full};
+use hyper::{Method, Request, StatusCode, body::Bytes, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use perturb_emulator::{registry::RECORDS, status::Report};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::{net::UnixStream, time::timeout};
+
+use crate::{
+    api::{MERGE_PATCH, YAML},
+    socket::{SOCKET, of_group},
+};
+
+/// How long an answer may take. A change waits for other commands up to 20 s.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE_OF_CHANGES: Duration = Duration::from_secs(30);
+
+/// Why nothing came of a question.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The emulation has ended.
+    #[error("the emulation {0} has ended")]
+    Ended(String),
+    /// It said no, and why.
+    #[error("{detail}")]
+    Refused {
+        /// The status.
+        status: u16,
+        /// What happened, and what to do.
+        detail: String,
+    },
+    /// There was no answer, or none that this perturb understands.
+    #[error("{0:#}")]
+    Failed(anyhow::Error),
+}
+
+/// An emulation that answers on a socket which this user may use.
+#[derive(Clone, Debug)]
+pub struct Client {
+    id: String,
+    socket: PathBuf,
+}
+
+impl Client {
+    /// All of them, by name.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        let mut note = |id: String, socket: PathBuf| {
+            let is_socket = fs::metadata(&socket).is_ok_and(|found| found.file_type().is_socket());
+            // What a killed emulation left is there, too, and nobody listens.
+            if is_socket && std::os::unix::net::UnixStream::connect(&socket).is_ok() {
+                all.push(Self { id, socket });
+            }
+        };
+        for (id, path) in names(RECORDS) {
+            note(id, path.join(SOCKET));
+        }
+        let groups = PathBuf::from(RECORDS).parent().map(names).unwrap_or_default();
+        for (_, directory) in groups.into_iter().filter(|(name, _)| of_group(name)) {
+            for (id, path) in names(directory) {
+                note(id, path);
+            }
+        }
+        all.sort_by(|one, other| one.id.cmp(&other.id));
+        all
+    }
+
+    /// The emulation's name in the registry.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What it has done so far.
+    ///
+    /// # Errors
+    /// As [`AskError`] has them.
+    pub async fn status(&self) -> Result<Report, AskError> {
+        let body = self.ask(Method::GET, "/v1/status", None).await?;
+        serde_json::from_slice(&body)
+            .context("its report is not understood: it may be of another version of perturb")
+            .map_err(AskError::Failed)
+    }
+
+    /// The profile in force, normalized.
+    ///
+    /// # Errors
+    /// As [`AskError`] has them.
+    pub async fn profile(&self) -> Result<String, AskError> {
+        text(self.ask(Method::GET, "/v1/profile", None).await?)
+    }
+
+    /// Changes a part of it, by a JSON merge patch; the profile that is in force now.
+    ///
+    /// # Errors
+    /// As [`AskError`] has them.
+    pub async fn patch(&self, patch: &Value) -> Result<String, AskError> {
+        let body = Some((MERGE_PATCH, patch.to_string()));
+        text(self.ask(Method::PATCH, "/v1/profile", body).await?)
+    }
+
+    /// Puts another profile in force; the same, normalized.
+    ///
+    /// # Errors
+    /// As [`AskError`] has them.
+    pub async fn put(&self, profile: String) -> Result<String, AskError> {
+        text(
+            self.ask(Method::PUT, "/v1/profile", Some((YAML, profile)))
+                .await?,
+        )
+    }
+
+    /// Lets traffic pass untouched from now on, or emulates again.
+    ///
+    /// # Errors
+    /// As [`AskError`] has them.
+    pub async fn pause(&self, paused: bool) -> Result<(), AskError> {
+        let path = if paused { "/v1/pause" } else { "/v1/resume" };
+        self.ask(Method::POST, path, None).await.map(drop)
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, String)>,
+    ) -> Result<Bytes, AskError> {
+        let patience = if method == Method::GET {
+            PATIENCE
+        } else {
+            PATIENCE_OF_CHANGES
+        };
+        let answered = timeout(patience, self.answer(method, path, body)).await;
+        let unanswered = || {
+            let patience = patience.as_secs();
+            AskError::Failed(anyhow::anyhow!("{} has not answered for {patience} s", self.id))
+        };
+        let (status, body) = answered.unwrap_or_else(|_| Err(unanswered()))?;
+        if status.is_success() {
+            return Ok(body);
+        }
+        let detail =
+            serde_json::from_slice(&body).map_or_else(|_| status.to_string(), |Detail { detail }| detail);
+        let status = status.as_u16();
+        Err(AskError::Refused { status, detail })
+    }
+
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, String)>,
+    ) -> Result<(StatusCode, Bytes), AskError> {
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    AskError::Ended(self.id.clone())
+                }
+                _ => AskError::Failed(
+                    anyhow::Error::new(error).context(format!("asking at {}", self.socket.display())),
+                ),
+            })?;
+        let asked = async {
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+            let mut request = Request::builder()
+                .method(method)
+                .uri(path)
+                .header(header::HOST, "perturb");
+            let body = body.map(|(kind, body)| {
+                request = std::mem::take(&mut request).header(header::CONTENT_TYPE, kind);
+                body
+            });
+            let request = request.body(Full::new(Bytes::from(body.unwrap_or_default())))?;
+            let answered = async {
+                let answer = sender.send_request(request).await?;
+                let status = answer.status();
+                anyhow::Ok((status, answer.into_body().collect().await?.to_bytes()))
+            };
+            // The connection ends with its only answer.
+            let (answer, _) = tokio::join!(answered, connection);
+            answer
+        };
+        asked
+            .await
+            .with_context(|| format!("asking {}", self.id))
+            .map_err(AskError::Failed)
+    }
+}
+
+/// An error as `problem+json` has it.
+#[derive(Deserialize)]
+struct Detail {
+    detail: String,
+}
+
+fn text(body: Bytes) -> Result<String, AskError> {
+    String::from_utf8(body.into())
+        .context("the answer is not in UTF-8")
+        .map_err(AskError::Failed)
+}
+
+/// What a directory has, as far as this user may know.
+fn names(directory: impl AsRef<std::path::Path>) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
+        .collect()
+}
