@@ -1,7 +1,9 @@
 //! What shells do to commands: nohup, closed pipes, a PATH without perturb, options that make no sense.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::Read as _,
+    net::TcpStream,
     os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
     process::{Child, Command, Stdio},
     thread,
@@ -10,12 +12,16 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use nix::{
+    pty::{OpenptyResult, openpty},
     sys::signal::{Signal, kill},
     unistd::{Pid, pipe},
 };
 use perturb_tests::bed::{Bed, INTERFACE};
 
-use crate::harness::{Setting, Test, each, once};
+use crate::{
+    harness::{Setting, Test, each, once},
+    update::wait,
+};
 
 pub(crate) const TESTS: &[Test] = &[
     once("shell::nohup_holds", nohup),
@@ -24,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
     once("shell::a_closed_pipe_is_a_quiet_end", closed_pipe),
     each("shell::a_controller_outlives_its_messages", closed_messages),
     once("shell::a_watch_says_a_thing_once", watch),
+    once("shell::progress_is_for_terminals", progress),
     once("shell::times_have_ranges", times),
     once("shell::perturb_is_on_the_path_of_a_run", path),
 ];
@@ -250,6 +257,66 @@ fn path(setting: &Setting) -> Result<()> {
     ensure!(
         output.status.success() && output.stdout == b"h2\nh1\n",
         "{output:?}"
+    );
+    Ok(())
+}
+
+/// On a terminal, parts that are done, all of them, and the time left; elsewhere nothing.
+fn progress(setting: &Setting) -> Result<()> {
+    let (bed, _) = setting.bed()?;
+    let mut serve = setting
+        .product
+        .on(&bed.right)
+        .args(["measure", "serve"])
+        .stderr(Stdio::null())
+        .spawn()?;
+    let measure = || {
+        let mut command = setting.product.on(&bed.left);
+        command
+            .args(["measure", "--quick", "--json", "--peer"])
+            .arg(bed.right.v4.to_string());
+        command.stdout(Stdio::null());
+        command
+    };
+    let told = || -> Result<(String, String)> {
+        wait("it serves", || {
+            let connected = bed.left.enter(|| TcpStream::connect((bed.right.v4, 4798)))?;
+            Ok(connected.is_ok())
+        })?;
+        let piped = measure().output()?;
+        ensure!(piped.status.success(), "{piped:?}");
+        let OpenptyResult { master, slave } = openpty(None, None)?;
+        let mut child = measure().stderr(slave).spawn()?;
+        let reader = thread::spawn(move || {
+            let (mut said, mut master) = (Vec::new(), File::from(master));
+            // It ends with an error once nobody has the other end.
+            let _ = master.read_to_end(&mut said);
+            said
+        });
+        ensure!(child.wait()?.success(), "it failed on a terminal");
+        let said = reader
+            .join()
+            .map_err(|_| anyhow::anyhow!("the reader panicked"))?;
+        let quiet = String::from_utf8_lossy(&piped.stderr).into_owned();
+        Ok((quiet, String::from_utf8_lossy(&said).into_owned()))
+    };
+    let told = told();
+    serve.kill()?;
+    serve.wait()?;
+    let (quiet, said) = told?;
+    ensure!(quiet.is_empty(), "{quiet}");
+    // A size is a part: seven each way, the buffers, the round trips, and both ways at once.
+    for part in [
+        "0/18 · round trips",
+        "the way there: 64 bytes",
+        "the way back: 1472 bytes",
+        "left · both ways at once",
+    ] {
+        ensure!(said.contains(part), "no {part}: {said:?}");
+    }
+    ensure!(
+        said.ends_with("\r\x1b[K"),
+        "something is left in the line: {said:?}"
     );
     Ok(())
 }

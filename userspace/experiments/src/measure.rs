@@ -25,6 +25,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use perturb_present::{LiveLine, Parts};
 use perturb_stats::median;
 
 use crate::{
@@ -63,12 +64,12 @@ const QUICK: Effort = Effort {
 };
 
 /// Measures b(h) and d(h) between two groups of hosts that serve.
-pub fn groups(left: &[String], right: &[String]) -> anyhow::Result<Between> {
+pub fn groups(left: &[String], right: &[String], line: &LiveLine) -> anyhow::Result<Between> {
     let connect = |names: &[String]| {
         let peers = names.iter().map(|name| connect(name));
         peers.collect::<anyhow::Result<Vec<_>>>()
     };
-    Ok(groups::measure(&mut connect(left)?, &mut connect(right)?)?)
+    Ok(groups::measure(&mut connect(left)?, &mut connect(right)?, line)?)
 }
 
 /// Connects to the first of a name's addresses where somebody serves.
@@ -124,7 +125,10 @@ fn reach(name: &str) -> anyhow::Result<Reached> {
 }
 
 /// Measures the path to a peer; with fewer samples if it is to be `quick`.
-pub fn path(name: &str, quick: bool) -> anyhow::Result<Measured> {
+pub fn path(name: &str, quick: bool, line: &LiveLine) -> anyhow::Result<Measured> {
+    // Round trips, each way, and both at once.
+    let parts = Parts::new(line, 2 * path::PARTS + 2);
+    parts.begin(0, "round trips");
     let effort = if quick { &QUICK } else { &THOROUGH };
     let reached = reach(name)?;
     let silence = reached.silence();
@@ -153,13 +157,19 @@ pub fn path(name: &str, quick: bool) -> anyhow::Result<Measured> {
         let sent = here.send(to, number, train)?;
         Ok((sent, peer.take(number, train.datagrams(), patience)?))
     };
-    let out = path::measure(&mut outward, header, effort, longest).context("measuring the way there")?;
+    let there = |done: usize, what: &str| parts.begin(1 + done, format_args!("the way there: {what}"));
+    let out =
+        path::measure(&mut outward, header, effort, longest, &there).context("measuring the way there")?;
     let mut inwardly = |train: &Train, patience: Duration| -> anyhow::Result<(Vec<Sent>, Vec<Receipt>)> {
         let number = here.number();
         let sent = peer.send(own, number, *train)?;
         Ok((sent, here.take(number, train.datagrams(), patience)))
     };
-    let inward = path::measure(&mut inwardly, header, effort, longest).context("measuring the way back")?;
+    let back = |done: usize, what: &str| {
+        parts.begin(1 + path::PARTS + done, format_args!("the way back: {what}"));
+    };
+    let inward =
+        path::measure(&mut inwardly, header, effort, longest, &back).context("measuring the way back")?;
 
     let service = |direction: &Direction| {
         let smallest = &direction.sizes[0];
@@ -170,11 +180,13 @@ pub fn path(name: &str, quick: bool) -> anyhow::Result<Measured> {
         }
     };
     let latency_us = median(&outside).unwrap_or(0.0) / 2.0 - f64::midpoint(service(&out), service(&inward));
+    parts.begin(1 + 2 * path::PARTS, "both ways at once");
+    let both_ways = both_ways(&here, &mut peer, [&out, &inward], effort, longest)?;
     Ok(Measured {
         peer: name.into(),
         latency_us: latency_us.max(0.0),
         round_trip_us,
-        both_ways: both_ways(&here, &mut peer, [&out, &inward], effort, longest)?,
+        both_ways,
         out,
         inward,
         version: env!("CARGO_PKG_VERSION"),

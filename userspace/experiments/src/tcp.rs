@@ -21,7 +21,7 @@ use perturb_emulator::{
     prepared::Prepared,
     status::{Fault, Report, ServerReport},
 };
-use perturb_present::LiveLine;
+use perturb_present::{LiveLine, bar, span};
 use perturb_profile::bandwidths;
 use perturb_stats::Sample as Values;
 use perturb_workloads::bulk::{self, Sample};
@@ -108,11 +108,15 @@ pub fn measure(
     let line = Arc::new(line);
     let together = if plan.at_once { plan.controls.len() } else { 1 };
     let (mut flows, mut faults) = (Vec::new(), Vec::new());
-    for controls in plan.controls.chunks(together.max(1)) {
+    let turns = plan.controls.chunks(together.max(1));
+    let of = turns.len();
+    for (before, controls) in turns.enumerate() {
         let turn = Turn {
             prepared: prepared.clone(),
             plan: plan.clone(),
             controls: controls.to_vec(),
+            before,
+            of,
             line: Arc::clone(&line),
         };
         let Some((new, against)) = hosts::measure(&prepared.profile, pacing, move |hosts| turn.run(hosts))?
@@ -137,6 +141,9 @@ struct Turn {
     prepared: Prepared,
     plan: Plan,
     controls: Vec<String>,
+    /// Turns before this one, and all of them.
+    before: usize,
+    of: usize,
     line: Arc<LiveLine>,
 }
 
@@ -182,8 +189,10 @@ impl Turn {
         let sent = flow.send(start, self.plan.length, self.plan.every, |sample| {
             let mbits = sample.delivered as f64 * 8e-6 / sample.at.as_secs_f64();
             let (at, length) = (sample.at.as_secs_f64(), self.plan.length.as_secs_f64());
+            let (done, all) = (self.before as f64 * length + at, self.of as f64 * length);
+            let (bar, left) = (bar(done / all), span(all - done));
             self.line.show(format_args!(
-                "{control}: {at:.0} of {length:.0} s, {mbits:.2} Mbit/s in the mean"
+                "{bar} {left} left · {control}: {mbits:.2} Mbit/s in the mean"
             ));
             samples.push(sample);
         });

@@ -110,6 +110,7 @@ fn two_groups(text: &str) -> Result<Groups, String> {
 
 /// Measures, or serves; the exit code.
 pub(crate) fn run(args: &Measure) -> anyhow::Result<u8> {
+    let line = LiveLine::stderr(false);
     match (&args.command, &args.groups, &args.peer) {
         (Some(Command::Serve { listen }), ..) => {
             let server =
@@ -118,7 +119,7 @@ pub(crate) fn run(args: &Measure) -> anyhow::Result<u8> {
             match server.serve()? {}
         }
         (None, Some(Groups([left, right])), _) => {
-            let (checked, looked) = checked(|| measure::groups(left, right))?;
+            let (checked, looked) = checked(|| measure::groups(left, right, &line))?;
             if args.json {
                 println!("{}", serde_json::to_string_pretty(&checked)?);
             } else {
@@ -128,7 +129,7 @@ pub(crate) fn run(args: &Measure) -> anyhow::Result<u8> {
         }
         (None, None, Some(peer)) if args.trace.is_some() => recorded(args, peer),
         (None, None, Some(peer)) => {
-            let (checked, looked) = checked(|| measure::path(peer, args.quick))?;
+            let (checked, looked) = checked(|| measure::path(peer, args.quick, &line))?;
             let measured = &checked.result;
             for (file, text) in [
                 (&args.profile, measured.profile()),

@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use clap::Args;
 use nix::unistd::geteuid;
 use perturb_experiments::sweep::check_programs;
-use perturb_present::{Table, measured, span};
+use perturb_present::{LiveLine, Table, measured, span};
 use perturb_quantity::closest;
 use serde::Serialize;
 use serde_json::Value;
@@ -150,8 +150,21 @@ pub(crate) fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
     let several = figures.len() > 1;
     let mut code = exit::DONE;
     let mut results = Vec::new();
-    for figure in figures {
+    let line = LiveLine::stderr(false);
+    for (place, &figure) in figures.iter().enumerate() {
         let quick = args.quick && shorter(&figure);
+        if several && line.is_live() {
+            let minutes = figures[place..].iter().map(|figure| {
+                let quick = figure.needs.quick_minutes.filter(|_| args.quick);
+                quick.unwrap_or(figure.needs.minutes)
+            });
+            let left = span(60.0 * minutes.sum::<f64>());
+            let (number, of) = (place + 1, figures.len());
+            line.say(format_args!(
+                "figure {number} of {of}: {}, about {left} left",
+                figure.name
+            ));
+        }
         let setting = Setting {
             quick,
             directory: args.out.join(figure.name),

@@ -14,7 +14,7 @@ mod page;
 pub mod shell;
 mod table;
 
-pub use live::{LiveLine, Shown, bar, clear_screen};
+pub use live::{LiveLine, Parts, Shown, bar, clear_screen, progress};
 pub use number::{Digits, cell, compact, computed, measured, span};
 pub use page::Page;
 pub use table::Table;

@@ -3,15 +3,19 @@
 //! Model: a [`LiveLine`] is one line of a terminal. Each text takes the place of the one before, by one write, so that
 //! threads do not mix. What is no terminal gets only whole lines. A line that
 //! cannot be written is no reason to stop what it tells of.
-//! What is lacking: several lines, times (the callers know better than a rate how long their work takes), and a thread of
-//! its own. Crates for progress bars bring these, and write to a terminal that they choose; a controller's line goes to
-//! a writer that never blocks.
+//! How long it still takes the callers know, or [`Parts`] that take about equally long say it.
+//! What is lacking: several lines, and a thread of its own. Crates for progress bars bring these, and write to a terminal
+//! that they choose; a controller's line goes to a writer that never blocks.
 
 use std::{
+    borrow::Borrow,
     fmt,
     io::{self, IsTerminal, Write},
     sync::{Mutex, PoisonError},
+    time::Instant,
 };
+
+use crate::span;
 
 /// Cells of a [`bar`].
 const CELLS: usize = 24;
@@ -129,6 +133,56 @@ pub fn bar(share: f64) -> String {
     "█".repeat(full) + &"░".repeat(CELLS - full)
 }
 
+/// How far some work is: a bar, the parts that are done, and how long the others take, if that is known.
+#[must_use]
+pub fn progress(done: usize, of: usize, left: Option<f64>) -> String {
+    let bar = bar(done as f64 / of.max(1) as f64);
+    let left = left.map_or_else(String::new, |seconds| format!(", {} left", span(seconds)));
+    format!("{bar} {done}/{of}{left}")
+}
+
+/// Work in parts that take about equally long, told on a line that lives; elsewhere nothing is said of it.
+pub struct Parts<L: Borrow<LiveLine>> {
+    line: L,
+    of: usize,
+    begun: Instant,
+}
+
+impl<L: Borrow<LiveLine>> Parts<L> {
+    /// So many of them begin.
+    pub fn new(line: L, of: usize) -> Self {
+        Self {
+            line,
+            of,
+            begun: Instant::now(),
+        }
+    }
+
+    /// So many are done, and the next one is this.
+    pub fn begin(&self, done: usize, what: impl fmt::Display) {
+        let left = left(done, self.of, self.begun.elapsed().as_secs_f64());
+        let progress = progress(done, self.of, left);
+        self.line.borrow().show(format_args!("{progress} · {what}"));
+    }
+
+    /// Nothing is said until the next one begins.
+    pub fn rest(&self) {
+        self.line.borrow().clear();
+    }
+}
+
+/// Whatever ended the work, what is said next has a line of its own.
+impl<L: Borrow<LiveLine>> Drop for Parts<L> {
+    fn drop(&mut self) {
+        self.rest();
+    }
+}
+
+/// Seconds that the other parts take, if they take as long as those that are done.
+fn left(done: usize, of: usize, seconds: f64) -> Option<f64> {
+    (done > 0).then(|| seconds / done as f64 * of.saturating_sub(done) as f64)
+}
+
 /// What a view that is shown again and again begins with: it takes the whole of a terminal, and follows itself elsewhere.
 #[must_use]
 pub fn clear_screen(out: &impl IsTerminal) -> &'static str {
@@ -193,6 +247,23 @@ mod tests {
             line.keep();
         };
         assert_eq!(written(Shown::Live, act), "\r\x1b[Kx\r\x1b[K");
+    }
+
+    #[test]
+    fn what_is_left_takes_as_long_as_what_was_done() {
+        assert_eq!(left(0, 9, 5.0), None);
+        assert_eq!(left(3, 9, 5.0), Some(10.0));
+        assert_eq!(left(9, 9, 5.0), Some(0.0));
+        assert_eq!(left(10, 9, 5.0), Some(0.0));
+        assert!(progress(3, 9, Some(10.0)).ends_with("░ 3/9, 10 s left"));
+        assert!(progress(0, 9, None).ends_with("░ 0/9"));
+    }
+
+    #[test]
+    fn parts_are_told_where_a_line_lives() {
+        let act = |line: &LiveLine| Parts::new(line, 2).begin(0, "one");
+        assert!(written(Shown::Live, act).ends_with("░ 0/2 · one\r\x1b[K"));
+        assert_eq!(written(Shown::Lines, act), "");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use perturb_emulator::{
     prepared::{Prepared, ProfileError},
     status::Fault,
 };
-use perturb_present::{LiveLine, Table};
+use perturb_present::{LiveLine, Parts, Table};
 use perturb_profile::{
     Class, Match, Name, PortRange, Profile, Protocol, Server, ServerId, Treatment, Volume,
 };
@@ -172,15 +172,16 @@ impl Plan {
             .profile(1)
             .context("the control's profile")?;
         hosts.set(Prepared::of(idle, &lab::all_addresses(2))?)?;
-        line.say("calibrate: control");
+        let progress = Parts::new(line, parts.len() + 1);
+        progress.begin(0, "control");
         let control = lone(&hosts, hosts.to, SMALL, 1.0, Duration::ZERO, clock_ns)?;
         let mut faults = hosts.faults()?;
         // The profile may need larger tables than the control.
         hosts.clear()?;
         hosts.set(prepared)?;
         let mut classes = Vec::new();
-        for part in &parts {
-            line.say(format_args!("calibrate: class {} {}", part.class, part.direction));
+        for (part, done) in parts.iter().zip(1..) {
+            progress.begin(done, format_args!("class {} {}", part.class, part.direction));
             let to = hosts.listen(part.port)?;
             classes.extend(part.measure(&hosts, to, &original, &control, clock_ns)?);
         }

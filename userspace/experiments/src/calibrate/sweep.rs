@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use perturb_emulator::{conduct::Pacing, prepared::Prepared};
-use perturb_present::LiveLine;
+use perturb_present::{LiveLine, Parts};
 use perturb_profile::Knob;
 use perturb_stats::SplitMix64;
 
@@ -94,7 +94,13 @@ pub(super) fn run(
     let busy_share = clock::stolen_share(WATCH);
     let baseline = Parameters::default();
 
-    line.say("calibrate: emulation off");
+    let mut settings = range(&request.knobs);
+    if request.quick {
+        settings.retain(|setting| setting.knob != Knob::Bandwidth || setting.desired >= SLOW_BYTE_NS);
+    }
+    // Without emulation, the control, and the signature.
+    let parts = Parts::new(line, settings.len() + 3);
+    parts.begin(0, "emulation off");
     let mut off = Samples::default();
     off.measure(&mut hosts, &baseline, &effort, clock_ns)?;
     let prepared = |added: Parameters| -> anyhow::Result<Prepared> {
@@ -106,28 +112,18 @@ pub(super) fn run(
     };
     let mut control = Samples::default();
     hosts.set(prepared(baseline)?)?;
-    line.say("calibrate: control");
+    parts.begin(1, "control");
     control.measure(&mut hosts, &baseline, &effort, clock_ns)?;
 
     let mut samples: Vec<(Setting, Samples)> = Vec::new();
-    let mut settings = range(&request.knobs);
-    if request.quick {
-        settings.retain(|setting| setting.knob != Knob::Bandwidth || setting.desired >= SLOW_BYTE_NS);
-    }
     let by_value = settings.clone();
     let mut random = SplitMix64::new(request.seed);
     for knob in settings.chunk_by_mut(|one, other| one.knob == other.knob) {
         random.shuffle(knob);
     }
     for (index, &setting) in settings.iter().enumerate() {
-        line.say(format_args!(
-            "calibrate: {} {} {} ({} of {})",
-            setting.knob.parameter(),
-            setting.desired,
-            setting.knob.unit(),
-            index + 1,
-            settings.len()
-        ));
+        let (knob, unit) = (setting.knob.parameter(), setting.knob.unit());
+        parts.begin(index + 2, format_args!("{knob} {} {unit}", setting.desired));
         let added = Parameters::by(setting);
         hosts.set(prepared(added)?)?;
         let mut seen = Samples::default();
@@ -148,7 +144,7 @@ pub(super) fn run(
         }
     }
     samples.sort_by_key(|(setting, _)| by_value.iter().position(|other| other == setting));
-    line.say("calibrate: signature");
+    parts.begin(settings.len() + 2, "signature");
     hosts.set(prepared(signature::NETWORK)?)?;
     let signature = signature::measure(&hosts, &effort)?;
     let faults = hosts.faults()?;

@@ -8,7 +8,7 @@
 
 use std::{fmt, thread, time::Duration};
 
-use perturb_present::measured;
+use perturb_present::{LiveLine, Parts, measured};
 use perturb_stats::median;
 use serde::Serialize;
 
@@ -85,10 +85,16 @@ impl fmt::Display for Between {
 }
 
 /// Sets one pair after the other to work.
-pub(super) fn measure(senders: &mut [Peer], receivers: &mut [Peer]) -> Result<Between, PeerError> {
+pub(super) fn measure(
+    senders: &mut [Peer],
+    receivers: &mut [Peer],
+    line: &LiveLine,
+) -> Result<Between, PeerError> {
     let pairs = senders.len().min(receivers.len());
+    let parts = Parts::new(line, 2 * pairs);
     let mut quiet = Vec::with_capacity(pairs);
     for (place, receiver) in receivers.iter_mut().enumerate().take(pairs) {
+        parts.begin(place, format_args!("pair {} alone", place + 1));
         quiet.push(Quiet {
             own: alone(&mut senders[place], receiver, 0)?,
             first: alone(&mut senders[0], receiver, 1)?,
@@ -97,6 +103,7 @@ pub(super) fn measure(senders: &mut [Peer], receivers: &mut [Peer]) -> Result<Be
     let mut rate = None;
     let mut steps: Vec<Step> = Vec::new();
     for count in 1..=pairs {
+        parts.begin(pairs + count - 1, format_args!("{count} pairs at once"));
         let step = flood(&mut senders[..count], &mut receivers[..count], &quiet, rate)?;
         rate.get_or_insert(step.bytes_s);
         steps.push(step);

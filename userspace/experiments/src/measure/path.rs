@@ -95,19 +95,25 @@ pub struct Direction {
     pub protocol_changes: Vec<usize>,
 }
 
-/// Measures a direction. `header` is what a datagram has on the wire beside its payload, `latency` an upper bound.
+/// Parts of [`measure`]: each size, and floods.
+pub(super) const PARTS: usize = PAYLOADS.len() + 1;
+
+/// Measures a direction. `header` is what a datagram has on the wire beside its payload, `latency` an upper bound; `told` when
+/// a part begins.
 pub(super) fn measure(
     exchange: &mut Exchange<'_>,
     header: usize,
     effort: &Effort,
     latency: Duration,
+    told: &dyn Fn(usize, &str),
 ) -> anyhow::Result<Direction> {
     let patience = latency + Duration::from_millis(500);
     let mut sizes = Vec::new();
     let (mut lost, mut of) = (0, 0);
     let mut lone_delay = 0.0;
     let mut spacing_us = 20.0;
-    for payload in PAYLOADS {
+    for (done, payload) in PAYLOADS.into_iter().enumerate() {
+        told(done, &format!("{payload} bytes"));
         let lone = Train {
             messages: effort.lone,
             segments: 1,
@@ -140,6 +146,7 @@ pub(super) fn measure(
             sender_limited: median(&service) == Some(0.0),
         });
     }
+    told(PAYLOADS.len(), "buffer");
     let (buffer_us, longest_wait_us) = flood(exchange, lone_delay, spacing_us, patience)?;
     let (gap_us, gap_per_byte_ns) = line(&sizes);
     let points: Vec<(f64, f64)> = sizes
@@ -317,7 +324,7 @@ mod tests {
     #[test]
     fn finds_gap_bandwidth_and_buffer() {
         let mut exchange = path(50.0, 80.0, 5_000.0, 20_000.0);
-        let seen = measure(&mut exchange, HEADER, &EFFORT, Duration::from_secs(1)).unwrap();
+        let seen = measure(&mut exchange, HEADER, &EFFORT, Duration::from_secs(1), &|_, _| ()).unwrap();
         assert!((seen.gap_us.unwrap() - 50.0).abs() < 0.5, "{seen:?}");
         assert!((seen.gap_per_byte_ns.unwrap() - 80.0).abs() < 0.5, "{seen:?}");
         assert!((seen.buffer_us.unwrap() - 20_000.0).abs() < 400.0, "{seen:?}");
@@ -334,7 +341,7 @@ mod tests {
     #[test]
     fn a_path_faster_than_its_sender_hides_its_gap_and_a_deep_buffer_its_depth() {
         let mut exchange = path(0.0, 0.8, 100.0, f64::INFINITY);
-        let seen = measure(&mut exchange, HEADER, &EFFORT, Duration::from_secs(1)).unwrap();
+        let seen = measure(&mut exchange, HEADER, &EFFORT, Duration::from_secs(1), &|_, _| ()).unwrap();
         assert!(seen.sizes.iter().all(|size| size.sender_limited));
         assert_eq!(
             (seen.gap_us, seen.gap_per_byte_ns, seen.buffer_us),
@@ -345,7 +352,7 @@ mod tests {
     #[test]
     fn a_gap_without_bandwidth_is_a_gap() {
         let mut exchange = path(300.0, 0.0, 100.0, f64::INFINITY);
-        let seen = measure(&mut exchange, HEADER, &EFFORT, Duration::from_secs(1)).unwrap();
+        let seen = measure(&mut exchange, HEADER, &EFFORT, Duration::from_secs(1), &|_, _| ()).unwrap();
         assert!((seen.gap_us.unwrap() - 300.0).abs() < 1.0);
         assert_eq!(seen.gap_per_byte_ns, None);
     }

@@ -19,7 +19,7 @@ use perturb_emulator::{
     status::{Report, ServerReport},
 };
 use perturb_models::plogpt::{Beside, ProgramInput};
-use perturb_present::LiveLine;
+use perturb_present::{LiveLine, Parts};
 use perturb_profile::Profile;
 use perturb_stats::Sample;
 use perturb_workloads::collective::{Algorithm, Listening, Rank, Step};
@@ -215,8 +215,10 @@ fn conduct(workers: &[Worker], plan: &Plan, record: &Record, line: &LiveLine) ->
     }
     let latency = latency(workers)?;
     let mut counters = settle(workers, plan.pause)?;
+    let each = (plan.warmup + plan.rounds) as usize;
+    let parts = Parts::new(line, plan.programs.len() * each);
     let mut all = Vec::new();
-    for program in &plan.programs {
+    for (place, program) in plan.programs.iter().enumerate() {
         let case = Case {
             profile: &plan.profile,
             hosts: ranks as u32,
@@ -225,13 +227,19 @@ fn conduct(workers: &[Worker], plan: &Plan, record: &Record, line: &LiveLine) ->
         };
         let steps: Steps = steps(&case.operations()?).into();
         let message = case.longest();
-        for _ in 0..plan.warmup {
+        let begin = |number: u32, what: &str| {
+            let done = place * each + number as usize;
+            parts.begin(done, format_args!("{} of {message} bytes{what}", plan.name));
+        };
+        for number in 0..plan.warmup {
+            begin(number, ", warming up");
             round(workers, &steps)?;
             counters = settle(workers, plan.pause)?;
         }
         let dropped = drops(&servers(record)?);
         let mut rounds = Vec::new();
-        for number in 1..=plan.rounds {
+        for number in 0..plan.rounds {
+            begin(plan.warmup + number, "");
             let ranks_ms = round(workers, &steps)?;
             let now = settle(workers, plan.pause)?;
             rounds.push(Round {
@@ -239,12 +247,7 @@ fn conduct(workers: &[Worker], plan: &Plan, record: &Record, line: &LiveLine) ->
                 tcp: now - counters,
             });
             counters = now;
-            line.show(format_args!(
-                "{} of {message} bytes: round {number} of {}",
-                plan.name, plan.rounds
-            ));
         }
-        line.keep();
         let drops_by_server = since(drops(&servers(record)?), &dropped);
         let prediction = case.predict(latency)?;
         let of = (plan.name, case.hosts, message);

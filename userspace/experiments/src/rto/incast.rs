@@ -26,7 +26,7 @@ use perturb_emulator::{
     status::Fault,
 };
 use perturb_models::plogpt::Beside;
-use perturb_present::LiveLine;
+use perturb_present::{LiveLine, Parts};
 use perturb_profile::{Files, Profile, Topology};
 use perturb_stats::median;
 use perturb_workloads::{
@@ -186,10 +186,12 @@ pub fn measure(
 ) -> anyhow::Result<Found> {
     let tick = ClockId::CLOCK_MONOTONIC_COARSE.res();
     let tick: Duration = tick.context("asking for the kernel's tick")?.into();
-    let (line, plan) = (Arc::new(line), Arc::new(plan));
+    let blocks = plan.servers.len() * (plan.warmup + plan.blocks) as usize;
+    let parts = Arc::new(Parts::new(line, plan.kinds.len() * blocks));
+    let plan = Arc::new(plan);
     let (mut curves, mut faults, mut interrupted) = (Vec::new(), Vec::new(), false);
     let is_alone = plan.kinds.len() == 1;
-    for kind in &plan.kinds {
+    for (place, kind) in plan.kinds.iter().enumerate() {
         let profile = kind.of(profile);
         let curve = Arc::new(Mutex::new(Curve {
             congestion_control: kind.control.clone().unwrap_or_default(),
@@ -200,7 +202,7 @@ pub fn measure(
         }));
         let addresses = lab::all_addresses(plan.hosts);
         let prepared = Prepared::between(profile.clone(), files.clone(), &addresses)?.coarse_if(coarse);
-        let (kind, plan, line) = (kind.clone(), Arc::clone(&plan), Arc::clone(&line));
+        let (kind, plan, parts) = (kind.clone(), Arc::clone(&plan), Arc::clone(&parts));
         let shared = Arc::clone(&curve);
         let ended = with_hosts(plan.hosts, &prepared, pacing, move |lab, record| {
             let turn = Turn {
@@ -209,7 +211,8 @@ pub fn measure(
                 kind,
                 plan,
                 record,
-                line,
+                parts,
+                done: place * blocks,
                 curve: shared,
             };
             turn.start(lab)
@@ -257,7 +260,10 @@ struct Turn {
     kind: Kind,
     plan: Arc<Plan>,
     record: Record,
-    line: Arc<LiveLine>,
+    /// Blocks of all kinds.
+    parts: Arc<Parts<LiveLine>>,
+    /// Those of the kinds before.
+    done: usize,
     /// What has been measured so far.
     curve: Arc<Mutex<Curve>>,
 }
@@ -283,9 +289,10 @@ impl Turn {
                 .trim()
                 .clone_into(&mut locked(&self.curve).congestion_control);
         }
-        for &servers in &self.plan.servers {
-            let point = self.point(hosts, servers);
-            self.line.clear();
+        let each = (self.plan.warmup + self.plan.blocks) as usize;
+        for (place, &servers) in self.plan.servers.iter().enumerate() {
+            let point = self.point(hosts, servers, self.done + place * each);
+            self.parts.rest();
             let mut curve = locked(&self.curve);
             match point {
                 Ok(point) => curve.points.push(point),
@@ -313,7 +320,8 @@ impl Turn {
         Ok(Incast::new(ends.collect::<anyhow::Result<Vec<_>>>()?)?)
     }
 
-    fn point(&self, hosts: &[Namespace], servers: u32) -> anyhow::Result<Point> {
+    /// `done`: blocks of the points before.
+    fn point(&self, hosts: &[Namespace], servers: u32, done: usize) -> anyhow::Result<Point> {
         let mut incast = self.connect(hosts, servers)?;
         let mut trips = Vec::new();
         for _ in 0..PRIMING {
@@ -323,18 +331,21 @@ impl Turn {
         let latency = Duration::from_secs_f64(median(&trips).unwrap_or(0.0) / 2.0);
         let control = locked(&self.curve).congestion_control.clone();
         let pieces = self.plan.load.pieces(servers);
-        for _ in 0..self.plan.warmup {
+        let begin = |number: u32| {
+            let done = done + number as usize;
+            self.parts
+                .begin(done, format_args!("{control}, {servers} senders"));
+        };
+        for number in 0..self.plan.warmup {
+            begin(number);
             incast.block(&pieces, PATIENCE)?;
         }
         incast.settle()?;
         let (before, seen) = (counters(hosts)?, Seen::of(&self.record)?);
         let mut blocks_ms = Vec::new();
-        for number in 1..=self.plan.blocks {
+        for number in 0..self.plan.blocks {
+            begin(self.plan.warmup + number);
             blocks_ms.push(incast.block(&pieces, PATIENCE)?.as_secs_f64() * 1e3);
-            self.line.show(format_args!(
-                "{control}, {servers} senders: block {number} of {}",
-                self.plan.blocks
-            ));
         }
         incast.settle()?;
         let (tcp, now) = (counters(hosts)? - before, Seen::of(&self.record)?);

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Instant};
 
-use perturb_present::{LiveLine, bar, span};
+use perturb_present::{LiveLine, progress, span};
 
 use super::{
     experiment::Experiment,
@@ -74,14 +74,12 @@ impl<'a> Progress<'a> {
             (Status::Ok, Some(value)) => format!("{value:.6} {}", record.unit),
             (status, _) => format!("{} ({})", status.key().to_uppercase(), record.reasons.join("; ")),
         };
-        let left = span(self.seconds_left());
+        let left = self.seconds_left();
         if self.line.is_live() {
-            let bar = bar(self.done as f64 / total.max(1) as f64);
-            self.line.show(format_args!(
-                "{bar} {}/{total}, {left} left · {what}: {outcome}",
-                self.done
-            ));
+            let progress = progress(self.done, total, Some(left));
+            self.line.show(format_args!("{progress} · {what}: {outcome}"));
         } else {
+            let left = span(left);
             self.line.say(format_args!(
                 "[{}/{total}, {left} left] {what}: {outcome}",
                 self.done

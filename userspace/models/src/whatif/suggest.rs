@@ -88,11 +88,16 @@ pub fn predict(scenario: &Scenario, events: &[Event]) -> Result<f64, PredictionE
     predictor.finish().map(|prediction| prediction.program_time)
 }
 
-/// Ranks placements of the scenario's processes.
+/// Ranks placements of the scenario's processes; `told` how many are tried, and of how many at most.
 ///
 /// # Errors
 /// When there is nothing to place on, a table is missing, or the events do not fit together.
-pub fn suggest(scenario: &Scenario, events: &[Event], task: &Task) -> Result<Suggestion, SuggestError> {
+pub fn suggest(
+    scenario: &Scenario,
+    events: &[Event],
+    task: &Task,
+    told: &dyn Fn(u64, u64),
+) -> Result<Suggestion, SuggestError> {
     let (processes, processors) = (scenario.placement.processes(), task.speeds.len());
     if processors == 0 {
         return Err(SuggestError::NoProcessors);
@@ -116,10 +121,13 @@ pub fn suggest(scenario: &Scenario, events: &[Event], task: &Task) -> Result<Sug
         task,
         classes: classes(&task.speeds),
         affordable: (task.budget / (events.len() as u64).max(1)).max(1),
+        told,
         tried: HashSet::new(),
         ranked: Vec::new(),
     };
-    let exhaustive = search.count(processes) <= search.affordable;
+    let all = search.count(processes);
+    let exhaustive = all <= search.affordable;
+    search.affordable = search.affordable.min(all);
     if exhaustive {
         search.enumerate(&mut Vec::with_capacity(processes), processes)?;
     } else {
@@ -146,6 +154,7 @@ struct Search<'s> {
     task: &'s Task,
     classes: Vec<u32>,
     affordable: u64,
+    told: &'s dyn Fn(u64, u64),
     tried: HashSet<Vec<u32>>,
     ranked: Vec<Ranked>,
 }
@@ -235,6 +244,7 @@ impl Search<'_> {
         if !self.tried.insert(canonical.clone()) {
             return Ok(f64::INFINITY);
         }
+        (self.told)(self.tried.len() as u64 - 1, self.affordable);
         let mut scenario = self.scenario.clone();
         scenario.placement = self
             .scenario
@@ -370,115 +380,4 @@ impl Search<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::whatif::event::{Kind, MessageId};
-    use crate::whatif::placement::{Placement, ProcessName};
-    use crate::whatif::table::Table;
-
-    fn scenario(processes: u64, remote: f64) -> Scenario {
-        let groups = (0..processes).map(|process| (1.0, vec![ProcessName::Number(process)]));
-        Scenario {
-            placement: Placement::new(groups).unwrap(),
-            local: Some(Table::constant(0.0)),
-            remote: Some(Table::constant(remote)),
-            bus: None,
-            overhead: None,
-            scheduler: None,
-        }
-    }
-
-    fn compute(process: u32, cpu: f64) -> Event {
-        Event {
-            process,
-            cpu,
-            kind: Kind::Compute,
-            line: 1,
-        }
-    }
-
-    fn task(speeds: &[f64], budget: u64) -> Task {
-        Task {
-            speeds: speeds.to_vec(),
-            budget,
-            best: 3,
-            seed: 1,
-        }
-    }
-
-    #[test]
-    fn counts_set_partitions() {
-        // Stirling numbers: 5 processes on 2 alike processors have S(5,1) + S(5,2) = 16 placements.
-        let events: Vec<Event> = (0..5).map(|process| compute(process, 1.0)).collect();
-        let found = suggest(&scenario(5, 1.0), &events, &task(&[1.0, 1.0], 1_000_000)).unwrap();
-        assert_eq!((found.tried, found.exhaustive), (16, true));
-        // Processors that differ are told apart: 2^5.
-        let found = suggest(&scenario(5, 1.0), &events, &task(&[1.0, 2.0], 1_000_000)).unwrap();
-        assert_eq!((found.tried, found.exhaustive), (32, true));
-    }
-
-    #[test]
-    fn balances_load_and_keeps_talkers_together() {
-        let times = [7.0, 5.0, 4.0, 4.0];
-        let events: Vec<Event> = (0..4)
-            .map(|process| compute(process, times[process as usize]))
-            .collect();
-        let found = suggest(&scenario(4, 1.0), &events, &task(&[1.0, 1.0], 1_000_000)).unwrap();
-        assert_eq!(found.ranked[0].program_time, 11.0, "{found:?}");
-        // With a far network, ping-pong partners share a processor.
-        let mut events = Vec::new();
-        for (a, b) in [(0, 2), (1, 3)] {
-            let message = MessageId::of_number(u64::from(a));
-            let send = Kind::Send {
-                message,
-                bytes: 0.0,
-                to: None,
-            };
-            events.push(Event {
-                process: a,
-                cpu: 1.0,
-                kind: send,
-                line: 1,
-            });
-            events.push(Event {
-                process: b,
-                cpu: 0.0,
-                kind: Kind::EndRecv { message },
-                line: 2,
-            });
-            events.push(compute(b, 1.0));
-        }
-        let found = suggest(&scenario(4, 100.0), &events, &task(&[1.0, 1.0], 1_000_000)).unwrap();
-        assert_eq!(found.ranked[0].groups, [0, 1, 0, 1]);
-        assert_eq!(found.ranked[0].program_time, 2.0);
-    }
-
-    #[test]
-    fn the_search_finds_what_enumeration_finds() {
-        let events: Vec<Event> = (0..9_u32)
-            .map(|process| compute(process, f64::from(process * process % 7 + 1)))
-            .collect();
-        let all = suggest(&scenario(9, 1.0), &events, &task(&[1.0, 1.0, 2.0], 10_000_000)).unwrap();
-        let some = suggest(&scenario(9, 1.0), &events, &task(&[1.0, 1.0, 2.0], 9 * 1500)).unwrap();
-        assert!(all.exhaustive && !some.exhaustive);
-        assert!(some.tried <= 1500 && some.tried < all.tried);
-        assert!(some.ranked[0].program_time <= all.ranked[0].program_time * 1.02);
-    }
-
-    #[test]
-    fn refusals() {
-        let events = [compute(0, 1.0)];
-        assert_eq!(
-            suggest(&scenario(1, 0.0), &events, &task(&[], 1)),
-            Err(SuggestError::NoProcessors)
-        );
-        let speed = suggest(&scenario(1, 0.0), &events, &task(&[0.0], 1));
-        assert_eq!(speed, Err(SuggestError::Speed { speed: 0.0 }));
-        let mut bare = scenario(2, 0.0);
-        bare.local = None;
-        assert_eq!(
-            suggest(&bare, &events, &task(&[1.0], 1)),
-            Err(SuggestError::NoLocal)
-        );
-    }
-}
+mod tests;

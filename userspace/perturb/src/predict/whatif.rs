@@ -6,6 +6,7 @@ mod output;
 #[cfg(test)]
 mod tests;
 
+use std::cell::{Cell, OnceCell};
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use clap::Args;
 use perturb_models::whatif::input::Input;
 use perturb_models::whatif::suggest::{SuggestError, Task, suggest};
 use perturb_models::whatif::{LineReader, Predictor, Scenario};
+use perturb_present::{LiveLine, Parts};
 
 use super::input::{InputError, read};
 use super::profile::{ProfileArg, Used, WithProfile};
@@ -22,6 +24,9 @@ use crate::cli::quantity::seconds;
 use crate::say::json;
 use events::{Events, Line};
 use output::{Row, Suggestions, Summary, Trigger};
+
+/// How often it is told how far a search is.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Arguments of `perturb predict whatif`.
 #[derive(Args, Debug)]
@@ -271,7 +276,18 @@ fn suggestions(
         best: args.best,
         seed: args.seed,
     };
-    let found = match suggest(&loaded.scenario, &all, &task) {
+    let parts = OnceCell::new();
+    let shown = Cell::new(Instant::now());
+    let told = |tried: u64, of: u64| {
+        let parts = parts.get_or_init(|| Parts::new(LiveLine::stderr(false), of as usize));
+        if shown.get().elapsed() >= LOOK {
+            shown.set(Instant::now());
+            parts.begin(tried as usize, "placements");
+        }
+    };
+    let found = suggest(&loaded.scenario, &all, &task, &told);
+    drop(parts);
+    let found = match found {
         Ok(found) => found,
         Err(SuggestError::Prediction(error)) => return Err(InputError::model(source, error).into()),
         Err(error) => return Err(InputError::model(&args.file, error).into()),
