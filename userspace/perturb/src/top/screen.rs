@@ -1,6 +1,10 @@
 //! The terminal while `top` has all of it, and what it can show.
 
-use std::{env, io, thread};
+use std::{
+    env, io, panic,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use anyhow::Context as _;
 use ratatui::{
@@ -21,6 +25,16 @@ pub(super) struct Screen {
     look: Look,
 }
 
+/// Whether it is to be given back. A second time would put the cursor back, too, over what was said meanwhile.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+fn give_back() {
+    if TAKEN.swap(false, Ordering::Relaxed) {
+        // A terminal that is gone needs nothing.
+        let _ = ratatui::try_restore();
+    }
+}
+
 /// Whether a program may move the cursor there.
 pub(super) fn is_able(out: &impl io::IsTerminal) -> bool {
     let kind = env::var_os("TERM").unwrap_or_default();
@@ -33,8 +47,21 @@ impl Screen {
             coloured: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             wide: is_utf8(|name| env::var(name).ok()),
         };
-        let terminal = ratatui::try_init().context("taking the terminal; --plain needs only lines of it")?;
-        Ok(Self { terminal, look })
+        TAKEN.store(true, Ordering::Relaxed);
+        let taken = ratatui::try_init();
+        // Its hook gives the terminal back, and then calls the one that says why.
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(move |cause| {
+            TAKEN.store(false, Ordering::Relaxed);
+            hook(cause);
+        }));
+        match taken {
+            Ok(terminal) => Ok(Self { terminal, look }),
+            Err(error) => {
+                give_back();
+                Err(error).context("taking the terminal; --plain needs only lines of it")
+            }
+        }
     }
 
     pub(super) fn show(&mut self, model: &Model) -> anyhow::Result<()> {
@@ -47,8 +74,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
-        let _ = ratatui::try_restore();
+        give_back();
     }
 }
 
@@ -107,7 +133,67 @@ fn begin(listen: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_utf8;
+    use std::{
+        env,
+        process::{Command, Output},
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use perturb_verdict::{installed, or_end};
+    use tempfile::TempDir;
+
+    use super::{Model, Screen, is_utf8};
+
+    /// Says that this process is to panic while it has a screen.
+    const PANICS: &str = "PERTURB_TEST_PANICS";
+
+    /// What [`a_panic_leaves_the_terminal_as_it_was`] runs in a terminal; elsewhere it does nothing.
+    #[test]
+    fn panics() {
+        if env::var_os(PANICS).is_some() {
+            let mut screen = Screen::open().unwrap();
+            screen.show(&Model::default()).unwrap();
+            panic!("on purpose");
+        }
+    }
+
+    #[test]
+    fn a_panic_leaves_the_terminal_as_it_was() {
+        or_end!(installed(&["tmux"]));
+        let place = TempDir::with_prefix("perturb-tmux-").unwrap();
+        let tmux = |words: &[&str]| -> Output {
+            let mut tmux = Command::new("tmux");
+            tmux.arg("-S")
+                .arg(place.path().join("socket"))
+                .args(["-f", "/dev/null"]);
+            tmux.env_remove("TMUX")
+                .env(PANICS, "yes")
+                .args(words)
+                .output()
+                .unwrap()
+        };
+        let this = env::current_exe().unwrap();
+        let line = format!(
+            "{} --exact --nocapture top::screen::tests::panics; echo over=$?; stty -a; exec sleep 100",
+            this.display()
+        );
+        let begun = tmux(&["new-session", "-d", "-x", "100", "-y", "60", "sh", "-c", &line]);
+        let start = Instant::now();
+        let mut shown = String::new();
+        while !shown.contains("over=101") || !shown.contains("echoke") {
+            assert!(start.elapsed() < Duration::from_secs(60), "{begun:?}: {shown}");
+            thread::sleep(Duration::from_millis(50));
+            shown = String::from_utf8_lossy(&tmux(&["capture-pane", "-p"]).stdout).into_owned();
+        }
+        let flags = tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]);
+        tmux(&["kill-server"]);
+        assert_eq!(String::from_utf8_lossy(&flags.stdout).trim(), "0 1");
+        let has = |word| shown.split_whitespace().any(|found| found == word);
+        assert!(has("icanon") && has("echo"), "{shown}");
+        // It is said where it is seen.
+        assert!(shown.contains("on purpose"), "{shown}");
+    }
 
     #[test]
     fn the_first_variable_that_is_set_names_the_locale() {
