@@ -16,6 +16,7 @@ mod fates;
 mod flows;
 mod harness;
 mod hop;
+mod join;
 mod kept;
 mod life;
 mod losses;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         packets::TESTS,
         hop::TESTS,
         life::TESTS,
+        join::TESTS,
         refusals::TESTS,
         neighbors::TESTS,
         vanish::TESTS,

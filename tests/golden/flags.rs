@@ -20,9 +20,9 @@ const TESTS: &[(&str, &str)] = &[
     ("status", "e2e/flows.rs e2e/shell.rs"),
     (
         "run",
-        "e2e/api.rs e2e/changes.rs e2e/metrics.rs e2e/privileges.rs golden/emulated.rs program/mpi.rs",
+        "e2e/api.rs e2e/changes.rs e2e/join.rs e2e/metrics.rs e2e/privileges.rs golden/emulated.rs program/mpi.rs",
     ),
-    ("on", "e2e/privileges.rs"),
+    ("on", "e2e/join.rs e2e/privileges.rs"),
     ("calibrate", "program/calibrate.rs"),
     ("measure", "program/measure.rs golden/exits.rs"),
     ("measure serve", "e2e/losses.rs"),

@@ -12,6 +12,7 @@
 
 mod emulated;
 pub mod inside;
+pub mod join;
 pub mod measured;
 pub mod mpi;
 pub mod run;

@@ -92,7 +92,7 @@ enum Command {
     Top(top::TopArgs),
     /// Run a command on private hosts joined by a profile
     Run(Run),
-    /// Inside `run`: run a command on another private host
+    /// Run a command on another private host, inside `run` or from outside
     On(inside::On),
     /// Does every knob do what it says? Desired against observed, on private hosts
     Calibrate(calibrate::Calibrate),
@@ -148,7 +148,7 @@ enum Command {
 
 #[derive(Args, Debug)]
 struct Check {
-    /// The profile.
+    /// The profile: a file, or the name of one that perturb brings along, such as mobile-lte.
     profile: PathBuf,
     /// Draw how it changes: bandwidth, latency, loss and buffers over time.
     #[arg(long, value_name = "FILE")]
@@ -160,7 +160,7 @@ struct Check {
 
 #[derive(Args, Debug)]
 struct Apply {
-    /// The profile.
+    /// The profile: a file, or the name of one that perturb brings along, such as mobile-lte.
     profile: PathBuf,
     /// The interface; several share the profile's servers.
     #[arg(long = "iface", value_name = "IF", required = true)]
@@ -243,7 +243,7 @@ struct Status {
 
 #[derive(Args, Debug)]
 struct Run {
-    /// The profile.
+    /// The profile: a file, or the name of one that perturb brings along, such as mobile-lte.
     profile: PathBuf,
     /// How many hosts: h1, h2, …; the command runs on h1.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
@@ -267,6 +267,9 @@ struct Run {
     /// over /run/perturb/ID/api.
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
+    /// When the command has ended, write there what was counted, as `status --json` has it, with `faults`: why not to trust the result.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Show the eBPF programs' own messages.
     #[arg(long, short)]
     verbose: bool,

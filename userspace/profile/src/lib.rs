@@ -24,6 +24,7 @@ mod load;
 mod matching;
 mod model;
 pub mod netem;
+mod own;
 mod print;
 mod read;
 mod reader;

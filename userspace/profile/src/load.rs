@@ -1,4 +1,4 @@
-//! Reads a profile and the jitter tables it names from files. The only module that touches a file.
+//! Reads a profile and the jitter tables it names from files, or by its name. The only module that touches a file.
 
 use std::collections::hash_map::Entry;
 use std::io;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::compile::{Files, MAX_TABLE_ENTRIES};
 use crate::diagnostic::Diagnostics;
 use crate::model::{Distribution, Name, Profile, Server};
+use crate::own;
 use crate::recording::{self, RecordingError};
 use crate::timeline::Trace;
 
@@ -30,6 +31,16 @@ pub enum LoadError {
         path: PathBuf,
         /// Why.
         error: io::Error,
+    },
+    /// Neither a file nor one of perturb's own.
+    #[error(
+        "there is no file `{name}`, nor has perturb a profile of that name{}; it has {}",
+        perturb_quantity::closest(.name, own::names()).map_or(String::new(), |meant| format!(" (did you mean `{meant}`?)")),
+        own::names().collect::<Vec<_>>().join(", ")
+    )]
+    Unknown {
+        /// The name.
+        name: String,
     },
     /// The profile has errors.
     #[error(transparent)]
@@ -71,13 +82,35 @@ pub enum LoadError {
     },
 }
 
-/// Loads the profile at `path`; the tables it names are relative to it.
+/// Loads the profile at `path`; the tables it names are relative to it. A word that is no file is the name of one of perturb's own:
+/// `mobile-lte`.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
-    let profile =
-        crate::parse(&read(path)?).map_err(|errors| errors.of_source(path.display().to_string()))?;
+    let name = name_of_own(path).filter(|_| !path.exists());
+    let text = match name {
+        Some(name) => own::profile(name)
+            .ok_or_else(|| LoadError::Unknown {
+                name: name.to_owned(),
+            })?
+            .to_owned(),
+        None => read(path)?,
+    };
+    let profile = crate::parse(&text).map_err(|errors| errors.of_source(path.display().to_string()))?;
     let directory = path.parent().unwrap_or(Path::new(""));
-    let files = files(&profile, directory)?;
+    let files = match name {
+        Some(_) => files_by(&profile, |file| {
+            let text = own::file(file).map(str::to_owned);
+            (file.into(), text.map_or_else(|| read(Path::new(file)), Ok))
+        }),
+        None => files(&profile, directory),
+    }?;
     Ok(Loaded { profile, files })
+}
+
+/// What may be the name of one of perturb's own: a word.
+fn name_of_own(path: &Path) -> Option<&str> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+    path.to_str()
+        .filter(|name| !name.is_empty() && name.chars().all(is_part))
 }
 
 impl Server {
@@ -102,24 +135,36 @@ impl Server {
 
 /// Reads the jitter tables and traces that `profile` names, relative to `directory`.
 pub fn files(profile: &Profile, directory: &Path) -> Result<Files, LoadError> {
-    let mut files = Files {
+    let files = files_by(profile, |file| {
+        let path = directory.join(file);
+        let text = read(&path);
+        (path, text)
+    })?;
+    Ok(Files {
         directory: std::path::absolute(directory).ok(),
-        ..Files::default()
-    };
+        ..files
+    })
+}
+
+/// The same; `text` has a file's path, for messages, and its text.
+fn files_by(
+    profile: &Profile,
+    text: impl Fn(&str) -> (PathBuf, Result<String, LoadError>),
+) -> Result<Files, LoadError> {
+    let mut files = Files::default();
     for (server, spec) in &profile.servers {
         if let Some(Distribution::Table(file)) = spec.jitter.as_ref().map(|jitter| &jitter.distribution)
             && !files.jitter.contains_key(file)
         {
-            files
-                .jitter
-                .insert(file.clone(), table(server, &directory.join(file))?);
+            let (path, text) = text(file);
+            files.jitter.insert(file.clone(), table(server, &path, &text?)?);
         }
         if let Some(Trace { file, format, .. }) = &spec.trace {
             let key = (file.clone(), *format);
             if let Entry::Vacant(vacant) = files.traces.entry(key) {
-                let path = directory.join(file);
-                let recording = recording::read(&read(&path)?, *format)
-                    .map_err(|error| LoadError::BadTrace { path, error })?;
+                let (path, text) = text(file);
+                let recording =
+                    recording::read(&text?, *format).map_err(|error| LoadError::BadTrace { path, error })?;
                 vacant.insert(recording.into());
             }
         }
@@ -135,9 +180,9 @@ fn read(path: &Path) -> Result<String, LoadError> {
 }
 
 /// iproute2's .dist format: integers between white space, `#` to the end of a line is a comment.
-fn table(server: &Name, path: &Path) -> Result<Vec<i16>, LoadError> {
+fn table(server: &Name, path: &Path, text: &str) -> Result<Vec<i16>, LoadError> {
     let mut values = Vec::new();
-    for (line, text) in (1..).zip(read(path)?.lines()) {
+    for (line, text) in (1..).zip(text.lines()) {
         for word in text.split('#').next().unwrap_or("").split_whitespace() {
             let value = word.parse().map_err(|_| LoadError::BadEntry {
                 path: path.to_owned(),
@@ -191,5 +236,23 @@ mod tests {
             missing.starts_with("/nowhere/profile.yaml: cannot be read"),
             "{missing}"
         );
+    }
+
+    #[test]
+    fn a_word_is_the_name_of_a_profile() {
+        for name in own::names() {
+            let loaded = load(Path::new(name)).unwrap();
+            assert_eq!(
+                loaded.profile.name.map(|name| name.to_string()).as_deref(),
+                Some(name)
+            );
+        }
+        let unknown = load(Path::new("mobile-lt")).unwrap_err().to_string();
+        assert!(
+            unknown.contains("no file `mobile-lt`") && unknown.contains("did you mean `mobile-lte`?"),
+            "{unknown}"
+        );
+        let path = load(Path::new("./mobile-lte")).unwrap_err().to_string();
+        assert!(path.starts_with("./mobile-lte: cannot be read"), "{path}");
     }
 }

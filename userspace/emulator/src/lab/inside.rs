@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// Where `ip netns` looks for names.
-const NAMES: &str = "/run/netns";
+pub(super) const NAMES: &str = "/run/netns";
 /// Where a lab finds this executable under its own name, whatever PATH its caller has.
 const PROGRAMS: &str = "/run/perturb-lab";
 /// This executable there.
@@ -83,6 +83,12 @@ pub fn agent(host: &str, words: &[OsString]) -> anyhow::Result<Infallible> {
 /// Runs a command on another private host; for use inside `perturb run`. It belongs to whoever called sudo, if anyone did,
 /// unless it is to stay with root.
 pub fn on(host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<Infallible> {
+    let withheld = enter(host, as_root)?;
+    execute(command, withheld)
+}
+
+/// Enters another private host, as whoever the command is to belong to; variables that the command is to have back.
+pub(super) fn enter(host: &str, as_root: bool) -> anyhow::Result<Vec<(OsString, OsString)>> {
     if as_root && privileges::is_door() {
         bail!("--as-root: this command is not root's; give --as-root to the `perturb run` around it");
     }
@@ -91,8 +97,11 @@ pub fn on(host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<Inf
         bail!("{host} is not the name of a private host");
     }
     let path = Path::new(NAMES).join(host);
-    let namespace = fs::File::open(&path).with_context(|| {
-        format!("there is no private host {host} (`perturb on` works inside `perturb run`)")
+    let namespace = fs::File::open(&path).with_context(|| match super::join::hosts(Path::new(NAMES)) {
+        names if names.is_empty() => format!(
+            "there is no private host {host}: `perturb on` works inside `perturb run`, or from outside with --run"
+        ),
+        names => format!("there is no private host {host}: there are {}", names.join(", ")),
     })?;
     setns(namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {host}"))?;
     unshare(CloneFlags::CLONE_NEWUTS)?;
@@ -106,10 +115,18 @@ pub fn on(host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<Inf
     {
         owner.assume()?;
     }
+    Ok(withheld)
+}
+
+/// Becomes a command.
+pub(super) fn execute(
+    command: &[OsString],
+    variables: Vec<(OsString, OsString)>,
+) -> anyhow::Result<Infallible> {
     let [program, arguments @ ..] = command else {
         bail!("no command")
     };
-    let error = Command::new(program).args(arguments).envs(withheld).exec();
+    let error = Command::new(program).args(arguments).envs(variables).exec();
     Err(error).with_context(|| format!("running {}", program.display()))
 }
 
@@ -236,12 +253,7 @@ fn init(command: &[CString], names: &[String], owner: Option<Owner>, blocked: &S
         ForkResult::Child => {
             restore_signals()?;
             blocked.thread_set_mask()?;
-            // SAFETY: this process has one thread.
-            unsafe {
-                std::env::set_var("PERTURB_HOSTS", names.join(" "));
-                std::env::set_var("PERTURB_PEER", names.get(1).map_or("", String::as_str));
-                std::env::set_var("PATH", path_with_programs()?);
-            }
+            name_hosts(names)?;
             match owner {
                 Some(owner) => owner.assume().context("giving the command back to its user")?,
                 // SAFETY: this process has one thread.
@@ -262,6 +274,17 @@ fn init(command: &[CString], names: &[String], owner: Option<Owner>, blocked: &S
             Ok(wait_for(child, Some(Pid::from_raw(-1)))?)
         }
     }
+}
+
+/// Tells the command, which this process becomes, of the hosts.
+pub(super) fn name_hosts(names: &[String]) -> anyhow::Result<()> {
+    // SAFETY: this process has one thread.
+    unsafe {
+        std::env::set_var("PERTURB_HOSTS", names.join(" "));
+        std::env::set_var("PERTURB_PEER", names.get(1).map_or("", String::as_str));
+        std::env::set_var("PATH", path_with_programs()?);
+    }
+    Ok(())
 }
 
 /// PATH, with this executable's place before all others: `perturb` is the one that made the hosts.
@@ -379,10 +402,19 @@ impl Drop for Forwarding {
     }
 }
 
-/// Passes on what a user or a service manager sends.
+/// Passes on what a user or a service manager sends, between `perturb run` and its command.
 fn forward_signals(child: Pid) -> io::Result<()> {
+    forward_with(child, forward_queued)
+}
+
+/// The same, where the child is the command: a terminal's interrupts reach it by themselves.
+pub(super) fn forward_sent_signals(child: Pid) -> io::Result<()> {
+    forward_with(child, forward_sent)
+}
+
+fn forward_with(child: Pid, interrupts: Handler) -> io::Result<()> {
     FORWARD_TO.store(child.as_raw(), Ordering::Relaxed);
-    handle_interrupts(forward_queued)?;
+    handle_interrupts(interrupts)?;
     let any = SigAction::new(
         SigHandler::Handler(forward_any),
         SaFlags::SA_RESTART,
@@ -409,7 +441,7 @@ fn forward_signals(child: Pid) -> io::Result<()> {
 
 /// The signals that are passed on wait until their handlers are there: the kernel drops what the first process of a PID
 /// namespace does not handle. Returns what was blocked before.
-fn hold_signals() -> nix::Result<SigSet> {
+pub(super) fn hold_signals() -> nix::Result<SigSet> {
     let passed_on = [
         Signal::SIGTERM,
         Signal::SIGHUP,
@@ -425,7 +457,7 @@ fn hold_signals() -> nix::Result<SigSet> {
 }
 
 /// What the command is to find: the defaults, except that `nohup` still holds.
-fn restore_signals() -> io::Result<()> {
+pub(super) fn restore_signals() -> io::Result<()> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     for signal in [
         Signal::SIGTERM,
@@ -446,7 +478,7 @@ fn restore_signals() -> io::Result<()> {
 }
 
 /// Waits for a child's end, reaping `any` on the way; its exit code, or 128 plus its signal.
-fn wait_for(child: Pid, any: Option<Pid>) -> io::Result<u8> {
+pub(super) fn wait_for(child: Pid, any: Option<Pid>) -> io::Result<u8> {
     loop {
         match waitpid(any.unwrap_or(child), None) {
             Ok(WaitStatus::Exited(pid, code)) if pid == child => return Ok(code as u8),

@@ -27,7 +27,7 @@ use crate::{
     registry::Record,
     session::{End, Handle, OnSignal, OnTrouble, Place, Session},
     signals::Signals,
-    status,
+    status::{self, Report},
 };
 
 /// What was asked for.
@@ -48,6 +48,8 @@ pub struct Request<'a> {
     pub begun: &'a mut dyn FnMut(&Record, Handle) -> anyhow::Result<()>,
     /// Is shown the record while the command runs, about twice a second.
     pub witness: &'a mut dyn FnMut(&Record),
+    /// Is told what it has done, once it has ended.
+    pub ended: &'a mut dyn FnMut(&Report) -> anyhow::Result<()>,
     /// The command and its arguments.
     pub command: Vec<OsString>,
 }
@@ -84,7 +86,13 @@ pub async fn run(request: Request<'_>) -> anyhow::Result<Option<ExitStatus>> {
         .await;
     drop(forwarding);
     let outcome = session.end(end)?;
-    status::warn(&outcome.faults());
+    let faults = outcome.faults();
+    status::warn(&faults);
+    let mut outcome = outcome;
+    if let Ok(Some(report)) = &mut outcome.report {
+        report.faults = Some(faults);
+        (request.ended)(report)?;
+    }
     match (outcome.trouble, outcome.end) {
         (Some(trouble), _) | (None, End::Trouble(trouble)) => Err(trouble.into()),
         (None, End::Done(ended)) => {

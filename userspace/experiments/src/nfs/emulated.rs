@@ -52,6 +52,7 @@ pub(super) fn measure_under(
         is_last: false,
         begun: &mut |_, _| Ok(()),
         witness: &mut |_| (),
+        ended: &mut |_| Ok(()),
         command,
     }))?;
     Ok(ended.map_or(1, exit_code))

@@ -1,8 +1,13 @@
 //! Commands that emulate.
 
-use std::{path::Path, time::Duration};
+use std::{
+    fs::File,
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use perturb_emulator::{
     clear,
     conduct::{PacerChoice, SpinBudget},
@@ -11,6 +16,7 @@ use perturb_emulator::{
     privileges::Owner,
     registry::{Record, terms::Due},
     runtime,
+    status::Report,
 };
 use perturb_profile::{Marks, Profile, Tcp};
 use perturb_serve::{Controls, Listeners};
@@ -212,8 +218,8 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         let why = "--marks is for a profile whose `timeline` has steps; this one has none: leave it out";
         return Err(Contradiction(why).into());
     }
-    if args.sandbox && (args.metrics.is_some() || args.socket_group.is_some()) {
-        let why = "nobody reaches --metrics and --socket-group inside the sandbox's kernel: leave them or --sandbox out";
+    if args.sandbox && (args.metrics.is_some() || args.socket_group.is_some() || args.report.is_some()) {
+        let why = "nobody reaches --metrics, --socket-group and --report inside the sandbox's kernel: leave them or --sandbox out";
         return Err(Contradiction(why).into());
     }
     if args.sandbox {
@@ -239,6 +245,21 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         server = listeners.take().map(serve).transpose()?;
         Ok(())
     };
+    // Opened now: later this process may not write everywhere.
+    let open = |path: PathBuf| {
+        let file = File::create(&path);
+        let file = file.with_context(|| format!("cannot write {} for --report", path.display()))?;
+        anyhow::Ok((file, path))
+    };
+    let mut out = args.report.map(open).transpose()?;
+    let mut ended = |report: &Report| match &mut out {
+        Some((file, path)) => {
+            let text = serde_json::to_vec_pretty(report).context("printing the report")?;
+            let written = file.write_all(&text);
+            written.with_context(|| format!("writing {} for --report", path.display()))
+        }
+        None => Ok(()),
+    };
     let mut witness = marks::witness(args.marks.then(|| prepared.profile.clone()));
     let request = lab::run::Request {
         prepared,
@@ -249,6 +270,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         is_last: true,
         begun: &mut begun,
         witness: &mut witness,
+        ended: &mut ended,
         command,
     };
     voice::begin();

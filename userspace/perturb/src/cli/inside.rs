@@ -3,7 +3,10 @@
 use std::{ffi::OsString, os::fd::RawFd};
 
 use clap::Args;
-use perturb_emulator::{lab::inside, privileges::Owner};
+use perturb_emulator::{
+    lab::{inside, join},
+    privileges::Owner,
+};
 
 /// What `perturb run` tells its stage: [`inside::Stage`].
 #[derive(Args, Debug)]
@@ -24,6 +27,9 @@ pub(super) struct Stage {
 pub(super) struct On {
     /// Name of the private host: h1, h2, …
     host: String,
+    /// From outside of `run`, as root: which one's hosts, by its `id` in `status --json`: run-4711.
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
     /// Run the command as root, even if sudo started this one.
     #[arg(long)]
     as_root: bool,
@@ -56,7 +62,10 @@ pub(super) fn stage(args: Stage) -> anyhow::Result<u8> {
 }
 
 pub(super) fn on(args: &On) -> anyhow::Result<u8> {
-    match inside::on(&args.host, args.as_root, &args.command)? {}
+    match &args.run {
+        Some(id) => join::join(id, &args.host, args.as_root, &args.command),
+        None => match inside::on(&args.host, args.as_root, &args.command)? {},
+    }
 }
 
 pub(super) fn agent(args: &Agent) -> anyhow::Result<u8> {

@@ -1,0 +1,190 @@
+//! The way into private hosts from outside of them: `perturb on --run`.
+//!
+//! ```text
+//! perturb on --run ID ──fork──► the command, in the lab's namespaces: it ends with the lab, and with `perturb on`
+//! ```
+
+use std::{
+    collections::HashMap,
+    env,
+    ffi::OsString,
+    fs,
+    io::PipeWriter,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+    process::exit,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sched::{CloneFlags, setns},
+    sys::{prctl, signal::Signal},
+    unistd::{ForkResult, fork},
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::inside::{
+    NAMES, enter, execute, forward_sent_signals, hold_signals, name_hosts, restore_signals, wait_for,
+};
+use crate::{
+    privileges,
+    registry::{Record, records},
+};
+
+/// Runs a command on a host of the private hosts that the registry has by this name; its exit code. As [`on`] does inside, it
+/// belongs to whoever called sudo, unless it is to stay with root.
+pub fn join(id: &str, host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<u8> {
+    if privileges::is_door() {
+        bail!("--run: this process is on a private host already; leave --run out");
+    }
+    let first = first_process(&record(id)?)?;
+    let here = env::current_dir().context("finding the current directory")?;
+    let all = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWPID;
+    setns(first, all).with_context(|| format!("entering the private hosts of {id}"))?;
+    env::set_current_dir(&here).with_context(|| format!("going to {}", here.display()))?;
+    let (ended, alive) = std::io::pipe().context("making a pipe")?;
+    let blocked = hold_signals().context("blocking signals")?;
+    // SAFETY: this process has one thread, so its memory is consistent in the child.
+    match unsafe { fork() }.context("starting the command's process")? {
+        ForkResult::Child => {
+            let begin = || {
+                die_with(alive, &ended.into())?;
+                restore_signals()?;
+                blocked.thread_set_mask()?;
+                name_hosts(&hosts(Path::new(NAMES))).context("naming the hosts")?;
+                enter(host, as_root)
+            };
+            let variables = begin().unwrap_or_else(|error| fail(&error, 1));
+            let Err(error) = execute(command, variables);
+            let kind = error.downcast_ref().map(std::io::Error::kind);
+            // As shells do.
+            let is_missing = kind == Some(std::io::ErrorKind::NotFound);
+            fail(&error, if is_missing { 127 } else { 126 })
+        }
+        ForkResult::Parent { child } => {
+            forward_sent_signals(child).context("passing on signals")?;
+            blocked.thread_set_mask()?;
+            let code = wait_for(child, None)?;
+            drop(alive);
+            Ok(code)
+        }
+    }
+}
+
+fn fail(error: &anyhow::Error, code: i32) -> ! {
+    log::error!("{error:#}");
+    exit(code)
+}
+
+/// SIGKILL when the parent dies, whose end of a pipe says whether it already has: its number is not to be seen from this
+/// namespace.
+fn die_with(alive: PipeWriter, ended: &OwnedFd) -> anyhow::Result<()> {
+    drop(alive);
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let mut ended = [PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
+    ensure!(
+        poll(&mut ended, PollTimeout::ZERO)? == 0,
+        "`perturb on` has ended"
+    );
+    Ok(())
+}
+
+fn record(id: &str) -> anyhow::Result<Record> {
+    let mut records = records()?.records;
+    records.retain(Record::has_private_hosts);
+    let found = records.iter().position(|record| record.id == id);
+    let Some(found) = found else {
+        let ids: Vec<&str> = records.iter().map(|record| record.id.as_str()).collect();
+        let there = if ids.is_empty() {
+            "none runs on this machine now".to_owned()
+        } else {
+            format!("there are {}", ids.join(", "))
+        };
+        bail!(
+            "there are no private hosts {id}; `perturb status --json` has the `id` of each `perturb run`: {there}"
+        );
+    };
+    Ok(records.swap_remove(found))
+}
+
+/// The first process of the lab's PID namespace.
+fn first_process(record: &Record) -> anyhow::Result<OwnedFd> {
+    let parents = parents()?;
+    let is_below = |pid: u32| {
+        let stage = parents.get(&pid);
+        stage.and_then(|stage| parents.get(stage)) == Some(&record.process.pid)
+    };
+    let of_lab = |pid: &&u32| is_below(**pid) && is_first(**pid);
+    let found = parents.keys().find(of_lab).with_context(|| {
+        format!(
+            "the command of {} has not begun yet, or has ended: there is no process to join",
+            record.id
+        )
+    })?;
+    let pid = Pid::from_raw(found.cast_signed()).context("a process without number")?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).context("opening the lab's first process")?;
+    // Its number was not given to another one meanwhile.
+    ensure!(is_first(*found), "the command of {} has ended", record.id);
+    Ok(process)
+}
+
+/// The parents of all processes.
+fn parents() -> anyhow::Result<HashMap<u32, u32>> {
+    let processes = fs::read_dir("/proc").context("reading /proc")?;
+    let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(numbers
+        .filter_map(|pid: u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            // The name before, in parentheses, may have any letters.
+            let (_, rest) = stat.rsplit_once(')')?;
+            Some((pid, rest.split_whitespace().nth(1)?.parse().ok()?))
+        })
+        .collect())
+}
+
+/// Whether a process is the first one of a PID namespace below this one's.
+fn is_first(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let mut numbers = numbers.unwrap_or_default().split_whitespace().rev();
+    numbers.next() == Some("1") && numbers.next().is_some()
+}
+
+/// The names of the private hosts that have theirs in a directory, in order.
+pub(super) fn hosts(names: &Path) -> Vec<String> {
+    let entries = fs::read_dir(names).into_iter().flatten();
+    let mut numbers: Vec<u32> = entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix('h')?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    numbers.into_iter().map(super::name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_in_the_order_of_their_numbers() {
+        let names = tempfile::tempdir().unwrap();
+        for name in ["h10", "h2", "h1", "hosts", "other"] {
+            fs::write(names.path().join(name), "").unwrap();
+        }
+        assert_eq!(hosts(names.path()), ["h1", "h2", "h10"]);
+        assert!(hosts(&names.path().join("nosuch")).is_empty());
+    }
+
+    #[test]
+    fn this_process_has_a_parent_and_is_not_the_first() {
+        let this = std::process::id();
+        assert_eq!(
+            parents().unwrap().get(&this),
+            Some(&std::os::unix::process::parent_id())
+        );
+        assert!(
+            !is_first(this) && !is_first(1),
+            "1 is first in this namespace, not below it"
+        );
+    }
+}
