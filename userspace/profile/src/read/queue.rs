@@ -7,8 +7,12 @@ use crate::diagnostic::Problem;
 use crate::findings::Findings;
 use crate::keys;
 use crate::model::{Queue, Scope, Server};
-use crate::read::server::{AS_TIME, ONE_RATE, volume};
+use crate::read::server::volume;
 use crate::read::{self, At, Fields};
+
+/// Why no threshold is in bytes where a trace has the rate, and what to do.
+pub(super) const ONE_RATE: &str = "a threshold in bytes is of one rate, and a trace has many";
+pub(super) const AS_TIME: &str = "give the threshold as a time";
 
 /// Kinds whose later arrivals change earlier departures.
 const INEXACT: [&str; 3] = ["fq_codel", "cake", "dualpi2"];

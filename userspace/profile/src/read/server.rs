@@ -9,7 +9,7 @@ use crate::model::{
     Buffer, Correlated, Distribution, Drift, Framing, GilbertElliott, Jitter, Loss, LossStates, Queue,
     Reorder, Scope, Server, Volume,
 };
-use crate::read::queue::{check_queue, queue};
+use crate::read::queue::{AS_TIME, ONE_RATE, check_queue, queue};
 use crate::read::topology::collisions;
 use crate::read::trace::trace;
 use crate::read::{self, At, Fields};
@@ -452,10 +452,6 @@ fn check_buffer(fields: &Fields<'_>, key: &'static str, server: &Server, finding
         }
     }
 }
-
-/// Why no threshold is in bytes where a trace has the rate, and what to do.
-pub(super) const ONE_RATE: &str = "a threshold in bytes is of one rate, and a trace has many";
-pub(super) const AS_TIME: &str = "give the threshold as a time";
 
 fn check_ecn(fields: &Fields<'_>, server: &Server, findings: &mut Findings<'_>) {
     let (other, why) = match server.ecn {
