@@ -46,11 +46,15 @@ fn change() -> BoxedStrategy<Change> {
         .boxed()
 }
 
-/// A server that changes has no law.
+/// A server that changes has no law, and none whose rate may change has a threshold in bytes.
 pub(super) fn take_laws(timeline: &Timeline, servers: &mut [(Name, Server)]) {
     if *timeline != Timeline::default() {
+        let rate = timeline.steps.iter().any(|step| step.change.bandwidth.is_some());
         for (_, server) in servers {
             server.queue = Queue::Tail;
+            if rate {
+                server.ecn = server.ecn.filter(|ecn| !matches!(ecn, Volume::Bytes(_)));
+            }
         }
     }
 }
