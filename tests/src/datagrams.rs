@@ -16,7 +16,7 @@ use std::{
     os::fd::AsRawFd,
     sync::atomic::{AtomicU64, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -228,8 +228,18 @@ pub fn send(from: &Host, to: &Host, plan: &Plan) -> Result<Trace> {
 }
 
 pub(crate) fn bind(host: &Host, address: IpAddr, port: u16) -> Result<UdpSocket> {
+    /// A child of another thread has a copy of a socket that was closed here, from its fork until it runs its program.
+    const COPIES: Duration = Duration::from_secs(2);
     let address = SocketAddr::new(address, port);
-    Ok(host.enter(|| UdpSocket::bind(address))??)
+    let start = Instant::now();
+    loop {
+        match host.enter(|| UdpSocket::bind(address))? {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < COPIES => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            bound => return Ok(bound?),
+        }
+    }
 }
 
 fn prepare_receiver(receiver: &UdpSocket, plan: &Plan) -> Result<()> {
