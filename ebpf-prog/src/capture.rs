@@ -7,7 +7,7 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, MAX_CLASSES, NEAR_INTERFACES,
+        Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, LEASE_PAUSED, MAX_CLASSES, NEAR_INTERFACES,
         NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, SETTING_OVERHEADS,
         Settings, Tag, in_half,
     },
@@ -40,7 +40,12 @@ impl Profile {
         // SAFETY: values of a map that lives as long as the program; the controller writes each with one store.
         let (generation, lease) = unsafe { (generation.read_volatile(), lease.read_volatile()) };
         if now > lease {
-            account::event(ctx, Event::LeaseExpired);
+            let event = if lease == LEASE_PAUSED {
+                Event::Paused
+            } else {
+                Event::LeaseExpired
+            };
+            account::event(ctx, event);
             return None;
         }
         let settings = SETTINGS.get((generation & 1) as u32)?;

@@ -138,6 +138,11 @@ fn changes(setting: &Setting) -> Result<()> {
         wait(path, || Ok((delay(&bed)? < 30.0) == paused))?;
         let report = applied.counters()?;
         ensure!((report["paused"] == true) == paused, "{report}");
+        let events = &report["events"];
+        ensure!(
+            events["paused"].as_u64() > Some(0) && events["lease_expired"] == 0,
+            "{events}"
+        );
     }
     applied.stop()?;
     ensure!(!socket.exists(), "the socket is left");

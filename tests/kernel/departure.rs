@@ -14,7 +14,7 @@ use crate::support::{
 };
 use perturb_clock::now;
 use perturb_common::{
-    abi::{Direction, Event, Scope, ServerCounters, ServerState},
+    abi::{Direction, Event, LEASE_PAUSED, Scope, ServerCounters, ServerState},
     departure::{Load, Outcome, departure},
     units::{Instant, MonoNanos, Nanos, Ticks},
 };
@@ -392,7 +392,11 @@ fn lease_runs_out() {
         (ran.action, ran.context.tstamp, &ran.data),
         (crate::support::PASS, 0, &data)
     );
-    assert_eq!(rig.event(Event::LeaseExpired), 1);
+    assert_eq!((rig.event(Event::LeaseExpired), rig.event(Event::Paused)), (1, 0));
+    rig.loader.set_lease(LEASE_PAUSED).unwrap();
+    let ran = rig.send(Direction::Egress, &data, Context::default());
+    assert_eq!((ran.action, &ran.data), (crate::support::PASS, &data));
+    assert_eq!((rig.event(Event::LeaseExpired), rig.event(Event::Paused)), (1, 1));
 }
 
 /// A loaded profile counts at once, the state of a server that keeps its name stays, and no packet is

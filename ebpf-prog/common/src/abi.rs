@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 17;
+pub const ABI_VERSION: u64 = 18;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -104,6 +104,8 @@ pub const CONTROL_GENERATION: u32 = 0;
 /// Index of the lease in the CONTROL map: CLOCK_MONOTONIC ns until which the programs emulate;
 /// `u64::MAX` for ever. After it they let traffic pass untouched.
 pub const CONTROL_LEASE: u32 = 1;
+/// The lease of an emulation that is paused.
+pub const LEASE_PAUSED: u64 = 0;
 /// Index of [`ABI_VERSION`] in the CONTROL map, written by the controller that made the maps.
 pub const CONTROL_VERSION: u32 = 2;
 /// Index in the CONTROL map of the time, CLOCK_MONOTONIC ns, until which the programs log requests ([`Request`]): who

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use perturb_common::abi::LEASE_PAUSED;
 use perturb_dataplane::hold;
 pub use perturb_dataplane::{programs::Pacer, user::SpinBudget};
 
@@ -126,7 +127,7 @@ impl Lease {
         match self {
             Self::For(length) => now.saturating_add(length.as_nanos().try_into().unwrap_or(u64::MAX)),
             Self::Never => u64::MAX,
-            Self::Paused => 0,
+            Self::Paused => LEASE_PAUSED,
         }
     }
 

@@ -332,6 +332,7 @@ pub struct PacerThread {
 pub struct Events {
     pub unmatched: u64,
     pub lease_expired: u64,
+    pub paused: u64,
     pub malformed: u64,
     pub fragment_unknown: u64,
     pub contention: u64,
@@ -397,10 +398,11 @@ impl Report {
         let Events {
             unmatched,
             lease_expired,
+            paused,
             malformed,
             split,
             ..
         } = self.events;
-        classified + unmatched + lease_expired + malformed + split
+        classified + unmatched + lease_expired + paused + malformed + split
     }
 }

@@ -274,7 +274,7 @@ async fn put(profile: String, controls: Arc<Controls>) -> Done {
 
 /// Let traffic pass untouched
 ///
-/// Until it is resumed. What passes meanwhile counts as `lease_expired`.
+/// Until it is resumed. What passes meanwhile counts as `events.paused`.
 #[utoipa::path(post, path = "/v1/pause", responses(
     (status = 204, description = "Traffic passes untouched from now on"),
     (status = "default", description = "An error", body = Problem, content_type = "application/problem+json"),

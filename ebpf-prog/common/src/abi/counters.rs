@@ -67,10 +67,12 @@ pub enum Event {
     Down = 28,
     /// Dropped by emulation: by the law of a queue ([`crate::queue`]), whatever room there was.
     EarlyDrop = 29,
+    /// Passed: the emulation was paused.
+    Paused = 30,
 }
 
 /// Number of events.
-pub const EVENTS: u32 = 30;
+pub const EVENTS: u32 = 31;
 
 /// Index of a class's counters in the CLASS_COUNTERS map.
 #[inline(always)]

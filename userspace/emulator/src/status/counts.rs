@@ -51,6 +51,7 @@ impl Counts {
         Events {
             unmatched: self.event(Event::Unmatched),
             lease_expired: self.event(Event::LeaseExpired),
+            paused: self.event(Event::Paused),
             malformed: self.event(Event::Malformed),
             fragment_unknown: self.event(Event::FragmentUnknown),
             contention: self.event(Event::Contention),
@@ -140,6 +141,7 @@ pub(super) mod tests {
             // Never captured, or still on their way.
             Event::Unmatched
             | Event::LeaseExpired
+            | Event::Paused
             | Event::Malformed
             | Event::FragmentUnknown
             | Event::Contention
@@ -187,6 +189,7 @@ pub(super) mod tests {
         Event::Outdated,
         Event::Down,
         Event::EarlyDrop,
+        Event::Paused,
     ];
 
     /// Nothing but a hundred of one event.

@@ -109,11 +109,12 @@ impl fmt::Display for Sheet<'_> {
         let events = &report.events;
         writeln!(
             f,
-            "  passed: unmatched {}, malformed {}, lease expired {}, of a path that changed {}; marked {}, duplicated {}, corrupted {}; contention {}, \
+            "  passed: unmatched {}, malformed {}, lease expired {}, paused {}, of a path that changed {}; marked {}, duplicated {}, corrupted {}; contention {}, \
              others' packets on perturb's devices {}",
             events.unmatched,
             events.malformed,
             events.lease_expired,
+            events.paused,
             events.outdated,
             events.marked,
             events.duplicated,
