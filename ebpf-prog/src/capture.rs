@@ -7,9 +7,9 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, LEASE_PAUSED, MAX_CLASSES, NEAR_INTERFACES,
-        NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS, SETTING_OVERHEADS,
-        Settings, Tag, in_half,
+        Attachment, CONTROL_GENERATION, CONTROL_LEASE, Class, Direction, Event, LEASE_PAUSED, MAX_CLASSES,
+        NEAR_INTERFACES, NETWORK, NONE, SETTING_CHECKSUM, SETTING_EXACT, SETTING_FREE_ACKNOWLEDGMENTS,
+        SETTING_OVERHEADS, Settings, Tag, in_half,
     },
     units::{MonoNanos, Nanos},
 };

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, ErrorKind, Write as _},
-    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    os::unix::{fs::PermissionsExt as _, net::UnixStream, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use nix::unistd::Group;
+use perturb_tests::bed::INTERFACE;
 use serde_json::{Value, json};
 
 use crate::{
@@ -257,6 +258,50 @@ fn connect_as(user: libc::c_long, group: libc::c_long, socket: &Path) -> Result<
     thread::scope(|scope| scope.spawn(connect).join()).map_err(|_| anyhow::anyhow!("the thread panicked"))?
 }
 
+/// What a member sees, keeps and ends by the commands that root has, without the registry.
+fn commands_of_a_member(setting: &Setting, group: u32, is_kept: impl Fn() -> Result<bool>) -> Result<()> {
+    // The product may lie where only root reads.
+    let place = tempfile::tempdir()?;
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755))?;
+    let product = place.path().join("perturb");
+    fs::copy(&setting.product.path, &product)?;
+    let call = |args: &[&str], group: u32, code: i32, stdout: &str, stderr: &str| -> Result<()> {
+        let called = Command::new(&product)
+            .args(args)
+            .uid(65_534)
+            .gid(group)
+            .output()?;
+        let (out, err) = (
+            String::from_utf8_lossy(&called.stdout),
+            String::from_utf8_lossy(&called.stderr),
+        );
+        ensure!(
+            called.status.code() == Some(code) && out.contains(stdout) && err.contains(stderr),
+            "{args:?}: {called:?}"
+        );
+        Ok(())
+    };
+    for command in ["status", "confirm", "clear"] {
+        call(&[command], 4711, 1, "", "perturb needs root for this")?;
+    }
+    call(&["status"], group, 0, "not confirmed", "")?;
+    call(&["status", "--json"], group, 0, "\"name\": \"up\"", "")?;
+    call(&["confirm", "--iface", "other"], group, 0, "", "nothing waits")?;
+    ensure!(!is_kept()?, "confirmed for another interface");
+    call(
+        &["confirm", "--iface", INTERFACE],
+        group,
+        0,
+        "",
+        "confirmed what is applied",
+    )?;
+    ensure!(is_kept()?, "not confirmed");
+    call(&["confirm"], group, 0, "", "nothing waits")?;
+    call(&["clear", "--iface", "other"], group, 0, "", "nothing to clear")?;
+    call(&["clear", "--iface", INTERFACE], group, 0, "", "cleared")?;
+    call(&["status"], group, 1, "", "perturb needs root for this")
+}
+
 /// A user who is not root reaches nothing, unless in the group that was named.
 fn others(setting: &Setting) -> Result<()> {
     const NAME: &str = "nogroup";
@@ -272,13 +317,13 @@ fn others(setting: &Setting) -> Result<()> {
         ensure!(is_denied, "{}: {connected:?}", socket.display());
         Ok(())
     };
-    let (bed, _) = setting.bed()?;
+    let (bed, before) = setting.bed()?;
     let applied = setting.product.apply(&bed.left, PROFILE, setting.pacer)?;
     let id = applied.counters()?["id"].as_str().context("no id")?.to_owned();
     denied(&PathBuf::from("/run/perturb").join(&id).join("api"), own)?;
     applied.stop()?;
 
-    let options = ["--socket-group", NAME];
+    let options = ["--socket-group", NAME, "--confirm", "1h"];
     let applied = setting
         .product
         .apply_with(&bed.left, PROFILE, setting.pacer, &options)?;
@@ -286,7 +331,15 @@ fn others(setting: &Setting) -> Result<()> {
     let socket = directory.join(&id);
     denied(&socket, other)?;
     connect_as(user, own, &socket)?.context("a member of the group is refused")?;
-    applied.stop()?;
+    commands_of_a_member(setting, group.gid.as_raw(), || {
+        Ok(applied.counters()?["confirm_left_ms"].is_null())
+    })?;
+    let (status, said) = applied.ended()?;
+    ensure!(
+        status.success() && said.contains("ended over the socket"),
+        "{status}: {said}"
+    );
+    before.must_be_that_of(&bed.left)?;
     ensure!(!directory.exists(), "the directory is left");
     let profile = setting.product.profile(PROFILE)?.display().to_string();
     let called = [

@@ -53,10 +53,14 @@ impl Drop for Killed {
 
 /// An answer of HTTP: its head and its body.
 fn get(target: &str, accept: &str) -> Result<(String, String)> {
+    get_as(ADDRESS, target, accept)
+}
+
+fn get_as(host: &str, target: &str, accept: &str) -> Result<(String, String)> {
     let mut stream = TcpStream::connect(ADDRESS)?;
     write!(
         stream,
-        "GET {target} HTTP/1.1\r\nHost: {ADDRESS}\r\nAccept: {accept}\r\n\r\n"
+        "GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\n\r\n"
     )?;
     answer(&mut stream)
 }
@@ -114,6 +118,10 @@ fn scraped(setting: &Setting) -> Result<()> {
         head.starts_with("HTTP/1.1 404") && head.contains("problem+json"),
         "{head}\n{problem}"
     );
+    let (head, problem) = bed
+        .left
+        .enter(|| get_as("rebound.example", "/metrics", "*/*"))??;
+    ensure!(head.starts_with("HTTP/1.1 421"), "{head}\n{problem}");
 
     if !setting.kernel.jit {
         return Err(skip("the sandbox takes minutes to start Prometheus"));

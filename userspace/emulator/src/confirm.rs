@@ -17,18 +17,21 @@ pub fn confirm(interface: Option<&str>) -> anyhow::Result<Vec<Record>> {
         |other: &InterfaceRecord| interface.is_none_or(|name| other.name == name && other.namespace == here);
     let mut confirmed = Vec::new();
     for mut record in registry.records()?.or_warn(&mut Told::default()) {
-        if !record.interfaces.iter().any(chosen) || record.terms.confirm.is_none() {
-            continue;
+        if record.interfaces.iter().any(chosen) && keep(&mut record)? {
+            record.write()?;
+            confirmed.push(record);
         }
-        let too_late = matches!(record.terms.due(), Some((left, Due::Confirm)) if left.is_zero());
-        ensure!(
-            !too_late,
-            "it is too late: {} is being undone; apply it again",
-            record.id
-        );
-        record.terms.confirm = None;
-        record.write()?;
-        confirmed.push(record);
     }
     Ok(confirmed)
+}
+
+/// Keeps what waits; `false` if nothing does.
+pub(crate) fn keep(record: &mut Record) -> anyhow::Result<bool> {
+    let too_late = matches!(record.terms.due(), Some((left, Due::Confirm)) if left.is_zero());
+    ensure!(
+        !too_late,
+        "it is too late: {} is being undone; apply it again",
+        record.id
+    );
+    Ok(record.terms.confirm.take().is_some())
 }

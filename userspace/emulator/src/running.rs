@@ -12,6 +12,7 @@ pub use perturb_dataplane::programs::{ProcessorTime, Program, count_processor_ti
 
 use crate::{
     conduct::Lease,
+    confirm,
     keeper::Keeper,
     prepared::Prepared,
     registry::{Claim, InterfaceRecord, Record, Registry, RegistryError},
@@ -77,6 +78,14 @@ impl Running {
             record.terms.paused = paused;
             Ok(())
         })
+    }
+
+    /// Keeps what waits to be confirmed, whoever gave it; `false` as above.
+    ///
+    /// # Errors
+    /// If it is too late.
+    pub fn confirm(&mut self) -> anyhow::Result<bool> {
+        self.amend(|record, _| confirm::keep(record).map(drop))
     }
 
     /// Undoes what nobody has confirmed, if that is due now: puts the profile before in force again. `true` if there was none:

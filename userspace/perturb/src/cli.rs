@@ -1,5 +1,6 @@
 //! The command line. Only this module prints results and decides exit codes.
 
+mod asked;
 mod changes;
 pub(crate) mod ci;
 mod emulate;

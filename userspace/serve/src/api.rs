@@ -18,6 +18,7 @@ use perturb_emulator::{
     prepared::Prepared, registry::Record, running::Running, session::Handle, status::Report,
 };
 use perturb_profile::{Files, Loaded};
+use rustix::process::{Signal, getpid, kill_process};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::{
@@ -109,6 +110,8 @@ const PATHS: &[(&str, &str)] = &[
     ("/v1/profile", "GET, PUT, PATCH"),
     ("/v1/pause", "POST"),
     ("/v1/resume", "POST"),
+    ("/v1/confirm", "POST"),
+    ("/v1/clear", "POST"),
     ("/v1/events", "GET"),
     ("/v1/openapi.json", "GET"),
 ];
@@ -123,6 +126,8 @@ pub(crate) async fn answer(request: Request<Incoming>, controls: Arc<Controls>) 
         (&Method::PATCH, "/v1/profile") => patch_profile(request, controls).await,
         (&Method::POST, "/v1/pause") => pause(controls).await,
         (&Method::POST, "/v1/resume") => resume(controls).await,
+        (&Method::POST, "/v1/confirm") => confirm(controls).await,
+        (&Method::POST, "/v1/clear") => clear(),
         (&Method::GET, "/v1/events") => events_of(controls.events.subscribe()),
         (&Method::GET, "/v1/openapi.json") => Ok(text(JSON, openapi())),
         _ => match PATHS.iter().find(|(known, _)| *known == path) {
@@ -150,7 +155,7 @@ pub fn openapi() -> String {
         license(name = "MIT OR Apache-2.0"),
     ),
     servers((url = "http://perturb", description = "The socket: curl --unix-socket /run/perturb/ID/api http://perturb/v1/status")),
-    paths(status, profile, put_profile, patch_profile, pause, resume, events_of),
+    paths(status, profile, put_profile, patch_profile, pause, resume, confirm, clear, events_of),
 )]
 struct Description;
 
@@ -293,6 +298,33 @@ async fn pause(controls: Arc<Controls>) -> Done {
 async fn resume(controls: Arc<Controls>) -> Done {
     ask(&controls, |running| running.pause(false)).await?;
     log::info!("resumed over the socket");
+    Ok(nothing())
+}
+
+/// Keep what `apply --confirm` would undo
+#[utoipa::path(post, path = "/v1/confirm", responses(
+    (status = 204, description = "It is kept, or nothing waited to be confirmed"),
+    (status = 409, description = "It is too late", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "An error", body = Problem, content_type = "application/problem+json"),
+))]
+async fn confirm(controls: Arc<Controls>) -> Done {
+    ask(&controls, Running::confirm).await?;
+    Ok(nothing())
+}
+
+/// End the emulation
+///
+/// As `perturb clear` does: what the emulation made is removed. The command of `perturb run` gets SIGTERM.
+#[utoipa::path(post, path = "/v1/clear", responses(
+    (status = 204, description = "It ends now"),
+    (status = "default", description = "An error", body = Problem, content_type = "application/problem+json"),
+))]
+fn clear() -> Done {
+    record()?;
+    // The session is where signals are handled, whoever sends them.
+    let sent = kill_process(getpid(), Signal::TERM).context("ending the emulation");
+    sent.map_err(|error| Problem::internal(&error))?;
+    log::info!("ended over the socket");
     Ok(nothing())
 }
 

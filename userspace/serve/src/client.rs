@@ -9,7 +9,10 @@ use hyper_util::rt::TokioIo;
 use perturb_emulator::{registry::RECORDS, status::Report};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::{net::UnixStream, time::timeout};
+use tokio::{
+    net::UnixStream,
+    time::{sleep, timeout},
+};
 
 use crate::{
     api::{MERGE_PATCH, YAML},
@@ -18,6 +21,8 @@ use crate::{
 
 /// How long an answer may take. A change waits for other commands up to 20 s.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How soon it is looked again whether an emulation has ended.
+const AGAIN: Duration = Duration::from_millis(20);
 const PATIENCE_OF_CHANGES: Duration = Duration::from_secs(30);
 
 /// Why nothing came of a question.
@@ -123,6 +128,35 @@ impl Client {
     pub async fn pause(&self, paused: bool) -> Result<(), AskError> {
         let path = if paused { "/v1/pause" } else { "/v1/resume" };
         self.ask(Method::POST, path, None).await.map(drop)
+    }
+
+    /// Keeps what waits to be confirmed.
+    ///
+    /// # Errors
+    /// As [`AskError`] has them; also if it is too late.
+    pub async fn confirm(&self) -> Result<(), AskError> {
+        self.ask(Method::POST, "/v1/confirm", None).await.map(drop)
+    }
+
+    /// Ends the emulation, and waits until nobody answers any more.
+    ///
+    /// # Errors
+    /// As [`AskError`] has them.
+    pub async fn clear(&self) -> Result<(), AskError> {
+        match self.ask(Method::POST, "/v1/clear", None).await {
+            Ok(_) | Err(AskError::Ended(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let ended = async {
+            // The socket is removed with the emulation.
+            while UnixStream::connect(&self.socket).await.is_ok() {
+                sleep(AGAIN).await;
+            }
+        };
+        timeout(PATIENCE, ended).await.map_err(|_| {
+            let patience = PATIENCE.as_secs();
+            AskError::Failed(anyhow::anyhow!("{} has not ended within {patience} s", self.id))
+        })
     }
 
     async fn ask(

@@ -4,7 +4,7 @@
 //! address ──► Listeners (before anything is emulated) ──► Server (a thread of its own) ──► GET /metrics
 //! record ───► Socket (root's, or a group's) ───────────►   │        │
 //!                                                          │        └──► status::Report, read from the maps when it is asked for
-//!                              session::Handle (errands) ◄─┘ profile, pause
+//!                              session::Handle (errands) ◄─┘ profile, pause, confirm
 //! ```
 //!
 //! Another process asks through a [`Client`], whichever command it is.

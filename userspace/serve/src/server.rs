@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     future::{Future, ready},
     io,
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener},
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -16,6 +16,7 @@ use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
     header::{self, HeaderValue},
+    http::uri::Authority,
     server::conn::http1,
     service::service_fn,
 };
@@ -210,13 +211,36 @@ async fn listen(listener: Option<TcpListener>, shelf: Shelf) -> anyhow::Result<(
             continue;
         };
         let shelf = Arc::clone(&shelf);
+        let local = stream.local_addr().map(|address| address.ip());
         tokio::spawn(async move {
-            let answer = |request: Request<Incoming>| ready(answer(&request, &shelf));
+            let answer = |request: Request<Incoming>| {
+                let host = request.headers().get(header::HOST);
+                ready(if local.as_ref().is_ok_and(|local| !is_meant_for(*local, host)) {
+                    let what = "over a loopback address metrics are for `Host: localhost` or an address, not for another name";
+                    Problem::new(StatusCode::MISDIRECTED_REQUEST, what).answer()
+                } else {
+                    answer(&request, &shelf)
+                })
+            };
             // Whoever asks wrongly, or reads too slowly, has had an answer or none.
             let _ = timeout(PATIENCE, converse(stream, answer)).await;
             drop(place);
         });
     }
+}
+
+/// Whether a request is meant for the address that it came to. A page in a browser on this machine can have its own name lead to a
+/// loopback address and read what it finds there (DNS rebinding): it says that name.
+fn is_meant_for(local: IpAddr, host: Option<&HeaderValue>) -> bool {
+    let Some(host) = host.filter(|_| local.is_loopback()) else {
+        return true;
+    };
+    let Ok(host) = host.as_bytes().try_into() as Result<Authority, _> else {
+        return false;
+    };
+    let name = host.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
 /// Answers at the socket. Who listens to events may do so for as long as they like.
@@ -295,4 +319,34 @@ pub(crate) fn text(content_type: &'static str, body: impl Into<Bytes>) -> Answer
     let content_type = HeaderValue::from_static(content_type);
     answer.headers_mut().insert(header::CONTENT_TYPE, content_type);
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use hyper::header::HeaderValue;
+
+    use super::is_meant_for;
+
+    #[test]
+    fn another_name_for_a_loopback_is_refused() -> Result<(), Box<dyn std::error::Error>> {
+        for (local, host, meant) in [
+            ("127.0.0.1", Some("127.0.0.1:9464"), true),
+            ("127.0.0.1", Some("localhost:9464"), true),
+            ("::1", Some("[::1]:9464"), true),
+            ("::1", Some("LOCALHOST"), true),
+            ("127.0.0.1", None, true),
+            ("127.0.0.1", Some("evil.example:9464"), false),
+            ("::1", Some("localhost.evil.example"), false),
+            ("127.0.0.1", Some("a b"), false),
+            ("127.0.0.1", Some(""), false),
+            ("192.0.2.1", Some("node7.example:9464"), true),
+        ] {
+            let local: IpAddr = local.parse()?;
+            let value = host.map(HeaderValue::from_str).transpose()?;
+            assert_eq!(is_meant_for(local, value.as_ref()), meant, "{local} {host:?}");
+        }
+        Ok(())
+    }
 }

@@ -21,7 +21,7 @@ use perturb_emulator::{
 use perturb_profile::{Marks, Profile, Tcp};
 use perturb_serve::{Controls, Listeners};
 
-use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, Run, sandbox::in_sandbox, ssh};
+use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, Run, asked, sandbox::in_sandbox, ssh};
 use crate::{
     apply::{self, Outcome},
     marks, voice,
@@ -163,7 +163,11 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
         None if args.all => clear::Scope::All,
         None => clear::Scope::Applied,
     };
-    let done = clear::clear(&scope)?;
+    let done = clear::clear(&scope);
+    if let Some(clients) = asked::instead_of(&done) {
+        return asked::clear(&clients, &scope);
+    }
+    let done = done?;
     if done.cleared.is_empty() && done.unreadable.is_empty() {
         eprintln!("nothing to clear");
     }
@@ -194,7 +198,12 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
 }
 
 pub(super) fn confirm(args: &Confirm) -> anyhow::Result<u8> {
-    let confirmed = confirm::confirm(args.interface.as_deref())?;
+    let interface = args.interface.as_deref();
+    let confirmed = confirm::confirm(interface);
+    if let Some(clients) = asked::instead_of(&confirmed) {
+        return asked::confirm(&clients, interface);
+    }
+    let confirmed = confirmed?;
     if confirmed.is_empty() {
         eprintln!("nothing waits to be confirmed");
     }

@@ -15,7 +15,7 @@ use perturb_present::clear_screen;
 
 use self::table::Sheet;
 pub(crate) use self::{activity::Activity, table::moment, totals::totals};
-use super::{Contradiction, DONE, Status};
+use super::{Contradiction, DONE, Status, asked};
 
 /// Between two looks of `--watch`, if no time is given.
 const LOOK: Duration = Duration::from_secs(1);
@@ -54,8 +54,12 @@ pub(super) fn run(args: &Status) -> anyhow::Result<u8> {
 
 /// What is applied; what is not in force is told on standard error.
 fn reports(told: &mut Told) -> anyhow::Result<Vec<Report>> {
+    let recorded = registry::records().map_err(anyhow::Error::from);
+    if let Some(clients) = asked::instead_of(&recorded) {
+        return asked::reports(&clients, told);
+    }
     let mut reports = Vec::new();
-    for record in registry::records()?.or_warn(told) {
+    for record in recorded?.or_warn(told) {
         match Report::of_or_tell(&record, told)? {
             Some(report) => reports.push(report),
             None if record.ready && record.has_owner()? => (),
