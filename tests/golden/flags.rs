@@ -13,8 +13,14 @@ use super::{here, json::OUTPUTS, perturb, printed};
 
 /// Commands, and the tests whose source calls them with the flags that no golden call has.
 const TESTS: &[(&str, &str)] = &[
-    ("apply", "e2e/changes.rs e2e/confirm.rs e2e/update.rs"),
-    ("clear", "e2e/neighbors.rs e2e/life.rs"),
+    (
+        "apply",
+        "e2e/changes.rs e2e/confirm.rs e2e/update.rs program/containers/services.sh",
+    ),
+    (
+        "clear",
+        "e2e/neighbors.rs e2e/life.rs program/containers/services.sh",
+    ),
     ("confirm", "e2e/confirm.rs"),
     ("check", "golden/scenarios.rs"),
     ("status", "e2e/flows.rs e2e/shell.rs"),

@@ -2,6 +2,7 @@
 
 mod link;
 mod notices;
+mod reach;
 mod traffic;
 
 use std::io;

@@ -14,7 +14,10 @@ use std::{
 
 use rustix::{
     fs::{Dir, Mode, OFlags, openat},
-    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
+    mount::{
+        FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, fsconfig_create, fsconfig_reconfigure,
+        fsconfig_set_flag, fsmount, fsopen, fspick,
+    },
 };
 
 /// Where sysfs lists the processors that run.
@@ -127,9 +130,7 @@ impl Steering {
         })?;
         for queue in queues {
             let path = format!("class/net/{device}/queues/{queue}/{setting}");
-            let written = open(&self.sysfs, &path, OFlags::WRONLY)
-                .and_then(|mut file| file.write_all(value.as_bytes()));
-            written.map_err(|source| SteeringError::Set {
+            self.write(&path, value).map_err(|source| SteeringError::Set {
                 device: device.into(),
                 queue,
                 setting,
@@ -137,6 +138,32 @@ impl Steering {
             })?;
         }
         Ok(())
+    }
+
+    /// Writes a value. All mounts of a namespace's sysfs have one super block, and that of a container may be read-only: MS_RDONLY of
+    /// mount(2), as runc calls it, is the super block's and the mount's. It is made writable for this moment; the container's mount
+    /// stays as it is.
+    fn write(&self, path: &str, value: &str) -> io::Result<()> {
+        let write = || open(&self.sysfs, path, OFlags::WRONLY)?.write_all(value.as_bytes());
+        match write() {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                self.reconfigure("rw")?;
+                let written = write();
+                self.reconfigure("ro")?;
+                written
+            }
+            done => done,
+        }
+    }
+
+    fn reconfigure(&self, flag: &str) -> io::Result<()> {
+        let context = fspick(
+            &self.sysfs,
+            "",
+            FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH,
+        )?;
+        fsconfig_set_flag(&context, flag)?;
+        Ok(fsconfig_reconfigure(&context)?)
     }
 
     /// Names of a device's receive queues.

@@ -8,7 +8,7 @@ use perturb_dataplane::{
 
 use crate::{
     admission::admit,
-    registry::{Record, Recorded, Registry},
+    registry::{Contained, Record, Recorded, Registry},
     setup::Target,
 };
 
@@ -73,7 +73,7 @@ impl Chosen {
     }
 
     /// What is to be emulated; of what of their traffic is not is warned.
-    pub fn targets(&self) -> anyhow::Result<Vec<Target>> {
+    pub fn targets(&self, container: Option<&Contained>) -> anyhow::Result<Vec<Target>> {
         let mut netlink = Netlink::open()?;
         let links = netlink.links()?;
         let target = |link: &Link| {
@@ -84,6 +84,7 @@ impl Chosen {
                 namespace: Namespace::current()?,
                 link: link.clone(),
                 host: None,
+                container: container.cloned(),
                 rank: 0,
                 indices: [0; 4],
             })

@@ -46,6 +46,7 @@ impl Machine for Kernel {
             namespace,
             link,
             host,
+            container,
             ..
         } = target;
         let makes_clsact = || Clsact::is_missing(&mut Netlink::open()?, link.index);
@@ -53,6 +54,7 @@ impl Machine for Kernel {
             name: link.name.clone(),
             index: link.index,
             host: host.clone(),
+            container: container.clone(),
             namespace: namespace.inode()?,
             devices: names.iter().map(Into::into).collect(),
             made_clsact: namespace.enter(makes_clsact)??,

@@ -22,6 +22,7 @@ pub mod causes;
 pub mod clear;
 pub mod conduct;
 pub mod confirm;
+pub mod container;
 pub mod flows;
 pub mod hosts;
 pub mod interfaces;
@@ -67,5 +68,6 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 pub fn enter() -> anyhow::Result<Registry> {
     let registry = Registry::open(PATIENCE)?;
     recover::recover(&registry)?;
+    registry::followers::sweep(&registry)?;
     Ok(registry)
 }

@@ -7,6 +7,7 @@
 //! /run/perturb/ID/owner        locked by the controller as long as it lives
 //! /run/perturb/ID/api          the socket of its API (perturb-serve)
 //! /run/perturb/ID/requests     locked by whoever reads its log of requests
+//! /run/perturb/follower-PID    locked by who follows containers, with what it follows beside it
 //! /run/perturb/NAME            a setting of the machine as it was before the first emulation raised it
 //! /run/perturb/raised.lock     locked by who raises one or puts it back
 //! ```
@@ -16,6 +17,7 @@
 //! Nothing is pinned: programs and maps live as long as the controller, and other commands reach the
 //! maps by the kernel's numbers. A bpffs would not do: `ip netns exec` gives each command one of its own.
 
+pub mod followers;
 mod lock;
 mod process;
 pub mod raised;
@@ -29,6 +31,7 @@ use std::{
     time::Duration,
 };
 
+pub use followers::Contained;
 pub use lock::Lock;
 use perturb_dataplane::{loopback::Setting, maps::MapIds};
 pub use process::{Handle, Presence, Process};
@@ -157,6 +160,9 @@ pub struct InterfaceRecord {
     /// The private host that has it: h1, h2, …
     #[serde(default)]
     pub host: Option<String>,
+    /// The container that has it.
+    #[serde(default)]
+    pub container: Option<Contained>,
     /// Inode of its network namespace.
     pub namespace: u64,
     /// Devices that were made for it, by name.
@@ -220,9 +226,12 @@ impl Record {
     /// Its interfaces, for people.
     #[must_use]
     pub fn place(&self) -> String {
-        let names = self.interfaces.iter().map(|interface| match &interface.host {
-            Some(host) => format!("{host}:{}", interface.name),
-            None => interface.name.clone(),
+        let names = self.interfaces.iter().map(|interface| {
+            let container = interface.container.as_ref().map(|container| &container.name);
+            match interface.host.as_ref().or(container) {
+                Some(host) => format!("{host}:{}", interface.name),
+                None => interface.name.clone(),
+            }
         });
         names.collect::<Vec<_>>().join(", ")
     }

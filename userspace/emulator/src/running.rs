@@ -254,6 +254,7 @@ impl Running {
             namespace: lost.gone.namespace.try_clone()?,
             link,
             host: None,
+            container: None,
             rank: lost.gone.rank,
             indices: [0; 4],
         };

@@ -13,7 +13,7 @@ use crate::{
     conduct::Conduct,
     keeper::Keeper,
     prepared::Prepared,
-    registry::{self, Process, Record, Registry, terms::Terms},
+    registry::{self, Contained, Process, Record, Registry, terms::Terms},
     running::Running,
     seam::{Begun, Machine, Plane},
 };
@@ -26,6 +26,8 @@ pub struct Target {
     pub link: Link,
     /// The private host that has it.
     pub host: Option<String>,
+    /// The container that has it.
+    pub container: Option<Contained>,
     /// [`perturb_common::abi::Attachment::rank`].
     pub rank: u32,
     /// Indices for its devices, or zeros.

@@ -27,6 +27,9 @@ pub struct Report {
     /// The one of them on which the report was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// The containers that have them, in the same order (`apply --container`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<String>,
     /// `fq` or `user`.
     pub pacer: String,
     /// Process that made it.
@@ -372,7 +375,8 @@ impl Report {
     /// Its interfaces, for people.
     #[must_use]
     pub fn place(&self) -> String {
-        let hosts = self.hosts.iter().map(Some).chain(iter::repeat(None));
+        let hosts = self.hosts.iter().chain(&self.containers).map(Some);
+        let hosts = hosts.chain(iter::repeat(None));
         let names = self.interfaces.iter().zip(hosts).map(|(name, host)| match host {
             Some(host) => format!("{host}:{name}"),
             None => name.clone(),

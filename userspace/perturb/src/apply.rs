@@ -1,5 +1,6 @@
 //! `perturb apply`: a profile on interfaces of this namespace.
 
+pub(crate) mod containers;
 mod daemon;
 mod enter;
 mod service;
@@ -14,7 +15,7 @@ use perturb_emulator::{
     interfaces::Chosen,
     keeper::Trouble,
     prepared::Prepared,
-    registry::{Record, Registry},
+    registry::{Contained, Record, Registry, records},
     running::Running,
     session::{self, End, OnSignal, OnTrouble, Place, Session},
     signals::Signals,
@@ -24,7 +25,7 @@ use perturb_emulator::{
 use perturb_present::{LiveLine, Shown};
 use perturb_serve::{Controls, Listeners};
 
-use self::enter::Enter;
+use self::{containers::Choice, enter::Enter};
 use crate::{
     cli::totals,
     voice::{self, Voice},
@@ -41,6 +42,10 @@ pub(crate) struct Request {
     pub(crate) file: PathBuf,
     /// Interfaces of this namespace.
     pub(crate) interfaces: Vec<String>,
+    /// Containers instead.
+    pub(crate) containers: Option<Choice>,
+    /// The container whose interface it is: the process that follows it wants to know when the emulation has begun.
+    pub(crate) contained: Option<Contained>,
     /// Which pacer.
     pub(crate) pacer: PacerChoice,
     /// How long the user pacer polls.
@@ -109,20 +114,34 @@ pub(crate) enum Outcome {
     Updated(Record),
     /// The emulation lives without this process.
     Detached(Record),
+    /// A process follows containers without this one.
+    Following,
     /// The emulation has ended as it was to; this many packets were still held.
     Ended(u64),
 }
 
 /// Applies a profile.
 pub(crate) async fn apply(request: Request) -> anyhow::Result<Outcome> {
+    if let Some(choice) = request.containers.clone() {
+        return containers::apply(request, &choice).await;
+    }
     let registry = perturb_emulator::enter()?;
     let chosen = Chosen::by_name(&request.interfaces)?;
     match chosen.applied(&registry)?.as_slice() {
         [] if request.detach => {
             drop(registry);
-            daemon::start(&request).map(Outcome::Detached)
+            let ours = |pid| {
+                let ready = |record: &Record| record.process.pid == pid && record.ready;
+                Ok(records()?.records.into_iter().find(ready))
+            };
+            daemon::start(&request, ours).map(Outcome::Detached)
         }
         [] => begin(registry, request, &chosen).await.map(Outcome::Ended),
+        [record, ..] if request.contained.is_some() => bail!(
+            "process {} emulates its {} already",
+            record.process.pid,
+            request.interfaces.join(", ")
+        ),
         [record] => {
             service::refuse_to_end(record, &request)?;
             update(&registry, record, request.of_update()).map(Outcome::Updated)
@@ -140,7 +159,7 @@ pub(crate) async fn apply(request: Request) -> anyhow::Result<Outcome> {
 
 /// Emulates until something ends it; how many packets were still held.
 async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow::Result<u64> {
-    let targets = chosen.targets()?;
+    let targets = chosen.targets(request.contained.as_ref())?;
     let listeners = Listeners::open(request.metrics, request.socket_group.as_deref())?;
     // Handlers first: a signal during the set-up waits until the guards exist.
     let mut signals = Signals::listen()?;
@@ -182,15 +201,19 @@ async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow:
         _server = Some(listeners.serve(record, controls)?);
         enter.borrow_mut().listen(record, handle)?;
     }
+    if request.contained.is_some() {
+        println!("ready");
+    }
     let end = session
         .keep(pending::<Infallible>(), OnSignal::End, OnTrouble::End)
         .await;
     line.keep();
     voice::settle();
-    conclude(&names, session.end(end)?)
+    let hints = request.contained.is_none();
+    conclude(&names, session.end(end)?, hints)
 }
 
-fn conclude(names: &str, outcome: session::Outcome<Infallible>) -> anyhow::Result<u64> {
+fn conclude(names: &str, outcome: session::Outcome<Infallible>, hints: bool) -> anyhow::Result<u64> {
     match outcome.end {
         End::Done(never) => match never {},
         End::Asked | End::Over => Ok(outcome.held),
@@ -202,7 +225,7 @@ fn conclude(names: &str, outcome: session::Outcome<Infallible>) -> anyhow::Resul
                 "{trouble}: the emulation has ended, and traffic on {names} passes untouched; {} packets were lost that its \
                  profile does not drop{}",
                 outcome.held + report.as_ref().map_or(0, Report::lost),
-                hint(&trouble)
+                if hints { hint(&trouble) } else { "" }
             )
         }
     }

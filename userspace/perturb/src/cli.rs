@@ -23,16 +23,16 @@ use std::{
 };
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use perturb_containers::Selector;
 use perturb_emulator::{
     causes,
     conduct::{Pacer, PacerChoice, Pacing, SpinBudget},
     lab::MAX_HOSTS,
-    prepared::ProfileError,
+    registry::Contained,
 };
-use perturb_experiments::sweep::report::{InputError, JudgeError, RuleError};
 
 use self::{
-    exit::{DONE, FAILED, INVALID, LACKING},
+    exit::{DONE, FAILED, exit_code},
     time::within,
     words::{Words, one_of},
 };
@@ -159,13 +159,33 @@ struct Check {
     json: bool,
 }
 
+/// What an emulation of containers does not take: each ends and begins with its container.
+const NOT_OF_CONTAINERS: [&str; 5] = ["interfaces", "follow", "confirm", "metrics", "restart_timeline"];
+
+fn contained(text: &str) -> Result<Contained, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
 #[derive(Args, Debug)]
 struct Apply {
     /// The profile: a file, or the name of one that perturb brings along, such as mobile-lte.
     profile: PathBuf,
     /// The interface; several share the profile's servers.
-    #[arg(long = "iface", value_name = "IF", required = true)]
+    #[arg(long = "iface", value_name = "IF", required_unless_present_any = ["containers", "projects"])]
     interfaces: Vec<String>,
+    /// The container's interface instead, each time that it runs: NAME, label=KEY or label=KEY=VALUE, of Docker, Podman, or what
+    /// crictl asks. Each container has servers of its own.
+    #[arg(long = "container", value_name = "NAME", conflicts_with_all = NOT_OF_CONTAINERS)]
+    containers: Vec<Selector>,
+    /// The containers of a Compose project.
+    #[arg(long = "compose", value_name = "PROJECT", conflicts_with_all = NOT_OF_CONTAINERS)]
+    projects: Vec<String>,
+    /// With --container and --compose: the interface in this network, not that of the default route.
+    #[arg(long, value_name = "NETWORK", conflicts_with = "interfaces")]
+    network: Option<String>,
+    /// The container that has the interface.
+    #[arg(long, hide = true, value_parser = contained)]
+    contained: Option<Contained>,
     #[command(flatten)]
     pacing: PacingArgs,
     /// End after this time, e.g. 30s.
@@ -214,6 +234,12 @@ struct Clear {
     /// The emulation of this interface only.
     #[arg(long = "iface", value_name = "IF", conflicts_with = "all")]
     interface: Option<String>,
+    /// Those of this container only, or what `apply` was given: label=KEY=VALUE; it is not followed any more.
+    #[arg(long = "container", value_name = "NAME", conflicts_with_all = ["all", "interface"])]
+    containers: Vec<Selector>,
+    /// Those of this Compose project only.
+    #[arg(long = "compose", value_name = "PROJECT", conflicts_with_all = ["all", "interface"])]
+    projects: Vec<String>,
     /// Every emulation on this machine: the private hosts of every `run`, `sweep`, … end, too. Without an option, what
     /// `apply` did is undone, on all interfaces.
     #[arg(long)]
@@ -416,30 +442,6 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         }
         Command::Stage(args) => inside::stage(args),
         Command::Agent(args) => inside::agent(&args),
-    }
-}
-
-/// The exit code that an error means.
-pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
-    if let Some(code) = reproduce::exit_code(error) {
-        code
-    } else if error.is::<ProfileError>()
-        || error.is::<perturb_profile::netem::NetemError>()
-        || error.is::<Contradiction>()
-        || nfs::is_invalid_input(error)
-        || predict::is_invalid_input(error)
-        || locality::is_invalid_input(error)
-        || sweep::is_invalid_input(error)
-        || error.is::<pattern::RemapError>()
-        || error.is::<InputError>()
-        || error.is::<JudgeError>()
-        || error.is::<RuleError>()
-    {
-        INVALID
-    } else if causes::lacks_fq(error) || error.is::<Lacking>() {
-        LACKING
-    } else {
-        FAILED
     }
 }
 

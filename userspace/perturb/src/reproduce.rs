@@ -176,7 +176,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
             // The others may be hours of work.
             Err(error) if several => {
                 eprintln!("perturb: {}", cli::message(&error));
-                code = code.max(cli::exit_code(&error));
+                code = code.max(exit::exit_code(&error));
             }
             Err(error) => return Err(error),
         }

@@ -51,6 +51,8 @@ pub(crate) enum Group {
     Experiments,
     /// What watches: Prometheus, which reads the metrics, and tmux, a terminal for `perturb top`
     Metrics,
+    /// Podman and Docker, whose containers are emulated
+    Containers,
     /// bpftool, to look at programs and maps
     Bpftool,
 }
@@ -108,6 +110,17 @@ impl Group {
                         program("prometheus", "prometheus", "reads metrics"),
                         program("promtool", "prometheus", "checks metrics"),
                         program("tmux", "tmux", "a terminal whose screen can be read"),
+                    ]
+                }
+            }
+            Self::Containers => {
+                const {
+                    &[
+                        program("podman", "podman", "containers"),
+                        program("crun", "crun", "starts them"),
+                        program("/usr/lib/podman/netavark", "netavark", "joins them"),
+                        program("dockerd", "docker.io", "containers of Docker"),
+                        program("busybox", "busybox-static", "what is in them"),
                     ]
                 }
             }

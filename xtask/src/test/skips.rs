@@ -54,6 +54,11 @@ const EXPECTED: &[(&str, &str, When)] = &[
     ("", "there is one processor", When::Single),
     ("", "one processor ", When::Single),
     ("", super::vm::UNFIT.1, When::Vm),
+    (
+        "services_of_docker",
+        "docker does not start here",
+        When::OwnKernel,
+    ),
     ("kept::", "before Linux 6.9 ", When::Always),
     ("hop::", "programs at TCX come before all filters", When::Always),
     (

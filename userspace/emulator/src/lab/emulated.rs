@@ -68,6 +68,7 @@ fn target(host: &Host) -> anyhow::Result<Target> {
         namespace,
         link,
         host: Some(host.name()),
+        container: None,
         rank: host.number,
         indices: host.device_indices(),
     })

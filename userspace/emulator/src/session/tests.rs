@@ -94,6 +94,7 @@ impl Bed {
             namespace: Namespace::current()?,
             link: link("eth0", 7),
             host: None,
+            container: None,
             rank: 0,
             indices: [0; 4],
         };

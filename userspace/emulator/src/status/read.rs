@@ -91,6 +91,11 @@ impl Report {
                 .iter()
                 .map(|interface| interface.name.clone())
                 .collect(),
+            containers: record
+                .interfaces
+                .iter()
+                .filter_map(|interface| Some(interface.container.as_ref()?.name.clone()))
+                .collect(),
             pacer: record.pacer.clone(),
             pid: record.process.pid,
             since: record.since,

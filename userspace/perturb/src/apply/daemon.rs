@@ -21,10 +21,7 @@ use nix::{
     },
     unistd::{Pid, setsid},
 };
-use perturb_emulator::{
-    registry::{RECORDS, Record, records},
-    signals::at_each_signal,
-};
+use perturb_emulator::{registry::RECORDS, signals::at_each_signal};
 
 use super::{Request, service};
 use crate::cli::exit::INTERRUPTED;
@@ -43,7 +40,10 @@ impl Started {
 }
 
 /// Starts it, and returns when it emulates.
-pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
+pub(super) fn start<T>(
+    request: &Request,
+    is_ready: impl Fn(u32) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
     // Its messages until then: inherited streams would keep a caller's pipe open for ever.
     let messages = PathBuf::from(RECORDS).join(format!("starting-{}", process::id()));
     // Whoever takes this and keeps it says how the call ends: the handler below, or this function. The other waits for the
@@ -69,11 +69,11 @@ pub(super) fn start(request: &Request) -> anyhow::Result<Record> {
         *process = Some(Pid::from_raw(child.id().cast_signed()));
         anyhow::Ok(child)
     };
-    let result = spawn().and_then(|mut child| wait_until_ready(&mut child, &started, &messages));
+    let result = spawn().and_then(|mut child| wait_until_ready(&mut child, &started, &messages, is_ready));
     mem::forget(started.lock());
     let removed = fs::remove_file(&messages).with_context(|| format!("removing {}", messages.display()));
-    let record = result?;
-    removed.map(|()| record)
+    let ready = result?;
+    removed.map(|()| ready)
 }
 
 /// When a signal asks this process to end, a thread does what `end` says, and ends it.
@@ -90,39 +90,23 @@ fn when_interrupted(end: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
 fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
     let (program, words) = service::out_of_session()?;
     let mut command = Command::new(program);
-    command.args(words).arg("apply").arg(&request.file).args([
-        "--pacer",
-        request.pacer.name(),
-        "--quiet",
-        "--detached",
-    ]);
+    command.args(words).arg("apply").arg(&request.file);
+    command.args(options(request)).args(["--quiet", "--detached"]);
     for interface in &request.interfaces {
         command.args(["--iface", interface]);
     }
-    if request.prepared.coarse {
-        command.arg("--coarse");
+    if let Some(choice) = &request.containers {
+        command.args(choice.options());
     }
-    let times = [
-        ("--spin", request.spin.map(|spin| spin.0)),
-        ("--lease", request.lease),
+    command.args(times([
         ("--for", request.duration),
         ("--confirm", request.confirm),
-    ];
-    for (option, time) in times {
-        if let Some(time) = time.filter(|time| !time.is_zero()) {
-            command.args([option, &format!("{}ns", time.as_nanos())]);
-        }
-    }
+    ]));
     if let Some(address) = request.metrics {
         command.args(["--metrics", &address.to_string()]);
     }
-    if let Some(group) = &request.socket_group {
-        command.args(["--socket-group", group]);
-    }
-    for (option, given) in [("--follow", request.follow), ("--verbose", request.verbose)] {
-        if given {
-            command.arg(option);
-        }
+    if request.follow {
+        command.arg("--follow");
     }
     // It is no part of a service that calls this.
     command.env_remove(service::NOTIFY);
@@ -133,6 +117,34 @@ fn spawn(request: &Request, messages: File) -> anyhow::Result<Child> {
     // SAFETY: setsid is async-signal-safe.
     unsafe { command.pre_exec(|| setsid().map(drop).map_err(io::Error::from)) };
     command.spawn().context("starting the process that stays behind")
+}
+
+/// The options that are settled for each emulation of a call.
+pub(super) fn options(request: &Request) -> Vec<String> {
+    let mut options = vec!["--pacer".to_owned(), request.pacer.name().to_owned()];
+    options.extend(times([
+        ("--spin", request.spin.map(|spin| spin.0)),
+        ("--lease", request.lease),
+    ]));
+    if let Some(group) = &request.socket_group {
+        options.extend(["--socket-group".to_owned(), group.clone()]);
+    }
+    for (option, given) in [
+        ("--coarse", request.prepared.coarse),
+        ("--verbose", request.verbose),
+    ] {
+        if given {
+            options.push(option.to_owned());
+        }
+    }
+    options
+}
+
+fn times<const N: usize>(given: [(&str, Option<Duration>); N]) -> Vec<String> {
+    let given = given.into_iter();
+    let set = given.filter_map(|(option, time)| Some((option, time.filter(|time| !time.is_zero())?)));
+    set.flat_map(|(option, time)| [option.to_owned(), format!("{}ns", time.as_nanos())])
+        .collect()
 }
 
 /// Asks a process to end, which takes down what it has set up, and kills one that does not.
@@ -160,7 +172,12 @@ fn end(process: Pid) {
     }
 }
 
-fn wait_until_ready(child: &mut Child, started: &Started, messages: &Path) -> anyhow::Result<Record> {
+fn wait_until_ready<T>(
+    child: &mut Child,
+    started: &Started,
+    messages: &Path,
+    is_ready: impl Fn(u32) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         let mut process = started.lock();
@@ -170,11 +187,10 @@ fn wait_until_ready(child: &mut Child, started: &Started, messages: &Path) -> an
             bail!("the process that stays behind ended ({status}): {}", said.trim());
         }
         drop(process);
-        let ours = |record: &Record| record.process.pid == child.id() && record.ready;
-        if let Some(record) = records()?.records.into_iter().find(ours) {
+        if let Some(ready) = is_ready(child.id())? {
             // What it warns of; from now on that goes to the journal.
             eprint!("{}", fs::read_to_string(messages).unwrap_or_default());
-            return Ok(record);
+            return Ok(ready);
         }
         thread::sleep(Duration::from_millis(10));
     }

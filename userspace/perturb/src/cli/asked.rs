@@ -36,6 +36,7 @@ pub(super) fn clear(clients: &[Client], scope: &Scope) -> anyhow::Result<u8> {
         Scope::All => true,
         Scope::Applied => report.hosts.is_empty(),
         Scope::Interface(name) => has(report, name),
+        Scope::Containers(names) => report.containers.iter().any(|name| names.contains(name)),
     })?;
     if chosen.is_empty() {
         eprintln!("nothing to clear among what answers this user");

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use perturb_containers::Selector;
 use perturb_emulator::{
     clear,
     conduct::{PacerChoice, SpinBudget},
@@ -23,7 +24,10 @@ use perturb_serve::{Controls, Listeners};
 
 use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, Run, asked, sandbox::in_sandbox, ssh};
 use crate::{
-    apply::{self, Outcome},
+    apply::{
+        self, Outcome,
+        containers::{self, Choice},
+    },
     marks, voice,
 };
 
@@ -44,29 +48,39 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         )
         .into());
     }
-    // Whoever stays behind was warned of by whoever started it.
-    if !args.detached {
-        warn(&prepared, &args.interfaces);
+    let choice = choice(&args);
+    let place = choice
+        .as_ref()
+        .map_or_else(|| args.interfaces.join(", "), Choice::name);
+    // Whoever stays behind, or emulates a container, was warned of by whoever started it.
+    if !args.detached && args.contained.is_none() {
+        warn(&prepared, choice.is_none().then_some(&args.interfaces));
         for key in of_private_hosts(&prepared.profile) {
-            eprintln!(
-                "perturb: `{key}` is for private hosts (`perturb run`); it changes nothing on {}",
-                args.interfaces.join(", ")
-            );
+            eprintln!("perturb: `{key}` is for private hosts (`perturb run`); it changes nothing on {place}");
         }
     }
     if args.dry_run {
+        let places = match &choice {
+            Some(choice) => runtime()?.block_on(containers::rehearse(choice))?,
+            None => args.interfaces.clone(),
+        };
         print!("{}", prepared.profile);
-        eprintln!(
-            "would be applied to {}{}",
-            args.interfaces.join(", "),
-            terms(&args)
-        );
+        if places.is_empty() {
+            eprintln!(
+                "would be applied to whatever runs of {place}; nothing does now{}",
+                terms(&args)
+            );
+        } else {
+            eprintln!("would be applied to {}{}", places.join(", "), terms(&args));
+        }
         return Ok(DONE);
     }
     let request = apply::Request {
         prepared,
         file: args.profile,
         interfaces: args.interfaces.clone(),
+        containers: choice,
+        contained: args.contained,
         pacer: args.pacing.pacer,
         spin: args.pacing.spin.map(SpinBudget),
         lease: args.lease,
@@ -81,25 +95,45 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         quiet: args.quiet,
         verbose: args.verbose,
     };
-    let interfaces = args.interfaces.join(", ");
+    let is_contained = request.contained.is_some();
     match runtime()?.block_on(apply::apply(request))? {
         Outcome::Updated(record) => {
             eprintln!(
-                "changed the profile on {interfaces}; process {} keeps the emulation up",
+                "changed the profile on {place}; process {} keeps the emulation up",
                 record.process.pid
             );
             ask_to_confirm(&record);
         }
         Outcome::Detached(record) => {
-            eprintln!("emulating on {interfaces} until `perturb clear`");
+            eprintln!("emulating on {place} until `perturb clear`");
             ask_to_confirm(&record);
         }
-        Outcome::Ended(0) => eprintln!("cleared {interfaces}"),
+        Outcome::Following => eprintln!("emulating on {place} until `perturb clear`"),
+        // Whoever follows the container says so.
+        Outcome::Ended(0) if is_contained => {}
+        Outcome::Ended(0) => eprintln!("cleared {place}"),
         Outcome::Ended(lost) => {
-            eprintln!("cleared {interfaces}; {lost} packets that were still held are lost");
+            eprintln!("cleared {place}; {lost} packets that were still held are lost");
         }
     }
     Ok(DONE)
+}
+
+/// The containers that are meant, if any are.
+fn choice(args: &Apply) -> Option<Choice> {
+    let selectors = selectors(&args.containers, &args.projects);
+    (!selectors.is_empty()).then(|| Choice {
+        selectors,
+        network: args.network.clone(),
+    })
+}
+
+fn selectors(containers: &[Selector], projects: &[String]) -> Vec<Selector> {
+    let projects = projects.iter().cloned().map(Selector::Compose);
+    let mut selectors: Vec<Selector> = containers.iter().cloned().chain(projects).collect();
+    selectors.sort_unstable();
+    selectors.dedup();
+    selectors
 }
 
 /// What the options say of an emulation, in words.
@@ -138,11 +172,11 @@ fn of_private_hosts(profile: &Profile) -> impl Iterator<Item = &'static str> {
     mtu.into_iter().chain(tcp)
 }
 
-fn warn(prepared: &Prepared, interfaces: &[String]) {
+fn warn(prepared: &Prepared, interfaces: Option<&Vec<String>>) {
     for warning in &perturb_profile::explain(&prepared.profile, &prepared.files).warnings {
         eprintln!("perturb: warning: {warning}");
     }
-    if let Some(warning) = ssh::warning(prepared, interfaces) {
+    if let Some(warning) = interfaces.and_then(|interfaces| ssh::warning(prepared, interfaces)) {
         eprintln!("perturb: warning: {warning}");
     }
 }
@@ -158,8 +192,12 @@ fn ask_to_confirm(record: &Record) {
 
 pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
     let name = args.interface.clone();
+    let selectors = selectors(&args.containers, &args.projects);
     let scope = match args.interface {
         Some(name) => clear::Scope::Interface(name),
+        None if !selectors.is_empty() => {
+            clear::Scope::Containers(selectors.iter().map(ToString::to_string).collect())
+        }
         None if args.all => clear::Scope::All,
         None => clear::Scope::Applied,
     };
@@ -168,11 +206,14 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
         return asked::clear(&clients, &scope);
     }
     let done = done?;
-    if done.cleared.is_empty() && done.unreadable.is_empty() {
+    if done.cleared.is_empty() && done.unreadable.is_empty() && done.followers.is_empty() {
         eprintln!("nothing to clear");
     }
     for record in done.cleared {
         eprintln!("cleared {}", record.place());
+    }
+    for follower in done.followers {
+        eprintln!("{} is followed no more", follower.follows.join(" and "));
     }
     for pid in done.elsewhere {
         eprintln!(

@@ -104,6 +104,7 @@ impl Machine for Fake {
             name: target.link.name.clone(),
             index: target.link.index,
             host: None,
+            container: None,
             namespace: target.namespace.inode()?,
             devices: names.iter().map(Into::into).collect(),
             made_clsact: false,
