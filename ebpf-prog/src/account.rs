@@ -1,15 +1,18 @@
-//! Counters. All are per CPU, so plain additions suffice.
+//! Counters. All but [`waited`]'s are per CPU, so plain additions suffice.
 
 use aya_ebpf::programs::TcContext;
 use aya_log_ebpf::info;
 use perturb_common::{
-    abi::{Direction, Event, class_counter, lateness_bucket},
+    abi::{BUCKETS, Direction, Event, class_counter, histogram},
     departure::Load,
     queue::Verdict,
     units::{Nanos, Ticks},
 };
 
-use crate::maps::{CLASS_COUNTERS, EVENTS_SEEN, LATENESS, SERVER_COUNTERS};
+use crate::{
+    atomic,
+    maps::{CLASS_COUNTERS, EVENTS_SEEN, LATENESS, SERVER_COUNTERS, SOJOURNS},
+};
 
 /// Counts an event; its first occurrence on a CPU is logged.
 #[inline(always)]
@@ -131,8 +134,27 @@ pub(crate) fn verdict(slot: u32, verdict: u32) {
 /// How late a packet left.
 #[inline(always)]
 pub(crate) fn lateness(late: Nanos) {
-    if let Some(count) = LATENESS.get_ptr_mut(lateness_bucket(late.0)) {
+    if let Some(count) = LATENESS.get_ptr_mut(histogram::bucket(late.0)) {
         // SAFETY: as above.
         unsafe { *count += 1 };
     }
+}
+
+/// How long a packet waited that a server's law has judged. A global function, for the stack's sake.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn waited(slot: u32, nanos: u64) -> u32 {
+    let Some(sojourns) = SOJOURNS.get_ptr_mut(slot) else {
+        return 0;
+    };
+    // A bucket is below their number; the verifier sees it.
+    let bucket = histogram::bucket(nanos) & (BUCKETS - 1);
+    // SAFETY: an aligned word of a map value.
+    unsafe {
+        atomic::fetch_add(
+            (&raw mut (*sojourns).packets).cast::<u64>().add(bucket as usize),
+            1,
+        )
+    };
+    0
 }

@@ -9,12 +9,12 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Attachment, Bound, CLOCKS_LEN, CONTROL_LEN, Class, ClassCounters, EVENTS, FlowKey, FlowNote,
-        FragmentKey, FragmentPorts, HELD_LEN, JitterTable, LATENESS_BUCKETS, MAX_BOUNDS, MAX_CLASSES,
-        MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SEGMENTS,
-        MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NEAR_INTERFACES, NONE, NOTED_FLOWS, NthKey, PACER_STATS_LEN,
-        PAIR_PLACES, Path, REQUEST_BYTES, RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState,
-        Settings, Slot, Span,
+        Attachment, BUCKETS, Bound, CLOCKS_LEN, CONTROL_LEN, Class, ClassCounters, EVENTS, FlowKey, FlowNote,
+        FragmentKey, FragmentPorts, HELD_LEN, JitterTable, MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES,
+        MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SEGMENTS, MAX_SERVERS,
+        MAX_TIMELINES, MAX_VECTORS, NEAR_INTERFACES, NONE, NOTED_FLOWS, NthKey, PACER_STATS_LEN, PAIR_PLACES,
+        Path, REQUEST_BYTES, RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings,
+        Slot, Sojourns, Span,
     },
     collisions::{CollisionTable, Contention},
     flow::{FlowEntry, SECRET_WORDS},
@@ -152,7 +152,10 @@ pub(crate) static CLASS_COUNTERS: PerCpuArray<ClassCounters> =
 pub(crate) static SERVER_COUNTERS: PerCpuArray<ServerCounters> =
     PerCpuArray::with_max_entries(MAX_SERVERS, 0);
 #[map]
-pub(crate) static LATENESS: PerCpuArray<u64> = PerCpuArray::with_max_entries(LATENESS_BUCKETS, 0);
+pub(crate) static LATENESS: PerCpuArray<u64> = PerCpuArray::with_max_entries(BUCKETS, 0);
+/// By slot, of servers whose law judges packets. Not per CPU, for each takes 2 KiB: who counts here has just had the queue's lock.
+#[map]
+pub(crate) static SOJOURNS: Array<Sojourns> = Array::with_max_entries(MAX_SERVERS, 0);
 /// Written by the controller, read by `perturb status`.
 #[map]
 pub(crate) static PACER_STATS: Array<u64> = Array::with_max_entries(PACER_STATS_LEN, 0);

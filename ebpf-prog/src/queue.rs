@@ -409,6 +409,9 @@ extern "C" fn finish(server: u32, judged: u32) -> u32 {
     };
     place.transmitted = service.free.0;
     fold::note(config, &service, walk);
+    if judged == JUDGED {
+        account::waited(config.slot, service.backlog.nanos().0);
+    }
     if verdict != Verdict::Pass as u32 {
         walk.flags |= Walk::MARK;
         account::verdict(config.slot, verdict);

@@ -27,6 +27,9 @@ pub(crate) const TESTS: &[Test] = &[
     each("fates::codel_drops_and_marks", |setting| {
         thrice(|| codel(setting))
     }),
+    each("fates::waits_before_pie_are_told", |setting| {
+        thrice(|| waits(setting))
+    }),
     each("fates::jitter_keeps_order", jitter_in_order),
     each("fates::jitter_reorders_if_asked", jitter_reordered),
 ];
@@ -308,6 +311,51 @@ fn codel(setting: &Setting) -> Result<Option<String>> {
         marked.lost().len()
     );
     Ok((lost.abs_diff(dropped) > 2).then(|| format!("{lost} dropped, not {dropped}")))
+}
+
+/// The same frames; what `status` says of waits, beside those that the datagrams themselves had.
+fn waits(setting: &Setting) -> Result<Option<String>> {
+    let profile = "bandwidth: 1Mbit/s\nbuffer: 3s\nqueue: { kind: pie, max_burst: 0s }";
+    let plan = Plan {
+        count: 300,
+        size: 1000,
+        burst: 5,
+        interval: Duration::from_millis(20),
+        patience: Duration::from_secs(3),
+        ..Plan::default()
+    };
+    let (trace, report) = through(setting, profile, &plan)?;
+    let queue = &report["servers"][0]["queue"];
+    let lost = trace.lost().len();
+    ensure!(
+        queue["kind"] == "pie" && queue["drops"] == lost && lost > 20,
+        "{lost} lost: {queue}"
+    );
+    let mut waited = Vec::new();
+    for receipt in &trace.received {
+        let sent = trace.sent[receipt.number];
+        waited.push((receipt.at.saturating_sub(sent) as f64 / 1e3 - 8336.0).max(0.0));
+    }
+    waited.sort_by(f64::total_cmp);
+    let mut wrong = None;
+    for (key, share) in [
+        ("p50_us", 0.5),
+        ("p95_us", 0.95),
+        ("p99_us", 0.99),
+        ("max_us", 1.0),
+    ] {
+        let own = waited[(waited.len() as f64 * share).ceil() as usize - 1];
+        let said = &queue["sojourn"][key];
+        let told = said
+            .as_f64()
+            .with_context(|| format!("status has no sojourn.{key}: {queue}"))?;
+        figure!("pie: {key} is {told:.0}, by the datagrams {own:.0}");
+        // An upper bound, to an eighth, of what is late besides.
+        if told < own - 2000.0 || told > 1.125 * own + 2000.0 {
+            wrong = Some(format!("{key} is {told:.0}, not from {own:.0} to an eighth more"));
+        }
+    }
+    Ok(wrong)
 }
 
 /// The backlog that each datagram finds at a server that takes so many milliseconds for one.

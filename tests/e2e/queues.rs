@@ -9,7 +9,7 @@
 //! median of those that went before there was traffic. Packets are counted by the queue itself. HTB has a burst of two packets, which
 //! makes up for its timer. There are no super-packets, which HTB would let go at once.
 
-use std::{fmt, thread, time::Duration};
+use std::{env, fmt, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use perturb_stats::Sample;
@@ -24,42 +24,59 @@ use serde_json::Value;
 
 use crate::harness::{Setting, Test, each, figure, skip};
 
-pub(crate) const TESTS: &[Test] = &[
-    each("queues::beside_the_kernels_with_cubic", |setting| {
-        beside(setting, "cubic")
-    })
-    .long(),
-    each("queues::beside_the_kernels_with_bbr", |setting| {
-        beside(setting, "bbr")
-    })
-    .long(),
-];
+/// One test for each number of flows beside each law, by their congestion control.
+macro_rules! tests {
+    ($($name:literal: $law:expr, $flows:literal, $control:literal;)*) => {
+        pub(crate) const TESTS: &[Test] =
+            &[$(each(concat!("queues::", $name), |setting| beside(setting, &$law, $flows, $control)).long()),*];
+    };
+}
 
-/// A law: as `tc` has it, and as a profile.
+tests! {
+    "codel_1_cubic": CODEL, 1, "cubic";
+    "codel_8_cubic": CODEL, 8, "cubic";
+    "codel_32_cubic": CODEL, 32, "cubic";
+    "pie_1_cubic": PIE, 1, "cubic";
+    "pie_8_cubic": PIE, 8, "cubic";
+    "pie_32_cubic": PIE, 32, "cubic";
+    "red_1_cubic": RED, 1, "cubic";
+    "red_8_cubic": RED, 8, "cubic";
+    "red_32_cubic": RED, 32, "cubic";
+    "codel_1_bbr": CODEL, 1, "bbr";
+    "codel_8_bbr": CODEL, 8, "bbr";
+    "pie_1_bbr": PIE, 1, "bbr";
+    "pie_8_bbr": PIE, 8, "bbr";
+    "red_1_bbr": RED, 1, "bbr";
+    "red_8_bbr": RED, 8, "bbr";
+}
+
+/// A law: as `tc` has it, once or more, and as a profile.
 struct Law {
     kind: &'static str,
-    tc: &'static str,
+    tc: &'static [&'static str],
     profile: &'static str,
 }
 
-/// Pie of the kernel counts its updates in ticks of 4 ms, and derandomizes; red has thresholds of 10 and 30 ms.
-const LAWS: [Law; 3] = [
-    Law {
-        kind: "codel",
-        tc: "limit 1000",
-        profile: "",
-    },
-    Law {
-        kind: "pie",
-        tc: "limit 1000",
-        profile: ", t_update: 16ms, derandomize: true",
-    },
-    Law {
-        kind: "red",
-        tc: "limit 400000 min 12500 max 37500 avpkt 1000 burst 21 probability 0.1 bandwidth 10Mbit",
-        profile: ", min: 12.5kB, max: 37.5kB, avpkt: 1kB, burst: 21, probability: 10%",
-    },
-];
+const CODEL: Law = Law {
+    kind: "codel",
+    tc: &["limit 1000"],
+    profile: "",
+};
+
+/// The kernel's counts its updates in ticks of 4 ms, and derandomizes. It goes by the wait of the packet that left last, or by the rate
+/// at which packets leave, as RFC 8033 has it.
+const PIE: Law = Law {
+    kind: "pie",
+    tc: &["limit 1000", "limit 1000 dq_rate_estimator"],
+    profile: ", t_update: 16ms, derandomize: true",
+};
+
+/// Thresholds of 10 and 30 ms.
+const RED: Law = Law {
+    kind: "red",
+    tc: &["limit 400000 min 12500 max 37500 avpkt 1000 burst 21 probability 0.1 bandwidth 10Mbit"],
+    profile: ", min: 12.5kB, max: 37.5kB, avpkt: 1kB, burst: 21, probability: 10%",
+};
 
 impl Law {
     fn profile(&self) -> String {
@@ -75,7 +92,6 @@ classes: [{{ name: all, match: {{}}, egress: [{kind}] }}]
 
 const MBITS: f64 = 10.0;
 const ROUND_TRIP: Duration = Duration::from_millis(40);
-const FLOWS: [usize; 3] = [1, 8, 32];
 /// How long a queue is looked at, its warm-up aside: BBR looks for the shortest round trip every 10 s.
 const WINDOW: Duration = Duration::from_secs(10);
 const WARM_UP: Duration = Duration::from_secs(3);
@@ -93,6 +109,7 @@ struct Counts {
 }
 
 /// What was found of a queue.
+#[derive(Clone, Copy)]
 struct Found {
     /// How long packets waited, ms, in the mean.
     mean: f64,
@@ -104,19 +121,35 @@ struct Found {
     carried: f64,
 }
 
-impl fmt::Display for Found {
+type Figure = fn(&Found) -> f64;
+
+/// Means over runs, with the standard deviation of one if there are several.
+struct Runs<'a>(&'a [Found]);
+
+impl fmt::Display for Runs<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            mean,
-            most,
-            dropped,
-            carried,
-        } = self;
-        write!(f, "{mean:.1} | {most:.1} | {dropped:.2} | {carried:.2}")
+        let figures: [(Figure, usize); 4] = [
+            (|found| found.mean, 1),
+            (|found| found.most, 1),
+            (|found| found.dropped, 2),
+            (|found| found.carried, 2),
+        ];
+        for (index, (figure, digits)) in figures.into_iter().enumerate() {
+            let between = if index == 0 { "" } else { " | " };
+            match self.0 {
+                [found] => write!(f, "{between}{:.digits$}", figure(found))?,
+                found => {
+                    let sample = Sample::new(found.iter().map(figure).collect()).map_err(|_| fmt::Error)?;
+                    let (mean, deviation) = (sample.mean(), sample.standard_deviation());
+                    write!(f, "{between}{mean:.digits$} ± {deviation:.digits$}")?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
-fn beside(setting: &Setting, control: &'static str) -> Result<()> {
+fn beside(setting: &Setting, law: &Law, flows: usize, control: &'static str) -> Result<()> {
     let (kernels, ours) = (Router::new()?, Router::new()?);
     let port = SECOND_INTERFACE;
     for line in [
@@ -128,38 +161,51 @@ fn beside(setting: &Setting, control: &'static str) -> Result<()> {
     let router = &ours.bed.right;
     let applied = setting
         .product
-        .apply_to(router, port, &LAWS[0].profile(), setting.pacer, &[])?;
-    println!("    figure: whose, flows | mean sojourn, ms | 95 %, ms | dropped, % | carried, Mbit/s");
-    for (law, flows) in LAWS.iter().flat_map(|law| FLOWS.map(|flows| (law, flows))) {
-        let transfer = Transfer {
-            flows,
-            warm_up: WARM_UP,
-            window: WINDOW,
-            congestion_control: control,
-        };
-        let Law { kind, tc, .. } = law;
-        kernels.tc(&format!("qdisc add dev {port} parent 1:1 {kind} {tc}"))?;
-        let kernel = kernels.measure(&transfer, || kernels.counts(kind))?;
-        kernels.tc(&format!("qdisc del dev {port} parent 1:1"))?;
-        let profile = setting.product.profile(&law.profile())?;
-        let change = ["apply", &*profile.to_string_lossy(), "--iface", port];
-        let changed = setting.product.call(router, &change)?;
-        ensure!(changed.code() == 0, "{changed:?}");
+        .apply_to(router, port, &law.profile(), setting.pacer, &[])?;
+    let transfer = Transfer {
+        flows,
+        warm_up: WARM_UP,
+        window: WINDOW,
+        congestion_control: control,
+    };
+    let Law { kind, tc, .. } = law;
+    let (mut theirs, mut perturbs) = (vec![Vec::new(); tc.len()], Vec::new());
+    for _ in 0..runs()? {
+        for (line, found) in tc.iter().zip(&mut theirs) {
+            kernels.tc(&format!("qdisc add dev {port} parent 1:1 {kind} {line}"))?;
+            found.push(kernels.measure(&transfer, || kernels.counts(kind))?);
+            kernels.tc(&format!("qdisc del dev {port} parent 1:1"))?;
+        }
         let perturb = ours.measure(&transfer, || of_server(&applied))?;
-        figure!("{kind}, {flows} {control}: the kernel's {kernel}; perturb's {perturb}");
+        perturbs.push(perturb);
         // One flow of BBR may leave a queue alone.
         ensure!(
             flows == 1 || perturb.dropped > 0.0,
-            "the queue drops nothing: {perturb}"
+            "the queue drops nothing: {}",
+            Runs(&[perturb])
         );
         let rate = perturb.carried / MBITS;
         ensure!(
             (0.5..1.02).contains(&rate),
-            "{MBITS} Mbit/s are not kept: {perturb}"
+            "{MBITS} Mbit/s are not kept: {}",
+            Runs(&[perturb])
         );
     }
+    figure!("{kind}, {flows} {control}: whose | mean sojourn, ms | 95 %, ms | dropped, % | carried, Mbit/s");
+    for (line, found) in tc.iter().zip(&theirs) {
+        figure!("  {kind} {line}: {}", Runs(found));
+    }
+    figure!("  perturb: {}", Runs(&perturbs));
     applied.nothing_unintended()?;
     applied.stop()
+}
+
+/// How often each is measured.
+fn runs() -> Result<usize> {
+    match env::var("PERTURB_QUEUE_RUNS") {
+        Ok(runs) => runs.parse().context("PERTURB_QUEUE_RUNS"),
+        Err(_) => Ok(1),
+    }
 }
 
 /// Three hosts, of which the one in the middle is the router.

@@ -17,7 +17,7 @@ use crate::{
 };
 use perturb_clock::now;
 use perturb_common::{
-    abi::{Event, ServerConfig, ServerState},
+    abi::{Event, ServerConfig, ServerState, Sojourns, histogram::bucket},
     departure::{Load, Outcome, departure},
     fate::Chance,
     queue::{CODEL, Head, PIE, STEP, State, Verdict, catch_up, judge, spacing},
@@ -100,6 +100,8 @@ struct Reference {
     admitted: Vec<Instant>,
     seen: [u64; 4],
     tail: u64,
+    /// Of those that it let pass, by how long they waited.
+    waits: Sojourns,
 }
 
 /// Changes the rate of this server, its own first; sometimes it is stopped, or down.
@@ -192,6 +194,7 @@ impl Reference {
         if verdict == Verdict::Drop {
             return None;
         }
+        self.waits.packets[bucket(service.backlog.nanos().0) as usize] += 1;
         self.free = service.free;
         self.admitted.push(service.free);
         Some((service.next, verdict != Verdict::Pass))
@@ -304,6 +307,8 @@ fn verdicts_equal_the_law() {
             if config.law.kind > STEP {
                 assert_eq!((queue.lock, queue.state), (0, reference.state), "{keys}");
             }
+            let waits = rig.loader.maps().sojourns.get(&slot, 0).unwrap().0;
+            assert_eq!(waits, reference.waits, "{keys}");
             let counters = rig.counters(1).servers[1];
             let [passed, marks, marks_above, drops] = reference.seen;
             assert_eq!(
@@ -422,7 +427,13 @@ fn a_law_keeps_its_memory_over_an_update() {
             rig.send(DIRECTIONS[0], &frame(4, 0, 1000), Context::default());
         }
     }
+    let waits = |rig: &Rig, server: &str| {
+        let slot = rig.slot(server);
+        rig.loader.maps().sojourns.get(&slot, 0).unwrap().0
+    };
+    assert_ne!(waits(&rig, "s"), Sojourns::default());
     rig.load(&profile("other", keys));
     rig.load(&profile("third", keys));
     assert_eq!(state(&rig, "third"), State::default());
+    assert_eq!(waits(&rig, "third"), Sojourns::default());
 }

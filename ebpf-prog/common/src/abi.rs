@@ -11,14 +11,16 @@
 
 mod classifier;
 mod counters;
+pub mod histogram;
 mod hold;
 
 pub use self::{
     classifier::{Bound, DIMENSIONS, Dimension, RuleVector, SPANS_LEN, Span, hosts_span, rule_place},
     counters::{
-        ClassCounters, EVENTS, Event, LATENESS_BUCKETS, MAX_PACER_THREADS, PACER_STATS_LEN, PacerStat,
-        ServerCounters, ThreadStat, class_counter, lateness_bound, lateness_bucket, thread_stat,
+        ClassCounters, EVENTS, Event, MAX_PACER_THREADS, PACER_STATS_LEN, PacerStat, ServerCounters,
+        ThreadStat, class_counter, thread_stat,
     },
+    histogram::{BUCKETS, Sojourns},
     hold::{PACER_FQ, PACER_USER, SLOTS, Slot, Tag, Ticket},
 };
 use crate::{
@@ -32,7 +34,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 18;
+pub const ABI_VERSION: u64 = 19;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;

@@ -5,7 +5,7 @@ extern crate std;
 use proptest::prelude::*;
 
 use crate::{
-    abi::{LATENESS_BUCKETS, SLOTS, Tag, Ticket, lateness_bound, lateness_bucket},
+    abi::{BUCKETS, SLOTS, Tag, Ticket, histogram},
     departure::{Load, Outcome, Server, Service, departure},
     fate::{Chance, GilbertElliott, Purpose, draw, jitter_ticks},
     units::{GapPerByte, Instant, MonoNanos, Nanos, Ticks, saturating_mul},
@@ -174,20 +174,20 @@ proptest! {
 }
 
 #[test]
-fn lateness_buckets_cover_every_lateness_to_an_eighth() {
+fn buckets_cover_every_time_to_an_eighth() {
     let mut last = 0;
-    for late in (0..4096).chain((12..40).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1])) {
-        let bucket = lateness_bucket(late);
+    for nanos in (0..4096).chain((12..40).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1])) {
+        let bucket = histogram::bucket(nanos);
         assert!(
-            bucket >= last && bucket < LATENESS_BUCKETS,
-            "{late} ns in bucket {bucket} after {last}"
+            bucket >= last && bucket < BUCKETS,
+            "{nanos} ns in bucket {bucket} after {last}"
         );
         last = bucket;
-        if late >> 33 == 0 {
-            let bound = lateness_bound(bucket);
+        if nanos >> 33 == 0 {
+            let bound = histogram::bound(bucket);
             assert!(
-                bound >= late && bound - late <= late / 8,
-                "{late} ns: bound {bound}"
+                bound >= nanos && bound - nanos <= nanos / 8,
+                "{nanos} ns: bound {bound}"
             );
         }
     }

@@ -2,7 +2,7 @@
 
 use aya::maps::{MapError, PerCpuArray, PerCpuValues};
 use perturb_common::{
-    abi::{ClassCounters, EVENTS, LATENESS_BUCKETS, ServerCounters, class_counter},
+    abi::{BUCKETS, ClassCounters, EVENTS, ServerCounters, class_counter},
     lead::Lead,
 };
 
@@ -17,8 +17,8 @@ pub struct Counters {
     pub classes: Vec<[ClassCounters; 2]>,
     /// By server, in the order asked for.
     pub servers: Vec<ServerCounters>,
-    /// Held packets by lateness ([`LATENESS_BUCKETS`]).
-    pub lateness: [u64; LATENESS_BUCKETS as usize],
+    /// Held packets by lateness ([`perturb_common::abi::histogram`]).
+    pub lateness: [u64; BUCKETS as usize],
     /// How far the emulation is ahead of the clock, to make up for a timer that fires late.
     pub lead: Lead,
 }
@@ -30,7 +30,7 @@ impl Counters {
         for (sum, index) in events.iter_mut().zip(0..) {
             *sum = maps.events.get(&index, 0)?.iter().sum();
         }
-        let mut lateness = [0; LATENESS_BUCKETS as usize];
+        let mut lateness = [0; BUCKETS as usize];
         for (sum, index) in lateness.iter_mut().zip(0..) {
             *sum = maps.lateness.get(&index, 0)?.iter().sum();
         }

@@ -16,7 +16,7 @@ use perturb_common::{
         ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
         MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SEGMENTS,
         MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, SERVER_TIES,
-        SERVER_TIMELINE, ServerCounters, ServerState, Span, hosts_span, in_half, rule_place,
+        SERVER_TIMELINE, ServerCounters, ServerState, Sojourns, Span, hosts_span, in_half, rule_place,
     },
     collisions::Contention,
     queue::{Queue, STEP},
@@ -298,6 +298,7 @@ impl Loader {
         )?;
         write("QUEUES", maps.queues.set(slot, Wire(Queue::default()), 0))?;
         write("ORDINALS", maps.ordinals.set(slot, 0, 0))?;
+        write("SOJOURNS", maps.sojourns.set(slot, Wire(Sojourns::default()), 0))?;
         let cpus = write("SERVER_COUNTERS", maps.server_counters.get(&slot, 0))?.len();
         let nothing =
             PerCpuValues::try_from(vec![Wire(ServerCounters::default()); cpus]).map_err(MapError::IoError);

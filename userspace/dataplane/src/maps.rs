@@ -9,7 +9,7 @@ use aya::{
 use perturb_common::abi::{
     ABI_VERSION, Attachment, Bound, CONTROL_LEASE, CONTROL_VERSION, Class, ClassCounters, FlowKey, FlowNote,
     JitterTable, NEAR_INTERFACES, NthKey, Path, Request, RuleVector, ServerConfig, ServerCounters,
-    ServerState, Settings, Span,
+    ServerState, Settings, Sojourns, Span,
 };
 use perturb_common::{
     collisions::{CollisionTable, Contention},
@@ -115,6 +115,7 @@ maps! {
     class_counters: "CLASS_COUNTERS" => PerCpuArray<Wire<ClassCounters>>,
     server_counters: "SERVER_COUNTERS" => PerCpuArray<Wire<ServerCounters>>,
     lateness: "LATENESS" => PerCpuArray<u64>,
+    sojourns: "SOJOURNS" => Array<Wire<Sojourns>>,
     lead: "LEAD" => Array<u64>,
     pacer_stats: "PACER_STATS" => Array<u64>,
     ordinals: "ORDINALS" => Array<u64>,

@@ -144,13 +144,14 @@ impl Room {
     }
 
     /// The maps and how many entries each gets.
-    pub(crate) fn entries(&self) -> [(&'static str, u32); 20] {
+    pub(crate) fn entries(&self) -> [(&'static str, u32); 21] {
         [
             ("SERVERS", self.servers * 2),
             ("STATES", self.servers),
             ("ORDINALS", self.servers),
             ("CONTENTION", self.servers),
             ("SERVER_COUNTERS", self.servers),
+            ("SOJOURNS", self.servers),
             ("CLASSES", self.classes * 2),
             ("CLASS_COUNTERS", self.classes * 2),
             ("PATHS", self.paths * 2),

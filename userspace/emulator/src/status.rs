@@ -3,12 +3,14 @@
 mod bystander;
 mod counts;
 mod faults;
+mod histogram;
 mod read;
 
 use std::{borrow::Cow, iter, time::Duration};
 
 pub use bystander::{Bystander, merge, wire_packets};
 pub use faults::{Checked, Fault, Place, lost, warn};
+pub use histogram::{Histogram, Spread};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -176,6 +178,29 @@ pub struct QueueReport {
     /// RED's average wait, as of the last packet; absent of other laws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average_ms: Option<f64>,
+    /// How long those packets waited that it judged and that were served; upper bounds, to an eighth. Since the server is there, or
+    /// since the last look (`--watch`); absent if there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sojourn: Option<Sojourn>,
+    /// The same of all of them.
+    #[serde(skip)]
+    pub waits: Histogram,
+}
+
+/// Quantiles of waits.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Sojourn {
+    /// Median, at most this.
+    pub p50_us: f64,
+    /// 95 % of the packets, at most this.
+    pub p95_us: f64,
+    /// 99 % of the packets, at most this.
+    pub p99_us: f64,
+    /// All, at most this.
+    pub max_us: f64,
+    /// As metrics have it.
+    #[serde(skip)]
+    pub spread: Spread,
 }
 
 /// Where a server is in its timeline.
@@ -363,12 +388,9 @@ pub struct Lateness {
     /// By how much departures are moved ahead now, to make up for a timer that fires late, and with the user pacer for
     /// the receiver's wake-up, which counts as late as well.
     pub lead_us: f64,
-    /// How many packets were at most so late, us, and later than the bucket before allows; what is later than all bounds last.
+    /// As metrics have it.
     #[serde(skip)]
-    pub buckets: Vec<(f64, u64)>,
-    /// All their lateness, each packet's by its upper bound.
-    #[serde(skip)]
-    pub sum_us: f64,
+    pub spread: Spread,
 }
 
 impl Report {
@@ -384,13 +406,19 @@ impl Report {
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// Replaces every server's utilization by that since an earlier look, `time` ago.
+    /// Replaces every server's utilization and waits by those since an earlier look, `time` ago. Of reports that came as JSON the latter
+    /// are absent, for quantiles of all time say nothing of since then.
     pub fn since(&mut self, earlier: &Self, time: Duration) {
         for server in &mut self.servers {
             let before = earlier.servers.iter().find(|before| before.name == server.name);
             server.utilization = before
                 .filter(|_| !time.is_zero())
                 .map(|before| (server.busy_ms - before.busy_ms).max(0.0) / (time.as_secs_f64() * 1e3));
+            if let (Some(queue), Some(before)) =
+                (&mut server.queue, before.and_then(|before| before.queue.as_ref()))
+            {
+                queue.sojourn = queue.waits.since(&before.waits).sojourn();
+            }
         }
     }
 

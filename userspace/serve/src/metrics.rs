@@ -6,7 +6,7 @@ use std::fmt;
 
 use anyhow::Context as _;
 use hyper::header::HeaderValue;
-use perturb_emulator::status::Report;
+use perturb_emulator::status::{Report, Spread};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, prometheus_text, text},
@@ -72,7 +72,7 @@ impl Form {
 pub fn exposition(report: &Report, form: Form) -> anyhow::Result<String> {
     let mut registry = Registry::default();
     // A collector outlives what it is registered with: it has the samples, which are written in one go.
-    registry.register_collector(Box::new(Samples(families(report)?)));
+    registry.register_collector(Box::new(Families(families(report)?)));
     let mut written = String::new();
     match form {
         Form::OpenMetrics => text::encode(&mut written, &registry),
@@ -88,24 +88,23 @@ struct Family {
     name: &'static str,
     help: &'static str,
     unit: Option<Unit>,
-    kind: Kind,
-    samples: Vec<(Labels, f64)>,
+    samples: Samples,
 }
 
 type Labels = Vec<(&'static str, String)>;
 
 #[derive(Debug)]
-enum Kind {
-    Counter,
-    Gauge,
-    Info,
-    Histogram { sum: f64, buckets: Vec<(f64, u64)> },
+enum Samples {
+    Counters(Vec<(Labels, f64)>),
+    Gauges(Vec<(Labels, f64)>),
+    Info(Labels),
+    Histograms(Vec<(Labels, Spread)>),
 }
 
 #[derive(Debug)]
-struct Samples(Vec<Family>);
+struct Families(Vec<Family>);
 
-impl Collector for Samples {
+impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for family in &self.0 {
             family.encode(&mut encoder)?;
@@ -116,20 +115,34 @@ impl Collector for Samples {
 
 impl Family {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let kind = match self.kind {
-            Kind::Counter => MetricType::Counter,
-            Kind::Gauge => MetricType::Gauge,
-            Kind::Info => MetricType::Info,
-            Kind::Histogram { .. } => MetricType::Histogram,
+        let kind = match self.samples {
+            Samples::Counters(_) => MetricType::Counter,
+            Samples::Gauges(_) => MetricType::Gauge,
+            Samples::Info(_) => MetricType::Info,
+            Samples::Histograms(_) => MetricType::Histogram,
         };
         let mut family = encoder.encode_descriptor(self.name, self.help, self.unit.as_ref(), kind)?;
-        for (labels, value) in &self.samples {
-            match &self.kind {
-                Kind::Counter => ConstCounter::new(*value).encode(family.encode_family(labels)?)?,
-                Kind::Gauge => ConstGauge::new(*value).encode(family.encode_family(labels)?)?,
-                Kind::Info => Info::new(labels.clone()).encode(family.encode_family(&Labels::new())?)?,
-                Kind::Histogram { sum, buckets } => {
-                    family.encode_histogram::<Labels>(*sum, *value as u64, buckets, None)?;
+        match &self.samples {
+            Samples::Counters(samples) => {
+                for (labels, value) in samples {
+                    ConstCounter::new(*value).encode(family.encode_family(labels)?)?;
+                }
+            }
+            Samples::Gauges(samples) => {
+                for (labels, value) in samples {
+                    ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
+                }
+            }
+            Samples::Info(labels) => {
+                Info::new(labels.clone()).encode(family.encode_family(&Labels::new())?)?;
+            }
+            Samples::Histograms(samples) => {
+                for (labels, Spread { buckets, sum_us }) in samples {
+                    let seconds: Vec<(f64, u64)> =
+                        buckets.iter().map(|&(us, packets)| (us / 1e6, packets)).collect();
+                    let packets = buckets.iter().map(|(_, packets)| packets).sum();
+                    let mut sample = family.encode_family(labels)?;
+                    sample.encode_histogram::<Labels>(sum_us / 1e6, packets, &seconds, None)?;
                 }
             }
         }

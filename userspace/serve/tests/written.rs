@@ -7,7 +7,8 @@ use std::{
 };
 
 use perturb_emulator::status::{
-    ClassReport, Drops, Flow, Held, Lateness, QueueReport, Report, ServerReport, TimelineReport,
+    ClassReport, Drops, Flow, Held, Lateness, QueueReport, Report, ServerReport, Sojourn, Spread,
+    TimelineReport,
 };
 use perturb_serve::{Form, exposition, openapi};
 
@@ -38,6 +39,13 @@ fn full() -> Report {
         dropping: Some(true),
         drop_probability: Some(0.25),
         average_ms: Some(2.0),
+        sojourn: Some(Sojourn {
+            spread: Spread {
+                buckets: vec![(1.0, 3), (f64::INFINITY, 1)],
+                sum_us: 7.0,
+            },
+            ..Sojourn::default()
+        }),
         ..QueueReport::default()
     };
     Report {
@@ -74,8 +82,10 @@ fn full() -> Report {
         }),
         lateness: Some(Lateness {
             lead_us: 50.0,
-            buckets: vec![(1.0, 2), (2.0, 3), (f64::INFINITY, 4)],
-            sum_us: 30.0,
+            spread: Spread {
+                buckets: vec![(1.0, 2), (2.0, 3), (f64::INFINITY, 4)],
+                sum_us: 30.0,
+            },
             ..Lateness::default()
         }),
         ..Report::default()
@@ -96,6 +106,8 @@ fn values_are_in_base_units() -> Done {
         r#"perturb_lateness_seconds_bucket{le="0.000002"} 5"#,
         r#"perturb_lateness_seconds_bucket{le="+Inf"} 9"#,
         "perturb_lateness_seconds_count 9",
+        r#"perturb_queue_sojourn_seconds_bucket{le="0.000001",server="up"} 3"#,
+        r#"perturb_queue_sojourn_seconds_count{server="up"} 4"#,
         "perturb_lease_left_seconds 9.5",
         r#"perturb_emulation_info{id="7-2",interfaces="eth0",pacer="user"} 1"#,
         "# EOF",

@@ -1,4 +1,4 @@
-//! What comes back: events, counters, the histogram of lateness.
+//! What comes back: events and counters.
 
 /// Why a packet was dropped, marked or let pass; index into the EVENTS counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,52 +188,3 @@ pub const fn thread_stat(thread: u32, stat: ThreadStat) -> u32 {
 
 /// Elements of the PACER_STATS map.
 pub const PACER_STATS_LEN: u32 = PACER_STATS + MAX_PACER_THREADS * THREAD_STATS;
-
-/// Buckets of the lateness histogram: eight to each power of two, the first eight for 0 to 7 ns; what
-/// is later than the last one's lower bound (8.6 s) counts there.
-pub const LATENESS_BUCKETS: u32 = 256;
-
-/// The bucket that counts a packet which left `late` ns late.
-#[inline(always)]
-#[must_use]
-pub const fn lateness_bucket(late: u64) -> u32 {
-    if late >> 33 != 0 {
-        return LATENESS_BUCKETS - 1;
-    }
-    // The position of the highest bit above bit 3, by halving: leading_zeros would expand to far more here.
-    let mut exponent = 0;
-    let mut rest = late;
-    if rest >> 19 != 0 {
-        exponent += 16;
-        rest >>= 16;
-    }
-    if rest >> 11 != 0 {
-        exponent += 8;
-        rest >>= 8;
-    }
-    if rest >> 7 != 0 {
-        exponent += 4;
-        rest >>= 4;
-    }
-    if rest >> 5 != 0 {
-        exponent += 2;
-        rest >>= 2;
-    }
-    if rest >> 4 != 0 {
-        exponent += 1;
-        rest >>= 1;
-    }
-    // Below 8 ns there is one bucket per ns; above, three bits after the highest.
-    exponent * 8 + rest as u32
-}
-
-/// The lateness, ns, that a bucket's packets do not exceed.
-#[must_use]
-pub const fn lateness_bound(bucket: u32) -> u64 {
-    if bucket < 16 {
-        return bucket as u64;
-    }
-    let exponent = bucket / 8 - 1;
-    let rest = bucket as u64 % 8 + 8;
-    ((rest + 1) << exponent) - 1
-}

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use perturb_clock::now;
 use perturb_common::{
-    abi::{CONTROL_LEASE, ClassCounters, LATENESS_BUCKETS, PACER_STATS_LEN, ServerCounters, lateness_bound},
+    abi::{CONTROL_LEASE, ClassCounters, PACER_STATS_LEN, ServerCounters},
     queue::{CODEL, DROPPING, PIE, RED, State, pie::ONE, red::FRACTION},
-    units::{Instant, MonoNanos, Nanos, Ticks},
+    units::{Instant, MonoNanos, Ticks},
 };
 use perturb_dataplane::{
     counters::Counters,
@@ -17,7 +17,9 @@ use perturb_dataplane::{
     programs::Pacer,
 };
 
-use super::{ClassReport, Flow, Lateness, QueueReport, Report, ServerReport, TimelineReport, counts::Counts};
+use super::{
+    ClassReport, Flow, Histogram, QueueReport, Report, ServerReport, TimelineReport, counts::Counts,
+};
 use crate::{registry::Record, told::Told};
 
 impl Report {
@@ -125,13 +127,20 @@ impl Report {
                     let moment = Moment::of(&maps, index).context("reading a server's timeline")?;
                     let law = moment::law(&maps, index, Instant(state.0.free))
                         .context("reading a server's queue")?;
+                    let queue = law.map(|(law, mut memory)| {
+                        // A queue that has drained leaves the state; the programs see that with its next packet.
+                        let occupied = state.0.free > MonoNanos(now()).instant().0;
+                        let sojourns = maps.sojourns.get(&slot, 0).context("reading a server's waits")?;
+                        let waits = Histogram::new(&sojourns.0.packets);
+                        anyhow::Ok(QueueReport {
+                            sojourn: waits.sojourn(),
+                            waits,
+                            ..queue(law.kind, &mut memory, server, occupied)
+                        })
+                    });
                     Ok(ServerReport {
                         timeline: moment.map(timeline),
-                        queue: law.map(|(law, mut memory)| {
-                            // A queue that has drained leaves the state; the programs see that with its next packet.
-                            let waits = state.0.free > MonoNanos(now()).instant().0;
-                            queue(law.kind, &mut memory, server, waits)
-                        }),
+                        queue: queue.transpose()?,
                         ..server_report(name, server, Instant(state.0.free), age)
                     })
                 })
@@ -142,7 +151,8 @@ impl Report {
             faults: None,
             events: counts.events(),
             held: (record.pacer == Pacer::User.name()).then(|| counts.held()),
-            lateness: lateness(&counters.lateness, counters.lead.at(MonoNanos(now()))),
+            lateness: Histogram::new(&counters.lateness)
+                .lateness(counters.lead.at(MonoNanos(now())).0 as f64 / 1e3),
         })
     }
 }
@@ -192,8 +202,7 @@ fn server_report(
     }
 }
 
-/// `waits`: whether the server is occupied.
-fn queue(kind: u32, state: &mut State, counters: &ServerCounters, waits: bool) -> QueueReport {
+fn queue(kind: u32, state: &mut State, counters: &ServerCounters, occupied: bool) -> QueueReport {
     let codel = (kind == CODEL).then(|| *state.codel());
     let pie = (kind == PIE).then(|| *state.pie());
     let red = (kind == RED).then(|| *state.red());
@@ -210,11 +219,12 @@ fn queue(kind: u32, state: &mut State, counters: &ServerCounters, waits: bool) -
         drops: counters.early_drops,
         marks: counters.marks,
         threshold_marks: counters.marks_above,
-        dropping: codel.map(|codel| waits && codel.mode & DROPPING != 0),
+        dropping: codel.map(|codel| occupied && codel.mode & DROPPING != 0),
         count: codel.map(|codel| codel.count),
         drop_probability: pie.map(|pie| share(pie.drop_prob)),
         burst_allowance_ms: pie.map(|pie| millis(pie.burst_allowance)),
         average_ms: red.map(|red| millis(red.average >> FRACTION)),
+        ..QueueReport::default()
     }
 }
 
@@ -230,43 +240,6 @@ fn timeline(moment: Moment) -> TimelineReport {
     }
 }
 
-fn lateness(histogram: &[u64; LATENESS_BUCKETS as usize], lead: Nanos) -> Option<Lateness> {
-    let total: u64 = histogram.iter().sum();
-    if total == 0 {
-        return None;
-    }
-    let bound = |share: f64| {
-        let wanted = (total as f64 * share).ceil() as u64;
-        let mut seen = 0;
-        for (bucket, count) in (0..).zip(histogram) {
-            seen += count;
-            if seen >= wanted {
-                return lateness_bound(bucket) as f64 / 1e3;
-            }
-        }
-        f64::INFINITY
-    };
-    let (mut buckets, mut sum, mut packets) = (Vec::new(), 0.0, 0);
-    for (bucket, &count) in (0..).zip(histogram) {
-        sum += count as f64 * lateness_bound(bucket) as f64;
-        packets += count;
-        // Bounds at powers of two, from 1 us on.
-        if bucket + 1 == LATENESS_BUCKETS {
-            buckets.push((f64::INFINITY, packets));
-        } else if bucket % 8 == 7 && lateness_bound(bucket) > 1000 {
-            buckets.push((lateness_bound(bucket) as f64 / 1e3, std::mem::take(&mut packets)));
-        }
-    }
-    Some(Lateness {
-        buckets,
-        sum_us: sum / 1e3,
-        p50_us: bound(0.5),
-        p99_us: bound(0.99),
-        max_us: bound(1.0),
-        lead_us: lead.0 as f64 / 1e3,
-    })
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use perturb_common::{
@@ -280,7 +253,8 @@ pub(super) mod tests {
     fn a_queue_that_has_drained_drops_nothing() {
         let mut state = State::default();
         state.codel().mode = DROPPING;
-        let mut dropping = |kind, waits| queue(kind, &mut state, &ServerCounters::default(), waits).dropping;
+        let mut dropping =
+            |kind, occupied| queue(kind, &mut state, &ServerCounters::default(), occupied).dropping;
         assert_eq!(dropping(CODEL, true), Some(true));
         assert_eq!(dropping(CODEL, false), Some(false));
         assert_eq!(dropping(STEP, true), None);

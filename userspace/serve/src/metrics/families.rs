@@ -2,35 +2,25 @@
 
 use anyhow::Context as _;
 use perturb_emulator::status::{
-    ClassReport, Flow, Lateness, QueueReport, Report, ServerReport, TimelineReport,
+    ClassReport, Flow, Lateness, QueueReport, Report, ServerReport, Spread, TimelineReport,
 };
 use prometheus_client::registry::Unit;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Family, Kind, Labels};
+use super::{Family, Labels, Samples};
 
 /// Families of a report, those left out of which it says nothing.
 struct Sheet(Vec<Family>);
 
 impl Sheet {
-    fn add(
-        &mut self,
-        kind: Kind,
-        name: &'static str,
-        unit: Option<Unit>,
-        help: &'static str,
-        samples: Vec<(Labels, f64)>,
-    ) {
-        if !samples.is_empty() {
-            self.0.push(Family {
-                name,
-                help,
-                unit,
-                kind,
-                samples,
-            });
-        }
+    fn add(&mut self, name: &'static str, unit: Option<Unit>, help: &'static str, samples: Samples) {
+        self.0.push(Family {
+            name,
+            help,
+            unit,
+            samples,
+        });
     }
 
     fn counters(
@@ -40,7 +30,9 @@ impl Sheet {
         help: &'static str,
         samples: Vec<(Labels, f64)>,
     ) {
-        self.add(Kind::Counter, name, unit, help, samples);
+        if !samples.is_empty() {
+            self.add(name, unit, help, Samples::Counters(samples));
+        }
     }
 
     fn gauges(
@@ -50,7 +42,15 @@ impl Sheet {
         help: &'static str,
         samples: Vec<(Labels, f64)>,
     ) {
-        self.add(Kind::Gauge, name, unit, help, samples);
+        if !samples.is_empty() {
+            self.add(name, unit, help, Samples::Gauges(samples));
+        }
+    }
+
+    fn histograms(&mut self, name: &'static str, help: &'static str, samples: Vec<(Labels, Spread)>) {
+        if !samples.is_empty() {
+            self.add(name, Some(Unit::Seconds), help, Samples::Histograms(samples));
+        }
     }
 
     fn gauge(&mut self, name: &'static str, unit: Option<Unit>, help: &'static str, value: Option<f64>) {
@@ -79,7 +79,7 @@ pub(super) fn families(report: &Report) -> anyhow::Result<Vec<Family>> {
         ),
     ];
     for (name, help, labels) in information {
-        sheet.add(Kind::Info, name, None, help, vec![(labels, 1.0)]);
+        sheet.add(name, None, help, Samples::Info(labels));
     }
     emulation(&mut sheet, report)?;
     classes(&mut sheet, &report.classes);
@@ -380,6 +380,15 @@ fn servers(sheet: &mut Sheet, servers: &[ServerReport]) {
         "The average queue that a law goes by",
         queue(|queue| queue.average_ms.map(|ms| ms / 1e3)),
     );
+    let sojourns = servers.iter().filter_map(|server| {
+        let sojourn = server.queue.as_ref()?.sojourn.as_ref()?;
+        Some((label(server), sojourn.spread.clone()))
+    });
+    sheet.histograms(
+        "perturb_queue_sojourn",
+        "How long packets waited that a queue's law judged and that were served; their sum is an upper bound, an eighth too much at most",
+        sojourns.collect(),
+    );
 
     let line = |value: fn(&TimelineReport) -> Option<f64>| {
         some(&move |server: &ServerReport| server.timeline.as_ref().and_then(value))
@@ -411,19 +420,10 @@ fn servers(sheet: &mut Sheet, servers: &[ServerReport]) {
 }
 
 fn late(sheet: &mut Sheet, lateness: &Lateness) {
-    let packets: u64 = lateness.buckets.iter().map(|(_, packets)| packets).sum();
-    let seconds = lateness.buckets.iter().map(|&(us, packets)| (us / 1e6, packets));
-    let histogram = Kind::Histogram {
-        sum: lateness.sum_us / 1e6,
-        buckets: seconds.collect(),
-    };
-    let help = "How late packets left; their sum is an upper bound, an eighth too much at most";
-    sheet.add(
-        histogram,
+    sheet.histograms(
         "perturb_lateness",
-        Some(Unit::Seconds),
-        help,
-        vec![(Labels::new(), packets as f64)],
+        "How late packets left; their sum is an upper bound, an eighth too much at most",
+        vec![(Labels::new(), lateness.spread.clone())],
     );
     let lead = "By how much departures are moved ahead now, to make up for a timer that fires late";
     sheet.gauge(

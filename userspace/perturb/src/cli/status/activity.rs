@@ -2,10 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use perturb_emulator::status::{Report, ServerReport};
+use perturb_emulator::status::{QueueReport, Report, ServerReport};
 use perturb_present::Table;
 
-use super::table::{micros, share};
+use super::table::{judged, micros, share};
 
 /// The servers of an emulation between two looks.
 #[derive(Debug)]
@@ -20,11 +20,13 @@ pub(crate) struct Row<'a> {
     pub(crate) server: &'a ServerReport,
     pub(crate) bytes: u64,
     pub(crate) drops: u64,
+    /// What the law of its queue had done before.
+    queue: Option<&'a QueueReport>,
 }
 
 impl<'a> Activity<'a> {
     /// What the servers did since an earlier look.
-    pub(crate) fn between(earlier: &Report, report: &'a Report, time: Duration) -> Self {
+    pub(crate) fn between(earlier: &'a Report, report: &'a Report, time: Duration) -> Self {
         let rows = report.servers.iter().map(|server| {
             let before = earlier.servers.iter().find(|before| before.name == server.name);
             let drops = ServerReport::dropped;
@@ -34,6 +36,7 @@ impl<'a> Activity<'a> {
                     .bytes
                     .saturating_sub(before.map_or(0, |before| before.bytes)),
                 drops: drops(server).saturating_sub(before.map_or(0, drops)),
+                queue: before.and_then(|before| before.queue.as_ref()),
             }
         });
         Self {
@@ -54,7 +57,10 @@ impl fmt::Display for Activity<'_> {
         )
         .indent(2)
         .widths(&[20, 7, 13, 11, 11, 8]);
-        for Row { server, bytes, drops } in &self.rows {
+        for Row {
+            server, bytes, drops, ..
+        } in &self.rows
+        {
             let rate = *bytes as f64 * 8e-6 / self.time.as_secs_f64().max(f64::MIN_POSITIVE);
             table.row(vec![
                 server.name.clone(),
@@ -65,6 +71,12 @@ impl fmt::Display for Activity<'_> {
                 drops.to_string(),
             ]);
         }
-        write!(f, "{table}")
+        write!(f, "{table}")?;
+        for Row { server, queue, .. } in &self.rows {
+            if let Some(now) = &server.queue {
+                writeln!(f, "{}", judged(&server.name, now, *queue))?;
+            }
+        }
+        Ok(())
     }
 }

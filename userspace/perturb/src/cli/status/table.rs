@@ -68,7 +68,7 @@ impl fmt::Display for Sheet<'_> {
             .iter()
             .filter_map(|server| Some((server, server.queue.as_ref()?)))
         {
-            writeln!(f, "  queue of {}: {}", server.name, judged(queue))?;
+            writeln!(f, "{}", judged(&server.name, queue, None))?;
         }
         let drops = &report.drops;
         writeln!(
@@ -227,8 +227,8 @@ fn servers(servers: &[ServerReport]) -> Table {
     table
 }
 
-/// What the law of a queue does.
-fn judged(queue: &QueueReport) -> String {
+/// What the law of a server's queue does, or has done since an earlier look.
+pub(super) fn judged(server: &str, queue: &QueueReport, earlier: Option<&QueueReport>) -> String {
     let state = match *queue {
         QueueReport {
             dropping: Some(true),
@@ -253,9 +253,20 @@ fn judged(queue: &QueueReport) -> String {
         } => format!(", average {average:.3} ms"),
         _ => String::new(),
     };
+    let since = |count: fn(&QueueReport) -> u64| count(queue).saturating_sub(earlier.map_or(0, count));
+    let waits = match &queue.sojourn {
+        Some(sojourn) => format!(
+            "; waits of at most: {:.1} us (50 %), {:.1} us (95 %), {:.1} us (99 %), {:.1} us (all)",
+            sojourn.p50_us, sojourn.p95_us, sojourn.p99_us, sojourn.max_us
+        ),
+        None => String::new(),
+    };
     format!(
-        "{}{state}; dropped {}, marked {} and above the threshold {}",
-        queue.kind, queue.drops, queue.marks, queue.threshold_marks
+        "  queue of {server}: {}{state}; dropped {}, marked {} and above the threshold {}{waits}",
+        queue.kind,
+        since(|queue| queue.drops),
+        since(|queue| queue.marks),
+        since(|queue| queue.threshold_marks)
     )
 }
 
@@ -281,9 +292,9 @@ pub(crate) fn moment(timeline: &TimelineReport) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{ClassReport, Report, ServerReport, Sheet};
+    use super::{ClassReport, QueueReport, Report, ServerReport, Sheet};
     use crate::cli::status::activity::Activity;
-    use perturb_emulator::status::Flow;
+    use perturb_emulator::status::{Flow, Sojourn};
 
     #[test]
     fn columns_stay_where_they_are() {
@@ -335,5 +346,45 @@ mod tests {
                 "  uplink                 12.5 %    0.00 Mbit/s            -      52.1 us         0",
             ]
         );
+    }
+
+    /// In all, and since the last look.
+    #[test]
+    fn a_queue_says_what_it_does() {
+        let report = |drops, p50_us| {
+            let mut report = Report::default();
+            let queue = QueueReport {
+                kind: "codel".into(),
+                drops,
+                marks: drops / 2,
+                dropping: Some(true),
+                count: Some(4),
+                sojourn: Some(Sojourn {
+                    p50_us,
+                    p95_us: 7000.0,
+                    p99_us: 8000.0,
+                    max_us: 9000.0,
+                    ..Sojourn::default()
+                }),
+                ..QueueReport::default()
+            };
+            report.servers.push(ServerReport {
+                name: "uplink".into(),
+                queue: Some(queue),
+                ..ServerReport::default()
+            });
+            report
+        };
+        let (earlier, now) = (report(10, 1.0), report(14, 5000.0));
+        let line = |drops, marks| {
+            format!(
+                "  queue of uplink: codel, dropping, count 4; dropped {drops}, marked {marks} and above the threshold 0; waits of \
+                 at most: 5000.0 us (50 %), 7000.0 us (95 %), 8000.0 us (99 %), 9000.0 us (all)"
+            )
+        };
+        let says = |text: String, line: String| assert!(text.lines().any(|said| said == line), "{text}");
+        says(Sheet(&now).to_string(), line(14, 7));
+        let activity = Activity::between(&earlier, &now, Duration::from_secs(1));
+        says(activity.to_string(), line(4, 2));
     }
 }
