@@ -304,12 +304,12 @@ classes: [{ name: arp, match: { ethertype: arp }, egress: [slow], ingress: [slow
 }
 
 /// What programs that this thread starts find in /etc/hosts; undone when it is dropped.
-struct Hosts(tempfile::NamedTempFile);
+pub(crate) struct Hosts(tempfile::NamedTempFile);
 
 impl Hosts {
     const PATH: &str = "/etc/hosts";
 
-    fn begin() -> Result<Self> {
+    pub(crate) fn begin() -> Result<Self> {
         let hosts = Self(tempfile::NamedTempFile::new()?);
         hosts.know(&[])?;
         let none = None::<&str>;
@@ -318,7 +318,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    fn know(&self, entries: &[(IpAddr, &str)]) -> Result<()> {
+    pub(crate) fn know(&self, entries: &[(IpAddr, &str)]) -> Result<()> {
         let lines = entries
             .iter()
             .map(|(address, name)| format!("{address} {name}\n"));

@@ -14,6 +14,7 @@ mod delay;
 mod ends;
 mod fates;
 mod flows;
+mod groups;
 mod harness;
 mod hop;
 mod join;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         flows::TESTS,
         scopes::TESTS,
         classes::TESTS,
+        groups::TESTS,
         packets::TESTS,
         hop::TESTS,
         life::TESTS,

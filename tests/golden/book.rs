@@ -14,6 +14,8 @@ use super::{here, printed};
 
 /// How the example of a whole file begins.
 const FILE: &str = "```yaml\nversion: 1\n";
+/// How the example of a matrix begins, and what profiles call it.
+const MATRIX: (&str, &str) = ("```csv\nfrom,to,", "regions.csv");
 /// How examples of commands begin.
 const COMMANDS: &str = "```sh\n";
 
@@ -22,6 +24,9 @@ fn files_are_valid() -> Result<()> {
     let product = Product::find_or_beside()?;
     let folder = TempDir::with_prefix("perturb-book-")?;
     let examples = examples(FILE)?;
+    for (_, table) in self::examples(MATRIX.0)? {
+        fs::write(folder.path().join(MATRIX.1), format!("from,to,{table}"))?;
+    }
     ensure!(examples.len() >= 8, "the book has only {} files", examples.len());
     for (number, (page, example)) in examples.iter().enumerate() {
         let file = folder.path().join(format!("{number}.yaml"));

@@ -7,7 +7,7 @@ use perturb_common::{tables::Tables, timeline::Start};
 use perturb_dataplane::{
     emulation::Timekeeper, loader::Slots, netlink::FqOptions, programs::Pacer, user::SpinBudget,
 };
-use perturb_profile::{Files, Loaded, Profile, Size};
+use perturb_profile::{Files, Loaded, Profile, Size, Whose};
 
 use crate::{
     hosts::{self, Hosts, NamedHost},
@@ -60,7 +60,7 @@ pub struct Prepared {
     pub files: Files,
     /// What it compiles to.
     pub tables: Tables,
-    /// Whether its paths come from a topology: then the sender folds a packet's whole path.
+    /// Whether its paths come from a topology.
     pub has_topology: bool,
     /// Whether a packet's whole path is folded at once.
     pub coarse: bool,
@@ -124,8 +124,14 @@ impl Prepared {
 
     /// Reads and compiles a profile; a topology joins the hosts with these addresses.
     pub fn load_for(path: &Path, hosts: &[Vec<IpAddr>]) -> Result<Self, ProfileError> {
-        let Loaded { profile, files } = perturb_profile::load(path)?;
+        let Loaded { profile, files } = perturb_profile::load_for(path, Whose::Everyone)?;
         Self::between(profile, files, hosts)
+    }
+
+    /// Whether each private host emulates for itself what it sends, and a packet's whole path is the sender's.
+    #[must_use]
+    pub fn is_the_senders(&self) -> bool {
+        self.has_topology || self.profile.tells_own_side()
     }
 
     /// Reads a profile as it is written.

@@ -9,6 +9,7 @@ mod classifier;
 mod intervals;
 mod jitter;
 mod law;
+mod members;
 mod paths;
 mod ties;
 pub(crate) mod timeline;
@@ -35,7 +36,8 @@ use perturb_quantity::{Duration, Probability, Rate, Size};
 
 use crate::expand::Network;
 use crate::explain::horizon;
-use crate::matching::{HostName, Prefix};
+use crate::groups::Matrix;
+use crate::matching::Prefix;
 use crate::model::{
     Acknowledgments, Class, Distribution, Framing, GilbertElliott, Profile, Queue, Scope, Segmentation,
     Server, ServerId, Volume,
@@ -43,6 +45,7 @@ use crate::model::{
 use crate::recording::{Format, Recording};
 use crate::{Name, delay};
 
+use members::Members;
 use timeline::Changes;
 
 pub(crate) use jitter::MAX_ENTRIES as MAX_TABLE_ENTRIES;
@@ -85,6 +88,22 @@ pub enum CompileError {
         /// The file.
         file: String,
     },
+    /// A matrix was not read.
+    #[error("the matrix {file} was not read; load the profile from its file")]
+    NoMatrix {
+        /// The file.
+        file: String,
+    },
+    /// Groups that cannot be told apart.
+    #[error("the groups `{group}` and `{other}` both have {address}; give every address to one group")]
+    SameAddress {
+        /// One group.
+        group: Name,
+        /// The other.
+        other: Name,
+        /// What they have in common.
+        address: Prefix,
+    },
     /// A trace begins behind its end.
     #[error("server `{server}`: its trace is {length} long; let its `offset` be below that")]
     Offset {
@@ -116,6 +135,9 @@ pub fn compile_network(network: &Network, files: &Files) -> Result<Tables, Compi
 }
 
 fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> Result<Tables, CompileError> {
+    if let Some(Matrix { file, .. }) = &profile.matrix {
+        return Err(CompileError::NoMatrix { file: file.clone() });
+    }
     let mut tables = Tables {
         horizon: ticks(horizon(profile)),
         held: profile.limits.held.map_or(0, Size::bytes),
@@ -213,14 +235,14 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
         MAX_COLLISION_TABLES,
     )?;
 
-    let addresses = |host: &HostName| addresses(profile, files, host);
-    let egress = classifier::compile(&profile.classes, Direction::Egress, &addresses)?;
+    let named = Members::of(profile, files)?;
+    let egress = classifier::compile(&profile.classes, Direction::Egress, &named)?;
     let ingress = if profile
         .classes
         .iter()
         .any(|class| class.matching.looks_at_sides())
     {
-        classifier::compile(&profile.classes, Direction::Ingress, &addresses)?
+        classifier::compile(&profile.classes, Direction::Ingress, &named)?
     } else {
         egress.clone()
     };
@@ -272,21 +294,6 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
         reserved: 0,
     };
     Ok(tables)
-}
-
-/// The addresses of a host that a class names: those that the profile gives it, or what was looked up.
-fn addresses(profile: &Profile, files: &Files, host: &HostName) -> Vec<Prefix> {
-    match profile
-        .hosts
-        .iter()
-        .find(|(name, _)| name.as_str() == host.as_str())
-    {
-        Some((_, prefixes)) => prefixes.clone(),
-        None => {
-            let found = files.hosts.get(host.as_str()).map_or(&[][..], Vec::as_slice);
-            found.iter().map(|&address| Prefix::of(address)).collect()
-        }
-    }
 }
 
 fn limit(what: &'static str, count: usize, max: u32) -> Result<(), CompileError> {

@@ -210,6 +210,14 @@ pub enum Problem {
         /// Why.
         why: &'static str,
     },
+    /// Pairs of groups that a matrix lacks.
+    #[error("lacks {}", shortened(.pairs))]
+    MissingPairs {
+        /// Which.
+        pairs: Vec<String>,
+        /// It has all of them the other way.
+        reversed: bool,
+    },
     /// A value that cannot work with the rest.
     #[error("does not fit: {why}")]
     Unfit {
@@ -237,6 +245,17 @@ pub enum Problem {
         /// The horizon.
         horizon: String,
     },
+}
+
+/// The first ones, and how many more there are.
+fn shortened(list: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let more = match list.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let first: Vec<&str> = list.iter().take(SHOWN).map(String::as_str).collect();
+    first.join(", ") + &more
 }
 
 impl Problem {
@@ -308,6 +327,11 @@ impl Problem {
             Self::Excludes { other, .. } => format!("remove this key or `{other}`"),
             Self::Needs { other, .. } => format!("add `{other}`, or remove this key"),
             Self::Unfit { remedy, .. } | Self::Step { remedy, .. } => (*remedy).to_owned(),
+            Self::MissingPairs { reversed: true, .. } => {
+                "it has these the other way: add a row for each, or `symmetric: true` if they hold both ways"
+                    .to_owned()
+            }
+            Self::MissingPairs { .. } => "add a row for each".to_owned(),
             Self::NeverMatches(_) => "remove one of the conditions, or the class".to_owned(),
             Self::BeyondHorizon { .. } => {
                 "lower the latencies, jitter or buffers along the path, or raise `horizon` (at most 60s)"

@@ -144,7 +144,7 @@ fn check_fit(layout: &Layout, hosts: usize) -> Result<(), ExpandError> {
 
 /// The hosts' prefixes, each once; no two hosts may have an address in common.
 fn distinct(hosts: &[Vec<Prefix>]) -> Result<Vec<Vec<Prefix>>, ExpandError> {
-    let mut all: Vec<(u128, u128, usize, Prefix)> = Vec::new();
+    let mut all: Vec<(usize, Prefix)> = Vec::new();
     let mut distinct = Vec::with_capacity(hosts.len());
     for (number, prefixes) in (1..).zip(hosts) {
         let mut seen = HashSet::new();
@@ -163,37 +163,36 @@ fn distinct(hosts: &[Vec<Prefix>]) -> Result<Vec<Vec<Prefix>>, ExpandError> {
                 max: ALTERNATIVES,
             });
         }
-        all.extend(once.iter().map(|prefix| {
-            let (low, high) = prefix.range();
-            (low, high, number, *prefix)
-        }));
+        all.extend(once.iter().map(|&prefix| (number, prefix)));
         distinct.push(once);
     }
+    match shared(all) {
+        Some((host, other, address)) => Err(ExpandError::SameAddress { host, other, address }),
+        None => Ok(distinct),
+    }
+}
+
+/// Two owners of an address, each with a number, and what they have in common.
+pub(crate) fn shared(mut all: Vec<(usize, Prefix)>) -> Option<(usize, usize, Prefix)> {
     // Prefixes of one family are nested or disjoint, so each need only be compared with the widest that began before.
     // IPv6 prefixes do not hold IPv4 addresses, whatever their ranges.
-    for v4 in [true, false] {
-        let mut family: Vec<_> = all
-            .iter()
-            .filter(|(.., prefix)| prefix.address().is_ipv4() == v4)
-            .collect();
-        family.sort_unstable_by_key(|&&(low, high, ..)| (low, std::cmp::Reverse(high)));
-        let mut widest: Option<(u128, usize)> = None;
-        for &&(low, high, host, prefix) in &family {
-            match widest {
-                Some((end, other)) if low <= end => {
-                    if other != host {
-                        return Err(ExpandError::SameAddress {
-                            host,
-                            other,
-                            address: prefix,
-                        });
-                    }
+    all.sort_unstable_by_key(|(_, prefix)| {
+        let (low, high) = prefix.range();
+        (prefix.address().is_ipv6(), low, std::cmp::Reverse(high))
+    });
+    let mut widest: Option<(Prefix, usize)> = None;
+    for (owner, prefix) in all {
+        let within = |wide: &Prefix| wide.family() == prefix.family() && prefix.range().0 <= wide.range().1;
+        match widest {
+            Some((wide, other)) if within(&wide) => {
+                if other != owner {
+                    return Some((owner, other, prefix));
                 }
-                _ => widest = Some((high, host)),
             }
+            _ => widest = Some((prefix, owner)),
         }
     }
-    Ok(distinct)
+    None
 }
 
 /// What a packet from one host to another (from 0) crosses.

@@ -32,6 +32,9 @@ pub struct Explanation {
     pub frame: Size,
     /// Every class, in order.
     pub classes: Vec<ClassMeaning>,
+    /// Whether each host delays only what it sends, as it tells hosts apart by their own side.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub each_sends: bool,
     /// What TCP's acknowledgments cost the hosts, if packets cost them anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acknowledgments: Option<Acknowledgments>,
@@ -288,6 +291,7 @@ pub fn explain(profile: &Profile, files: &Files) -> Explanation {
         warnings: warnings(profile, &classes, &changes),
         changes,
         acknowledgments: (!profile.overhead.is_none()).then_some(profile.overhead.acknowledgments),
+        each_sends: profile.tells_own_side(),
         classes,
     }
 }

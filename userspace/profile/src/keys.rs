@@ -1,6 +1,7 @@
 //! Every key of a profile: its value, range, default and meaning. The reader takes allowed keys and ranges from here,
 //! the JSON Schema and docs/reference/keys.md are generated from here, so they cannot drift apart.
 
+mod groups;
 mod sections;
 mod servers;
 mod timeline;
@@ -161,6 +162,7 @@ impl Section {
     }
 }
 
+pub(crate) use groups::*;
 pub(crate) use sections::*;
 pub(crate) use servers::*;
 pub(crate) use timeline::*;

@@ -18,6 +18,7 @@ mod diagnostic;
 mod expand;
 mod explain;
 mod findings;
+mod groups;
 mod keys;
 mod knob;
 mod load;
@@ -29,6 +30,7 @@ mod print;
 mod read;
 mod reader;
 mod recording;
+mod regions;
 mod schema;
 mod timeline;
 mod topology;
@@ -49,8 +51,9 @@ pub use explain::{
     ChangeMeaning, ClassMeaning, Explanation, JitterMeaning, LinkMeaning, Overheads, PathMeaning, Spaced,
     Spread, Stretch, TopologyMeaning, Warning, bandwidths, explain, held, horizon, overheads, stretches,
 };
+pub use groups::{Group, Matrix};
 pub use knob::{BeyondKnob, Knob, TurnError, UnknownKnob};
-pub use load::{LoadError, Loaded, files, load};
+pub use load::{LoadError, Loaded, Whose, files, load, load_for};
 pub use matching::{Dscp, EtherType, Family, HostName, Match, PortRange, Prefix, Protocol};
 pub use model::{
     Acknowledgments, Buffer, Class, Correlated, Distribution, Drift, EcnThreshold, Framing, GilbertElliott,

@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::compile::{Files, MAX_TABLE_ENTRIES};
 use crate::diagnostic::Diagnostics;
+use crate::groups::Matrix;
 use crate::model::{Distribution, Name, Profile, Server};
 use crate::own;
+use crate::read::groups::Reading;
+use crate::read::profile::parse_with;
 use crate::recording::{self, RecordingError};
+use crate::regions::{self, Regions};
 use crate::timeline::Trace;
 
 /// A profile with the tables it names.
@@ -42,7 +46,17 @@ pub enum LoadError {
         /// The name.
         name: String,
     },
-    /// The profile has errors.
+    /// Neither a file nor a matrix of perturb's own.
+    #[error(
+        "there is no file `{name}`, nor has perturb a matrix of that name{}; it has {}",
+        perturb_quantity::closest(.name, own::matrices()).map_or(String::new(), |meant| format!(" (did you mean `{meant}`?)")),
+        own::matrices().collect::<Vec<_>>().join(", ")
+    )]
+    NoMatrix {
+        /// The name.
+        name: String,
+    },
+    /// The profile or a matrix has errors.
     #[error(transparent)]
     Invalid(#[from] Diagnostics),
     /// A jitter table has an entry that is no 16-bit integer.
@@ -85,6 +99,20 @@ pub enum LoadError {
 /// Loads the profile at `path`; the tables it names are relative to it. A word that is no file is the name of one of perturb's own:
 /// `mobile-lte`.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
+    load_for(path, Whose::Machine)
+}
+
+/// Who has a profile in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// This machine, and perhaps others.
+    Machine,
+    /// All hosts: none emulates for another one.
+    Everyone,
+}
+
+/// The same, for a machine or for all hosts.
+pub fn load_for(path: &Path, whose: Whose) -> Result<Loaded, LoadError> {
     let name = name_of_own(path).filter(|_| !path.exists());
     let text = match name {
         Some(name) => own::profile(name)
@@ -92,18 +120,62 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
                 name: name.to_owned(),
             })?
             .to_owned(),
-        None => read(path)?,
+        None => text_of(path)?,
     };
-    let profile = crate::parse(&text).map_err(|errors| errors.of_source(path.display().to_string()))?;
     let directory = path.parent().unwrap_or(Path::new(""));
+    let beside = name.is_none().then_some(directory);
+    let profile = of_text(&text, &path.display().to_string(), beside, whose)?;
     let files = match name {
         Some(_) => files_by(&profile, |file| {
             let text = own::file(file).map(str::to_owned);
-            (file.into(), text.map_or_else(|| read(Path::new(file)), Ok))
+            (file.into(), text.map_or_else(|| text_of(Path::new(file)), Ok))
         }),
         None => files(&profile, directory),
     }?;
     Ok(Loaded { profile, files })
+}
+
+/// The profile of a text; a matrix is beside it, or one of perturb's own as the profile is.
+fn of_text(text: &str, source: &str, directory: Option<&Path>, whose: Whose) -> Result<Profile, LoadError> {
+    let mut failed = None;
+    let mut table = |matrix: &Matrix| match regions_of(matrix, directory) {
+        Ok(regions) => Some(regions),
+        Err(error) => {
+            failed = Some(error);
+            None
+        }
+    };
+    let profile = parse_with(
+        text,
+        &mut Reading {
+            tables: &mut table,
+            everyone: whose == Whose::Everyone,
+        },
+    );
+    let profile = profile.map_err(|errors| errors.of_source(source))?;
+    failed.map_or(Ok(profile), Err)
+}
+
+/// The table of a matrix; a word that is no file is the name of one of perturb's own.
+fn regions_of(matrix: &Matrix, directory: Option<&Path>) -> Result<Regions, LoadError> {
+    let path = directory.unwrap_or(Path::new("")).join(&matrix.file);
+    let of_own = directory.is_none().then(|| own::file(&matrix.file)).flatten();
+    let word = name_of_own(Path::new(&matrix.file)).filter(|_| directory.is_none() || !path.exists());
+    let text = match (of_own, word) {
+        (Some(text), _) => text.to_owned(),
+        (None, Some(name)) => own::matrix(name)
+            .ok_or_else(|| LoadError::NoMatrix {
+                name: name.to_owned(),
+            })?
+            .to_owned(),
+        (None, None) => text_of(&path)?,
+    };
+    let regions = regions::read(&text).map_err(|errors| errors.of_source(path.display().to_string()))?;
+    Ok(if matrix.round_trip {
+        regions.halved()
+    } else {
+        regions
+    })
 }
 
 /// What may be the name of one of perturb's own: a word.
@@ -137,7 +209,7 @@ impl Server {
 pub fn files(profile: &Profile, directory: &Path) -> Result<Files, LoadError> {
     let files = files_by(profile, |file| {
         let path = directory.join(file);
-        let text = read(&path);
+        let text = text_of(&path);
         (path, text)
     })?;
     Ok(Files {
@@ -172,7 +244,7 @@ fn files_by(
     Ok(files)
 }
 
-fn read(path: &Path) -> Result<String, LoadError> {
+fn text_of(path: &Path) -> Result<String, LoadError> {
     std::fs::read_to_string(path).map_err(|error| LoadError::Unreadable {
         path: path.to_owned(),
         error,

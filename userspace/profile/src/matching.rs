@@ -6,6 +6,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::model::Name;
+
 /// The conditions of a class; an empty list is no condition. The default matches everything, IP or not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Match {
@@ -27,6 +29,10 @@ pub struct Match {
     pub remote: Vec<Prefix>,
     /// Names of the other side, whose addresses are looked up when the profile is put in force.
     pub host: Vec<HostName>,
+    /// Groups of the other side.
+    pub group: Vec<Name>,
+    /// Groups of this side.
+    pub local_group: Vec<Name>,
     /// Addresses of either side.
     pub address: Vec<Prefix>,
     /// Source ports of the header.
@@ -58,6 +64,8 @@ impl Match {
         .iter()
         .any(|list| !list.is_empty())
             || !self.host.is_empty()
+            || !self.group.is_empty()
+            || !self.local_group.is_empty()
     }
 
     /// Whether it looks at a port.
@@ -87,6 +95,8 @@ impl Match {
         !(self.local.is_empty()
             && self.remote.is_empty()
             && self.host.is_empty()
+            && self.group.is_empty()
+            && self.local_group.is_empty()
             && self.local_port.is_empty()
             && self.remote_port.is_empty())
     }

@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 
 pub use fates::{Correlated, Distribution, Drift, GilbertElliott, Jitter, Loss, LossStates, Reorder};
 
+use crate::groups::{Group, Matrix};
 use crate::matching::{HostName, Match, Prefix};
 use crate::timeline::{Timeline, Trace};
 use crate::topology::{Collisions, Tcp, Topology};
@@ -39,6 +40,10 @@ pub struct Profile {
     pub classes: Vec<Class>,
     /// Hosts by name, in the order of their ranks.
     pub hosts: Vec<(Name, Vec<Prefix>)>,
+    /// Sets of peers by name.
+    pub groups: Vec<(Name, Group)>,
+    /// What lies between the groups, if its file has not been read.
+    pub matrix: Option<Matrix>,
     /// A generated network between the hosts.
     pub topology: Option<Topology>,
     /// TCP settings of the private hosts.
@@ -71,10 +76,11 @@ impl Profile {
         Size::from_bytes(u64::from(self.mtu() + Self::ETHERNET_HEADER))
     }
 
-    /// Names of hosts that classes match by, whose addresses the profile does not give.
+    /// Names of hosts that classes match by or that are in groups, whose addresses the profile does not give.
     #[must_use]
     pub fn named_hosts(&self) -> BTreeSet<String> {
-        let named = self.classes.iter().flat_map(|class| &class.matching.host);
+        let of_classes = self.classes.iter().flat_map(|class| &class.matching.host);
+        let named = of_classes.chain(self.groups.iter().flat_map(|(_, group)| &group.host));
         let given = |host: &&HostName| self.hosts.iter().any(|(name, _)| name.as_str() == host.as_str());
         let others = named.filter(|host| !given(host));
         others.map(|host| host.as_str().to_owned()).collect()

@@ -9,9 +9,9 @@ macro_rules! texts {
 
 /// Those of networks.
 const NETWORKS: &[(&str, &str)] = texts! { "":
-    "alewife-4x4" "alewife-4x8" "bus-ethernet-10" "cable" "dsl" "incast" "incast-10mbit" "lan-1gbit" "loggp-knobs" "martin-now"
+    "alewife-4x4" "alewife-4x8" "branch-offices" "bus-ethernet-10" "cable" "dsl" "incast" "incast-10mbit" "lan-1gbit" "loggp-knobs" "martin-now"
     "mobile-3g" "mobile-lte" "nfs-over-wan" "plogpt-2007" "plogpt-5ms" "plogpt-table2" "plogpt-today" "satellite" "simple"
-    "wan-lossy"
+    "three-regions" "wan-lossy"
 };
 /// Those of networks that change.
 const SCENARIOS: &[(&str, &str)] = texts! { "scenarios/":
@@ -19,10 +19,28 @@ const SCENARIOS: &[(&str, &str)] = texts! { "scenarios/":
     "leo-handover" "lte-drive" "mmwave-blockage" "partition" "recorded" "wifi-suspended"
 };
 /// The files that they name.
-const FILES: &[(&str, &str)] = &[(
-    "sawtooth.csv",
-    include_str!("../../../configs/scenarios/sawtooth.csv"),
-)];
+const FILES: &[(&str, &str)] = &[
+    (
+        "branch-offices.csv",
+        include_str!("../../../configs/branch-offices.csv"),
+    ),
+    (
+        "sawtooth.csv",
+        include_str!("../../../configs/scenarios/sawtooth.csv"),
+    ),
+];
+
+/// Matrices between groups.
+const MATRICES: &[(&str, &str)] = &[
+    (
+        "aws-regions",
+        include_str!("../../../configs/matrices/aws-regions.csv"),
+    ),
+    (
+        "ibm-regions",
+        include_str!("../../../configs/matrices/ibm-regions.csv"),
+    ),
+];
 
 fn find(texts: &[(&str, &'static str)], wanted: &str) -> Option<&'static str> {
     texts
@@ -39,6 +57,16 @@ pub(crate) fn profile(name: &str) -> Option<&'static str> {
 /// The text of a file that one of them names.
 pub(crate) fn file(name: &str) -> Option<&'static str> {
     find(FILES, name)
+}
+
+/// The text of the matrix of this name.
+pub(crate) fn matrix(name: &str) -> Option<&'static str> {
+    find(MATRICES, name)
+}
+
+/// The names of all matrices.
+pub(crate) fn matrices() -> impl Iterator<Item = &'static str> {
+    MATRICES.iter().map(|(name, _)| *name)
 }
 
 /// The names of all profiles.

@@ -13,6 +13,7 @@ use value::{Map, Value, alternatives, bare, text, write_entry};
 
 use perturb_quantity::Probability;
 
+use crate::groups::{Group, Matrix};
 use crate::matching::Match;
 use crate::model::{
     Buffer, Class, Correlated, Distribution, Drift, Framing, Jitter, Limits, Loss, Overhead, Profile, Queue,
@@ -46,19 +47,25 @@ fn profile(profile: &Profile) -> Map {
     map.set("segmentation", bare(profile.segmentation.as_ref()));
     map.optional("horizon", profile.horizon.as_ref(), bare);
     map.set("limits", limits(&profile.limits));
-    if !profile.servers.is_empty() {
+    // A matrix that has not been read stands for its servers and classes.
+    let (servers, classes) = profile.of_matrix();
+    let servers = profile.servers.len().saturating_sub(servers);
+    let classes = profile.classes.len().saturating_sub(classes);
+    if servers > 0 {
         let servers = profile
             .servers
             .iter()
+            .take(servers)
             .map(|(name, spec)| (name.to_string(), Value::Map(server(spec))));
         map.set("servers", Value::Map(Map(servers.collect())));
     }
     // An overhead by itself, or a lone server, would be read as a shorthand.
     let is_shorthand = profile.overhead != Overhead::default() || profile.servers.len() == 1;
-    if !profile.classes.is_empty() || is_shorthand {
+    if classes > 0 || (profile.classes.is_empty() && is_shorthand) {
+        let classes = profile.classes.iter().take(classes);
         map.set(
             "classes",
-            Value::List(profile.classes.iter().map(|one| class(profile, one)).collect()),
+            Value::List(classes.map(|one| class(profile, one)).collect()),
         );
     }
     if !profile.hosts.is_empty() {
@@ -68,6 +75,12 @@ fn profile(profile: &Profile) -> Map {
             .map(|(name, prefixes)| (name.to_string(), alternatives(prefixes, text)));
         map.set("hosts", Value::Map(Map(hosts.collect())));
     }
+    if !profile.groups.is_empty() {
+        let groups = profile.groups.iter();
+        let groups = groups.map(|(name, one)| (name.to_string(), group(one)));
+        map.set("groups", Value::Map(Map(groups.collect())));
+    }
+    map.optional("matrix", profile.matrix.as_ref(), matrix);
     map.optional("topology", profile.topology.as_ref(), |one| {
         topology(profile, one)
     });
@@ -348,6 +361,10 @@ fn matching(matching: &Match) -> Value {
         map.unless_default(key, list, |list| alternatives(list, text));
     }
     map.unless_default("host", &matching.host, |list| alternatives(list, text));
+    map.unless_default("group", &matching.group, |list| alternatives(list, text));
+    map.unless_default("local_group", &matching.local_group, |list| {
+        alternatives(list, text)
+    });
     for (key, list) in [
         ("source_port", &matching.source_port),
         ("destination_port", &matching.destination_port),
@@ -361,6 +378,22 @@ fn matching(matching: &Match) -> Value {
     map.unless_default("fwmark", &matching.fwmark, |list| {
         alternatives(list, |&mark| Value::Integer(mark.into()))
     });
+    Value::Map(map)
+}
+
+fn group(group: &Group) -> Value {
+    let mut map = Map::default();
+    map.unless_default("prefix", &group.prefix, |list| alternatives(list, text));
+    map.unless_default("host", &group.host, |list| alternatives(list, text));
+    Value::Map(map)
+}
+
+fn matrix(matrix: &Matrix) -> Value {
+    let mut map = Map::default();
+    map.set("file", text(&matrix.file));
+    map.unless_default("symmetric", &matrix.symmetric, |&flag| Value::Flag(flag));
+    map.unless_default("round_trip", &matrix.round_trip, |&flag| Value::Flag(flag));
+    map.optional("here", matrix.here.as_ref(), text);
     Value::Map(map)
 }
 

@@ -1,6 +1,7 @@
 //! From the tree to the values of a profile: what [`crate::reader`] does not know, because only profiles have it.
 
 mod class;
+pub(crate) mod groups;
 pub(crate) mod profile;
 mod queue;
 pub(crate) mod server;

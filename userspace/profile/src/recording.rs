@@ -18,6 +18,7 @@ mod theaterq;
 use perturb_quantity::Duration;
 
 pub(crate) use crate::timeline::lanes::Column;
+pub(crate) use csv::heading;
 
 /// Lines, opportunities or samples at most.
 pub(crate) const MAX_SAMPLES: usize = 1_000_000;

@@ -31,7 +31,7 @@ pub fn schema() -> Value {
         root.insert("if".into(), present(&short));
         root.insert(
             "then".into(),
-            json!({ "not": present(&["servers", "classes", "topology"]) }),
+            json!({ "not": present(&["servers", "classes", "topology", "matrix"]) }),
         );
         root.insert("$defs".into(), definitions.into());
     }
@@ -185,7 +185,7 @@ fn reference(name: &str) -> Value {
 
 /// The reference of all keys in Markdown: a table per section.
 pub fn reference_markdown() -> String {
-    let sections: [&Section; 27] = [
+    let sections: [&Section; 29] = [
         &keys::PROFILE,
         &keys::OVERHEAD_SECTION,
         &keys::LIMITS,
@@ -201,6 +201,8 @@ pub fn reference_markdown() -> String {
         &keys::REORDER,
         &keys::CLASS,
         &keys::MATCH,
+        &keys::GROUP,
+        &keys::MATRIX,
         &keys::TOPOLOGY,
         &keys::LINK,
         &keys::LEVEL,

@@ -22,7 +22,7 @@ use crate::{
 pub fn emulate(lab: &Lab, prepared: &Prepared, conduct: Conduct) -> anyhow::Result<Running> {
     let registry = enter()?;
     let mut targets = lab.hosts.iter().map(target).collect::<anyhow::Result<Vec<_>>>()?;
-    if prepared.has_topology {
+    if prepared.is_the_senders() {
         for target in &mut targets {
             target.rank = 0;
         }

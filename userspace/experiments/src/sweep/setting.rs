@@ -99,7 +99,7 @@ pub(super) fn network(base: &Base, setting: &Setting, hosts: u32) -> Result<Prof
         Setting::Knobs(knobs) => return Ok(profile(base, knobs, hosts)?),
         Setting::Scenario(scenario) => scenario,
     };
-    let mut profile = perturb_profile::load(path)?.profile;
+    let mut profile = perturb_profile::load_for(path, perturb_profile::Whose::Everyone)?.profile;
     let directory = path.parent().unwrap_or(Path::new(""));
     for (_, server) in &mut profile.servers {
         server

@@ -19,22 +19,23 @@ use perturb_common::tables::Classifier;
 
 use super::CompileError;
 use super::intervals::Intervals;
-use crate::matching::{EtherType, Family, HostName, Match, PortRange, Prefix, Protocol};
-use crate::model::Class;
+use super::members::Members;
+use crate::matching::{EtherType, Family, Match, PortRange, Prefix, Protocol};
+use crate::model::{Class, Name};
 
 /// One product of sets; `None`: every value.
 type Rule = [Option<Intervals>; DIMENSIONS as usize];
 
-/// The classifier of `classes`, the first that matches counts. `hosts` has the addresses of hosts that they name.
+/// The classifier of `classes`, the first that matches counts. `named` has the addresses of those that they name.
 pub(super) fn compile(
     classes: &[Class],
     direction: Direction,
-    hosts: &dyn Fn(&HostName) -> Vec<Prefix>,
+    named: &Members<'_>,
 ) -> Result<Classifier, CompileError> {
     let mut rules: Vec<Rule> = Vec::new();
     let mut classifier = Classifier::default();
     for (number, class) in (0u32..).zip(classes) {
-        for rule in rules_of(&class.matching, direction, hosts) {
+        for rule in rules_of(&class.matching, direction, named) {
             rules.push(rule);
             classifier.rules.push(number);
         }
@@ -57,7 +58,7 @@ fn limit(what: &'static str, count: usize, max: u32) -> Result<(), CompileError>
 }
 
 /// The rules of a match, none if no packet of this direction can match.
-fn rules_of(matching: &Match, direction: Direction, hosts: &dyn Fn(&HostName) -> Vec<Prefix>) -> Vec<Rule> {
+fn rules_of(matching: &Match, direction: Direction, named: &Members<'_>) -> Vec<Rule> {
     let (local, remote) = match direction {
         Direction::Egress => (Dimension::Source, Dimension::Destination),
         Direction::Ingress => (Dimension::Destination, Dimension::Source),
@@ -83,10 +84,24 @@ fn rules_of(matching: &Match, direction: Direction, hosts: &dyn Fn(&HostName) ->
     ] {
         narrow(&mut base, dimension, addresses(list));
     }
-    if !matching.host.is_empty() {
-        let known: Vec<Prefix> = matching.host.iter().flat_map(hosts).collect();
-        // Hosts without an address: no packet comes from one.
-        narrow(&mut base, remote, Some(addresses(&known).unwrap_or_default()));
+    let hosts = matching.host.iter().flat_map(|host| named.host(host));
+    let groups = |names: &[Name]| -> Vec<Prefix> {
+        let members = names.iter().flat_map(|name| named.group(name));
+        members.copied().collect()
+    };
+    for (dimension, is_given, known) in [
+        (remote, !matching.host.is_empty(), hosts.collect()),
+        (remote, !matching.group.is_empty(), groups(&matching.group)),
+        (
+            local,
+            !matching.local_group.is_empty(),
+            groups(&matching.local_group),
+        ),
+    ] {
+        if is_given {
+            // Those without an address: no packet comes from one.
+            narrow(&mut base, dimension, Some(addresses(&known).unwrap_or_default()));
+        }
     }
     for (dimension, list) in [
         (Dimension::SourcePort, &matching.source_port),

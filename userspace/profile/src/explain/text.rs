@@ -53,6 +53,12 @@ impl fmt::Display for Explanation {
             "One way, for a frame of {frame} bytes. Held at most {}, {} at once.",
             self.horizon, self.held
         )?;
+        if self.each_sends {
+            f.write_str(
+                "Each host that has the profile delays what it sends to a group. On one machine alone, `here: GROUP` of a matrix \
+                 does both ways.\n",
+            )?;
+        }
         self.jitter
             .iter()
             .try_for_each(|jitter| writeln!(f, "{jitter}"))?;

@@ -113,6 +113,18 @@ pub(crate) static MATCH: Section = Section {
             "Name of the other side: one of `hosts`, or what the system's resolver knows. Looked up when the profile is put in force, \
              and every 10 s; a connection to an address that it had before matches no more. Excludes `remote`.",
         ),
+        key(
+            "group",
+            Shape::OneOrMore(&Shape::Name),
+            "any",
+            "The other side is in one of these `groups`.",
+        ),
+        key(
+            "local_group",
+            Shape::OneOrMore(&Shape::Name),
+            "any",
+            "This side is. Private hosts then emulate as `apply` would on each of them: what a host sends at egress, what it receives at ingress.",
+        ),
         key("address", PREFIXES, "any", "Address of either side."),
         key(
             "source_port",
@@ -399,6 +411,18 @@ pub(crate) static PROFILE: Section = Section {
             Shape::Named(&PREFIXES),
             "none",
             "Hosts by name, with their addresses, in the order of their ranks in a topology.",
+        ),
+        key(
+            "groups",
+            Shape::Named(&Shape::Section(&GROUP)),
+            "none",
+            "Sets of peers by name.",
+        ),
+        key(
+            "matrix",
+            Shape::Either(&[Shape::Text, Shape::Section(&MATRIX)]),
+            "none",
+            "What lies between the groups: a file, or more about it.",
         ),
         key(
             "topology",

@@ -11,6 +11,7 @@ use crate::matching::{
     DSCPS, Dscp, ETHERTYPES, EtherType, Family, Match, PROTOCOLS, PortRange, Prefix, Protocol,
 };
 use crate::model::{Class, Name, ServerId, Treatment};
+use crate::read::groups::{self, Groups};
 use crate::read::{self, At, Fields};
 
 /// The servers that a path may name.
@@ -70,6 +71,7 @@ impl<'a> ServerNames<'a> {
 pub(crate) fn classes(
     at: At<'_>,
     servers: &ServerNames<'_>,
+    groups: &Groups,
     findings: &mut Findings<'_>,
 ) -> Option<Vec<Class>> {
     let mut lines: HashMap<Name, usize> = HashMap::new();
@@ -107,7 +109,7 @@ pub(crate) fn classes(
                 free.next()
             };
             let matching = if fields.has("match") {
-                fields.read("match", findings, conditions)
+                fields.read("match", findings, |at, f| conditions(at, groups, f))
             } else {
                 Some(Match::default())
             };
@@ -147,7 +149,7 @@ fn treatment(fields: &Fields<'_>, servers: &ServerNames<'_>, findings: &mut Find
     Treatment::Bypass
 }
 
-fn conditions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Match> {
+fn conditions(at: At<'_>, groups: &Groups, findings: &mut Findings<'_>) -> Option<Match> {
     let fields = Fields::of(at, &keys::MATCH, &[], findings)?;
     let prefixes = |key, findings: &mut Findings<'_>| -> Vec<Prefix> {
         fields
@@ -159,6 +161,11 @@ fn conditions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Match> {
     let ports = |key, findings: &mut Findings<'_>| -> Vec<PortRange> {
         fields
             .read(key, findings, |at, f| at.one_or_more(ALTERNATIVES, f, read::port))
+            .unwrap_or_default()
+    };
+    let members = |key, findings: &mut Findings<'_>| {
+        fields
+            .read(key, findings, |at, f| groups::names(at, groups, f))
             .unwrap_or_default()
     };
     let matching = Match {
@@ -183,6 +190,8 @@ fn conditions(at: At<'_>, findings: &mut Findings<'_>) -> Option<Match> {
                 at.one_or_more(ALTERNATIVES, f, read::host)
             })
             .unwrap_or_default(),
+        group: members("group", findings),
+        local_group: members("local_group", findings),
         address: prefixes("address", findings),
         source_port: ports("source_port", findings),
         destination_port: ports("destination_port", findings),

@@ -4,10 +4,12 @@ use perturb_quantity::Duration;
 
 use crate::diagnostic::{Diagnostics, Problem};
 use crate::findings::{Findings, KeyPath};
+use crate::groups::Matrix;
 use crate::keys;
 use crate::matching::Match;
 use crate::model::{Class, Limits, Name, Overhead, Profile, Server, ServerId, Treatment};
 use crate::read::class::{ServerNames, classes};
+use crate::read::groups::{self, Groups, Reading};
 use crate::read::server::{knobs, server};
 use crate::read::timeline::timeline;
 use crate::read::topology;
@@ -17,6 +19,15 @@ use crate::yaml::{self, Kind};
 
 /// Reads a profile. On failure every problem is reported, not just the first.
 pub fn parse(text: &str) -> Result<Profile, Diagnostics> {
+    let reading = &mut Reading {
+        tables: &mut |_| None,
+        everyone: false,
+    };
+    parse_with(text, reading)
+}
+
+/// The same, with what reads the table of its matrix.
+pub(crate) fn parse_with(text: &str, reading: &mut Reading<'_>) -> Result<Profile, Diagnostics> {
     let mut findings = Findings::new(text);
     let tree = yaml::parse(text, &mut findings);
     let profile = tree.and_then(|tree| match tree.kind {
@@ -26,13 +37,14 @@ pub fn parse(text: &str) -> Result<Profile, Diagnostics> {
                 node: &tree,
                 path: &KeyPath::ROOT,
             },
+            reading,
             &mut findings,
         ),
     });
     findings.conclude(profile)
 }
 
-fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
+fn document(at: At<'_>, reading: &mut Reading<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
     let fields = Fields::of(at, &keys::PROFILE, keys::shorthand(), findings)?;
     let version = keys::Bounds {
         min: keys::VERSION,
@@ -41,9 +53,12 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
     fields.require("version", "version: 1", findings, |at, f| at.integer(version, f));
 
     let overhead = fields.read("overhead", findings, overhead).unwrap_or_default();
-    let (servers, classes) = match shorthand_key(&fields) {
-        Some(key) => shorthand(&fields, key, findings),
-        None => longhand(&fields, findings),
+    let groups = fields
+        .read("groups", findings, groups::groups)
+        .unwrap_or_default();
+    let ((servers, classes), matrix) = match shorthand_key(&fields) {
+        Some(key) => (shorthand(&fields, key, (&groups, reading), findings), None),
+        None => longhand(&fields, (&groups, reading), findings),
     };
     let names = || ServerNames::new(servers.iter().map(|(name, _)| name));
     let hosts = fields
@@ -52,7 +67,8 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
     let topology = fields.read("topology", findings, |at, f| {
         topology::topology(at, &names(), hosts.len(), f)
     });
-    let untouched = classes.is_empty() && fields.node("classes").is_none() && topology.is_none();
+    let has = |key| fields.node(key).is_some();
+    let untouched = classes.is_empty() && !has("classes") && !has("matrix") && topology.is_none();
     let mut profile = Profile {
         name: fields.read("name", findings, read::name),
         description: fields.read("description", findings, |at, f| at.prose(keys::MAX_TEXT, f)),
@@ -68,6 +84,8 @@ fn document(at: At<'_>, findings: &mut Findings<'_>) -> Option<Profile> {
         servers,
         classes,
         hosts,
+        groups,
+        matrix,
         topology,
         tcp: fields.read("tcp", findings, topology::tcp).unwrap_or_default(),
         mtu: fields.read("mtu", findings, |at, f| at.quantity(keys::MTU, f)),
@@ -124,15 +142,20 @@ fn shorthand_key(fields: &Fields<'_>) -> Option<&'static str> {
 }
 
 /// One server each way that everything crosses.
-fn shorthand(fields: &Fields<'_>, key: &'static str, findings: &mut Findings<'_>) -> Network {
-    for other in ["servers", "classes", "topology"] {
+fn shorthand(
+    fields: &Fields<'_>,
+    key: &'static str,
+    groups: (&Groups, &mut Reading<'_>),
+    findings: &mut Findings<'_>,
+) -> Network {
+    for other in ["servers", "classes", "topology", "matrix"] {
         if fields.node(other).is_some() {
             let why = "a server's keys at the top mean that everything crosses that one server";
             fields.report(other, Problem::Excludes { other: key, why }, findings);
         }
     }
     // Whichever of the two stays, what is wrong in it is said now.
-    longhand(fields, findings);
+    longhand(fields, groups, findings);
     through(&knobs(fields, true, findings))
 }
 
@@ -161,20 +184,28 @@ pub(crate) fn everything(egress: Vec<ServerId>, ingress: Vec<ServerId>) -> Optio
     })
 }
 
-fn longhand(fields: &Fields<'_>, findings: &mut Findings<'_>) -> Network {
+fn longhand(
+    fields: &Fields<'_>,
+    (groups, reading): (&Groups, &mut Reading<'_>),
+    findings: &mut Findings<'_>,
+) -> (Network, Option<Matrix>) {
     let limit = perturb_common::abi::MAX_SERVERS as usize;
-    let servers: Vec<(Name, Server)> = fields
+    let mut servers: Vec<(Name, Server)> = fields
         .read("servers", findings, |at, f| at.named(limit, f, server))
         .unwrap_or_default()
         .into_iter()
         // A server that could not be read keeps its name, so that a path that names it is not wrong as well.
         .map(|(name, server)| (name, server.unwrap_or_default()))
         .collect();
-    let names = ServerNames::new(servers.iter().map(|(name, _)| name));
-    let classes = fields
-        .read("classes", findings, |at, f| classes(at, &names, f))
+    let written = groups::matrix(fields, groups, servers.len(), reading, findings);
+    let names = groups::server_names(&servers, &written);
+    let mut classes = fields
+        .read("classes", findings, |at, f| classes(at, &names, groups, f))
         .unwrap_or_default();
-    (servers, classes)
+    groups::check_names_of_pairs(fields, &written, (&servers, &classes), findings);
+    servers.extend(written.servers);
+    classes.extend(written.classes);
+    ((servers, classes), written.matrix)
 }
 
 /// What no single section can know: delays along a path, and the tables that all servers share.
@@ -189,11 +220,9 @@ fn check_sums(fields: &Fields<'_>, profile: &Profile, findings: &mut Findings<'_
     }
     if let Some(delay) = too_long {
         let (delay, horizon) = (delay.to_string(), horizon.to_string());
-        let key = if fields.node("classes").is_some() {
-            "classes"
-        } else {
-            "latency"
-        };
+        let mut keys = ["matrix", "classes"].into_iter();
+        let key = keys.find(|key| fields.node(key).is_some());
+        let key = key.unwrap_or("latency");
         fields.report(key, Problem::BeyondHorizon { delay, horizon }, findings);
     }
     let key = if fields.node("servers").is_some() {

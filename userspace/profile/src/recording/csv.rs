@@ -122,14 +122,22 @@ pub(super) fn finish(
     })
 }
 
-fn head(number: usize, line: &str, cell: &str) -> Result<Head, RecordingError> {
-    let wrong = |what: String| Err(RecordingError::at(number, line, cell.trim_start(), what));
-    let text = cell.trim();
+/// The name and the unit of a column: `latency [ms]`.
+pub(crate) fn heading(text: &str) -> (&str, &str) {
     let end = text
         .find(|c: char| !c.is_ascii_alphabetic())
         .unwrap_or(text.len());
     let (name, unit) = text.split_at(end);
-    let unit = unit.trim_matches(|c: char| c.is_whitespace() || "_-([])".contains(c));
+    (
+        name,
+        unit.trim_matches(|c: char| c.is_whitespace() || "_-([])".contains(c)),
+    )
+}
+
+fn head(number: usize, line: &str, cell: &str) -> Result<Head, RecordingError> {
+    let wrong = |what: String| Err(RecordingError::at(number, line, cell.trim_start(), what));
+    let text = cell.trim();
+    let (name, unit) = heading(text);
     if name.is_empty() {
         return wrong(format!(
             "`{}` is no column: the first line names them, such as `time [s],latency [ms]`; for a file of TheaterQ \

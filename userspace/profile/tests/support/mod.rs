@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod fates;
+mod groups;
 mod queue;
 mod tcp;
 mod timeline;
@@ -400,6 +401,7 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
             prop_oneof![Just(Tcp::default()), tcp::tcp()],
             of(1280..=65_521u64),
         ),
+        (groups::groups(), vec((0..8u8, 0..8u8), 0..3), groups::matrix()),
     )
         .prop_map(
             |(
@@ -411,6 +413,7 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
                 network,
                 hosts,
                 (tcp, mtu),
+                (sets, chosen, matrix),
             )| {
                 let (mut servers, classes, topology, timeline) = network;
                 timeline::take_laws(&timeline, &mut servers);
@@ -423,7 +426,7 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
                     1500
                 };
                 let mtu = mtu.map(|mtu| Size::from_bytes(mtu.min(largest)));
-                Profile {
+                let mut profile = Profile {
                     name,
                     description,
                     seed,
@@ -438,7 +441,10 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
                     tcp,
                     mtu,
                     timeline,
-                }
+                    ..Profile::default()
+                };
+                groups::put(&mut profile, sets, &chosen, matrix);
+                profile
             },
         )
         .boxed()

@@ -1,0 +1,63 @@
+//! The addresses behind the names that classes match by: hosts, and groups of them.
+
+use std::collections::HashMap;
+
+use super::{CompileError, Files};
+use crate::expand::shared;
+use crate::matching::{HostName, Prefix};
+use crate::model::{Name, Profile};
+
+/// Who is meant by a name.
+pub(super) struct Members<'p> {
+    profile: &'p Profile,
+    files: &'p Files,
+    groups: HashMap<&'p Name, Vec<Prefix>>,
+}
+
+impl<'p> Members<'p> {
+    /// # Errors
+    /// If two groups have an address in common.
+    pub(super) fn of(profile: &'p Profile, files: &'p Files) -> Result<Self, CompileError> {
+        let mut members = Self {
+            profile,
+            files,
+            groups: HashMap::new(),
+        };
+        let of_group = |(name, group): &'p (Name, crate::Group)| {
+            let named = group.host.iter().flat_map(|host| members.host(host));
+            (
+                name,
+                group.prefix.iter().copied().chain(named).collect::<Vec<_>>(),
+            )
+        };
+        let groups: Vec<(&Name, Vec<Prefix>)> = profile.groups.iter().map(of_group).collect();
+        let all = groups.iter().enumerate();
+        let all = all.flat_map(|(number, (_, prefixes))| prefixes.iter().map(move |&one| (number, one)));
+        if let Some((one, other, address)) = shared(all.collect())
+            && let (Some((group, _)), Some((other, _))) = (profile.groups.get(one), profile.groups.get(other))
+        {
+            return Err(CompileError::SameAddress {
+                group: group.clone(),
+                other: other.clone(),
+                address,
+            });
+        }
+        members.groups = groups.into_iter().collect();
+        Ok(members)
+    }
+
+    /// The addresses of a host: those that the profile gives it, or what was looked up.
+    pub(super) fn host(&self, host: &HostName) -> Vec<Prefix> {
+        let mut given = self.profile.hosts.iter();
+        if let Some((_, prefixes)) = given.find(|(name, _)| name.as_str() == host.as_str()) {
+            return prefixes.clone();
+        }
+        let found = self.files.hosts.get(host.as_str()).map_or(&[][..], Vec::as_slice);
+        found.iter().map(|&address| Prefix::of(address)).collect()
+    }
+
+    /// The addresses of a group.
+    pub(super) fn group(&self, name: &Name) -> &[Prefix] {
+        self.groups.get(name).map_or(&[], Vec::as_slice)
+    }
+}
