@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, net::IpAddr};
 
 use anyhow::{Context as _, Result, ensure};
 use perturb_tests::{
-    bed::{Bed, Family, Host},
+    bed::{Bed, Family, Host, INTERFACE},
     datagrams::{self, Plan},
 };
 use serde_json::Value;
@@ -19,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("groups::hosts_of_a_run_are_as_far_as_the_matrix_says", run),
     each("groups::a_machine_delays_what_it_sends", sends),
     each("groups::a_machine_alone_delays_both_ways", alone),
+    each("groups::an_interface_is_its_networks", behind),
     each("groups::a_host_moves_into_a_group", moves),
 ];
 
@@ -187,6 +188,39 @@ fn sends(setting: &Setting) -> Result<()> {
 
 fn alone(setting: &Setting) -> Result<()> {
     applied(setting, "here: left")
+}
+
+/// A group is all that an interface has addresses of, in both families.
+fn behind(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let mut table = tempfile::Builder::new().suffix(".csv").tempfile()?;
+    std::io::Write::write_all(&mut table, b"from,to,latency\nlan,lan,40ms\n")?;
+    let profile = |interface: &str| {
+        let table = table.path().display();
+        format!("groups: {{ lan: {{ interface: {interface} }} }}\nmatrix: {{ file: {table}, here: lan }}\n")
+    };
+    for (interface, why) in [("nowhere0", "no such interface"), ("lo", "has no network")] {
+        let path = setting.product.profile(&profile(interface))?;
+        let arguments = ["apply", &*path.to_string_lossy(), "--iface", INTERFACE];
+        if interface == "lo" && bed.left.run("ip -o addr show dev lo")?.contains("inet") {
+            continue;
+        }
+        let refused = setting.product.call(&bed.left, &arguments)?;
+        ensure!(refused.code() == 2 && refused.stderr.contains(why), "{refused:?}");
+    }
+    let applied = setting
+        .product
+        .apply(&bed.left, &profile(INTERFACE), setting.pacer)?;
+    for family in [Family::V4, Family::V6] {
+        let there = delay(&bed.left, &bed.right, family)?;
+        let back = delay(&bed.right, &bed.left, family)?;
+        ensure!(
+            is(setting, there, 40.0) && is(setting, back, 40.0),
+            "{there} ms there, {back} ms back"
+        );
+    }
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)
 }
 
 /// A member by its name is looked up again, as the host of a class is.

@@ -11,7 +11,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use perturb_profile::{Files, Loaded, Profile};
+use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
+use perturb_profile::{Files, Loaded, Prefix, Profile};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -55,7 +56,55 @@ fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// Looks up all hosts that classes name and the profile does not know.
+/// The networks of the interfaces that groups name, as they are now.
+///
+/// # Errors
+/// If one has none.
+fn networks(profile: &Profile) -> Result<BTreeMap<String, Vec<Prefix>>, ProfileError> {
+    let mut networks = BTreeMap::new();
+    for name in profile.named_interfaces() {
+        let lacks = |why| ProfileError::Interface {
+            name: name.to_owned(),
+            why,
+        };
+        let all = getifaddrs().map_err(|_| lacks("this machine's interfaces cannot be listed"))?;
+        let mut known = false;
+        let mut found: Vec<Prefix> = Vec::new();
+        for one in all.filter(|one| one.interface_name == name) {
+            known = true;
+            found.extend(one.address.zip(one.netmask).and_then(network));
+        }
+        if found.is_empty() {
+            return Err(lacks(if known {
+                "give it an address, or write its network under `prefix`"
+            } else {
+                "there is no such interface; correct the name"
+            }));
+        }
+        found.sort_unstable();
+        found.dedup();
+        networks.insert(name.to_owned(), found);
+    }
+    Ok(networks)
+}
+
+/// The network of an address, if others can be of it.
+fn network((address, mask): (SockaddrStorage, SockaddrStorage)) -> Option<Prefix> {
+    let (address, length) = match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+        (Some(address), _) => {
+            let mask = mask.as_sockaddr_in()?.ip();
+            (IpAddr::V4(address.ip()), mask.to_bits().count_ones())
+        }
+        (None, Some(address)) if !address.ip().is_unicast_link_local() => {
+            let mask = mask.as_sockaddr_in6()?.ip();
+            (IpAddr::V6(address.ip()), mask.to_bits().count_ones())
+        }
+        _ => return None,
+    };
+    Prefix::containing(address, u8::try_from(length).ok()?)
+}
+
+/// Looks up all hosts that classes and groups name and the profile does not know, and the networks of interfaces.
 ///
 /// # Errors
 /// If one has no address.
@@ -67,6 +116,7 @@ pub fn find(profile: &Profile, files: &mut Files) -> Result<(), ProfileError> {
         })?;
         files.hosts.insert(name, addresses);
     }
+    files.networks = networks(profile)?;
     Ok(())
 }
 
@@ -178,6 +228,7 @@ fn again(record: &Record, hosts: &Hosts) -> anyhow::Result<Prepared> {
     let profile = perturb_profile::parse(&record.in_force.profile).context("reading the profile in force")?;
     let directory = record.in_force.directory.as_deref().unwrap_or(Path::new("/"));
     let mut files = perturb_profile::files(&profile, directory)?;
+    files.networks = networks(&profile)?;
     files.hosts = hosts
         .iter()
         .map(|(name, host)| (name.clone(), host.addresses.clone()))

@@ -46,6 +46,14 @@ pub enum ProfileError {
         /// Those that there are.
         known: String,
     },
+    /// A group is the networks of an interface that is not there.
+    #[error("interface `{name}` of a group has no network: {why}")]
+    Interface {
+        /// The interface.
+        name: String,
+        /// Why, and what to do.
+        why: &'static str,
+    },
     /// It is too large for the tables.
     #[error(transparent)]
     Compile(#[from] perturb_profile::CompileError),
@@ -168,6 +176,12 @@ impl Prepared {
                 known: format!("there are h1 to h{}", hosts.len()),
             })?;
             files.hosts.insert(name, addresses.clone());
+        }
+        if let Some(name) = profile.named_interfaces().first() {
+            return Err(ProfileError::Interface {
+                name: (*name).to_owned(),
+                why: "private hosts have no interfaces of this machine; name them under `host`",
+            });
         }
         let expanded = perturb_profile::expand(&profile, hosts)?;
         Self::compile(&Loaded { profile, files }, expanded)

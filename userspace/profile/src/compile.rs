@@ -56,6 +56,8 @@ pub(crate) use law::red_weight;
 pub struct Files {
     /// Addresses of the hosts that classes name. A name that is not there has none.
     pub hosts: BTreeMap<String, Vec<IpAddr>>,
+    /// Networks of the interfaces that groups name. A name that is not there has none.
+    pub networks: BTreeMap<String, Vec<Prefix>>,
     /// What the files' names are relative to, if they were read.
     pub directory: Option<PathBuf>,
     /// Jitter tables.

@@ -17,6 +17,8 @@ pub struct Group {
     pub prefix: Vec<Prefix>,
     /// By name: of `hosts`, of a private host, or what the system's resolver knows.
     pub host: Vec<HostName>,
+    /// By the networks of this machine's interfaces.
+    pub interface: Vec<Name>,
 }
 
 /// A matrix that has not been read.

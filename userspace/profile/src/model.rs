@@ -86,6 +86,13 @@ impl Profile {
         others.map(|host| host.as_str().to_owned()).collect()
     }
 
+    /// Names of interfaces whose networks are groups.
+    #[must_use]
+    pub fn named_interfaces(&self) -> BTreeSet<&str> {
+        let named = self.groups.iter().flat_map(|(_, group)| &group.interface);
+        named.map(Name::as_str).collect()
+    }
+
     /// The server that `id` names; `None` for an id of another profile.
     pub fn server(&self, id: ServerId) -> Option<(&Name, &Server)> {
         self.servers.get(id.index()).map(|(name, server)| (name, server))

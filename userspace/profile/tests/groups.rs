@@ -151,11 +151,22 @@ fn groups_are_their_addresses_and_their_hosts() {
     let mut files = Files::default();
     let address: IpAddr = "192.0.2.1".parse().unwrap();
     files.hosts.insert("a.example".to_owned(), vec![address]);
-    let classifier = |profile, files| compile(profile, files).unwrap().classifier;
+    let classifier = |profile: &Profile, files: &Files| compile(profile, files).unwrap().classifier;
     assert_eq!(
         classifier(&by_group, &files),
         classifier(&parse(&by_address).unwrap(), &Files::default())
     );
+    // An interface's networks are its peers.
+    let behind = by_group
+        .to_string()
+        .replace("a.example", "b")
+        .replace("host: [b, b]", "host: b, interface: br0");
+    let behind = parse(&behind).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(behind.named_interfaces().into_iter().collect::<Vec<_>>(), ["br0"]);
+    let mut networks = Files::default();
+    let network = perturb_profile::Prefix::containing(address, 32).unwrap();
+    networks.networks.insert("br0".to_owned(), vec![network]);
+    assert_eq!(classifier(&behind, &networks), classifier(&by_group, &files));
     // One of the members moves into another group.
     let two = "version: 1\ngroups: { g: { prefix: 192.0.2.0/24 }, h: { host: a.example } }\nlatency: 1ms\n";
     let two = parse(two).unwrap();

@@ -25,6 +25,11 @@ impl<'p> Members<'p> {
         };
         let of_group = |(name, group): &'p (Name, crate::Group)| {
             let named = group.host.iter().flat_map(|host| members.host(host));
+            let behind = group.interface.iter();
+            let behind = behind
+                .filter_map(|one| files.networks.get(one.as_str()))
+                .flatten();
+            let named = named.chain(behind.copied());
             (
                 name,
                 group.prefix.iter().copied().chain(named).collect::<Vec<_>>(),

@@ -5,7 +5,7 @@ use super::*;
 pub(crate) static GROUP: Section = Section {
     what: "a group",
     title: "group",
-    doc: "A set of peers: those with any of these addresses or names. No address may be in two groups.",
+    doc: "A set of peers: those with any of these addresses, names or networks. No address may be in two groups.",
     keys: &[
         key(
             "prefix",
@@ -18,6 +18,13 @@ pub(crate) static GROUP: Section = Section {
             Shape::OneOrMore(&Shape::Host),
             "none",
             "Their names, looked up as `host` of a match is; in `perturb run`, those of private hosts.",
+        ),
+        key(
+            "interface",
+            Shape::OneOrMore(&Shape::Name),
+            "none",
+            "The networks that interfaces of this machine have addresses of, such as those of a bridge, as they are when the profile is \
+             put in force; link-local ones excepted.",
         ),
     ],
 };

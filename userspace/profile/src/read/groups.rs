@@ -35,7 +35,7 @@ pub(crate) fn groups(at: At<'_>, findings: &mut Findings<'_>) -> Option<Groups> 
     let mut hosts: HashMap<HostName, usize> = HashMap::new();
     let named = at.named(MAX_CLASSES as usize, findings, |at, findings| {
         let fields = Fields::of(at, &keys::GROUP, &[], findings)?;
-        if !fields.has("prefix") && !fields.has("host") {
+        if ["prefix", "host", "interface"].iter().all(|key| !fields.has(key)) {
             let (key, example) = ("host", "host: [h1, h2]");
             fields.report_whole(Problem::MissingKey { key, example }, findings);
         }
@@ -52,7 +52,11 @@ pub(crate) fn groups(at: At<'_>, findings: &mut Findings<'_>) -> Option<Groups> 
                 Some(name)
             })
         });
+        let interface = fields.read("interface", findings, |at, f| {
+            at.one_or_more(ALTERNATIVES, f, read::name)
+        });
         Some(Group {
+            interface: interface.unwrap_or_default(),
             prefix: prefix.unwrap_or_default(),
             host: host.unwrap_or_default(),
         })
