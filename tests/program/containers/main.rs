@@ -12,6 +12,10 @@ const SERVICES: &str = include_str!("services.sh");
 /// What a container sends arrives so much later, ms.
 const PROFILE: &str =
     "version: 1\nservers: { up: { latency: 40ms } }\nclasses: [{ match: {}, egress: [up] }]\n";
+/// Regions of containers, and how far each is from the other, one way.
+const REGIONS: &str = "version: 1\ngroups:\n  eu: { container: label=region=eu }\n  us: { container: label=region=us }\n\
+                       matrix: regions.csv\n";
+const TABLE: &str = "from,to,latency [ms]\neu,us,30\nus,eu,50\nus,us,5\n";
 /// Round trips in which one side is emulated, ms, and how much more they may take on a busy machine.
 const ONE: f64 = 40.0;
 const MORE: f64 = 25.0;
@@ -34,6 +38,9 @@ fn are_followed(engine: &str) -> Result<()> {
     let out = tempfile::tempdir().unwrap();
     let profile = out.path().join("p.yaml");
     fs::write(&profile, PROFILE).unwrap();
+    let regions = out.path().join("regions.yaml");
+    fs::write(&regions, REGIONS).unwrap();
+    fs::write(out.path().join("regions.csv"), TABLE).unwrap();
     let output = Command::new("unshare")
         .args([
             "--net",
@@ -47,6 +54,7 @@ fn are_followed(engine: &str) -> Result<()> {
         .env("ENGINE", engine)
         .env("OUT", out.path())
         .env("PROFILE", &profile)
+        .env("REGIONS", &regions)
         .env("PERTURB", executable())
         .output()
         .unwrap();
@@ -78,6 +86,9 @@ fn are_followed(engine: &str) -> Result<()> {
         ("later", 1.0),
         ("let_go", 0.0),
         ("cleared", 0.0),
+        ("regions", 2.0),
+        ("into_region", 2.0),
+        ("within_region", 0.25),
         ("detached", 1.0),
         ("compose", 1.0),
         ("killed", 0.0),

@@ -115,6 +115,26 @@ wait $follower
 echo "follower $?"
 echo "cleared $(trip other db)"
 
+# Two regions by labels, and one that comes later.
+service eu --label region=eu
+service us --label region=us
+"$PERTURB" apply "$REGIONS" --container label=region >"$OUT/regions" 2>&1 &
+follower=$!
+until_emulated '"eth0"' 2
+echo "regions $(trip eu us)"
+service us2 --label region=us
+until_emulated '"eth0"' 3
+for attempt in $(seq 30); do
+    shortest=$(trip eu us2)
+    [ "${shortest%.*}" -ge 80 ] && break
+    sleep 0.5
+done
+echo "into_region $shortest"
+echo "within_region $(trip us us2)"
+"$PERTURB" clear --container label=region >/dev/null 2>&1
+wait $follower
+sed 's/^/said regions: /' "$OUT/regions"
+
 # By name, in the background; and a follower that is killed.
 "$PERTURB" apply "$PROFILE" --container db --detach 2>&1 | sed 's/^/said detached: /'
 echo "detached $(trip other db)"

@@ -12,7 +12,8 @@ use std::{
 
 use anyhow::Context as _;
 use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
-use perturb_profile::{Files, Loaded, Prefix, Profile};
+use perturb_containers::{Container, Lookup, Selector, choose, engines};
+use perturb_profile::{Files, Group, Loaded, Prefix, Profile};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -47,12 +48,47 @@ type Found = BTreeMap<String, io::Result<Vec<IpAddr>>>;
 
 /// The addresses of a host, in order.
 fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
+    if let Some(selector) = name.strip_prefix(Group::CONTAINER) {
+        return of_containers(selector);
+    }
     let mut addresses: Vec<IpAddr> = (name, 0).to_socket_addrs()?.map(|found| found.ip()).collect();
     addresses.sort_unstable();
     addresses.dedup();
     if addresses.is_empty() {
         return Err(io::ErrorKind::NotFound.into());
     }
+    Ok(addresses)
+}
+
+/// The addresses of the containers that a group names, in order; of a label there may be none yet.
+fn of_containers(selector: &str) -> io::Result<Vec<IpAddr>> {
+    let selectors = [selector.parse::<Selector>().map_err(io::Error::other)?];
+    let ask = async || {
+        let lookup = Lookup(selectors.to_vec());
+        let (mut all, mut failed) = (Vec::new(), None);
+        for engine in engines().map_err(io::Error::other)? {
+            match engine.containers(&lookup).await {
+                Ok(found) => all.extend(found),
+                Err(error) => failed = Some(error),
+            }
+        }
+        // What another engine has is no less there.
+        failed
+            .filter(|_| all.is_empty())
+            .map_or(Ok(all), |error| Err(io::Error::other(error)))
+    };
+    let run = || -> io::Result<Vec<Container>> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build()?.block_on(ask())
+    };
+    // Its runtime cannot begin within another one.
+    let all = thread::scope(|scope| scope.spawn(run).join());
+    let all = all.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let chosen = choose(&selectors, &all).map_err(io::Error::other)?;
+    let networks = chosen.iter().flat_map(|container| &container.networks);
+    let mut addresses: Vec<IpAddr> = networks.flat_map(|one| one.addresses.iter().copied()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
     Ok(addresses)
 }
 

@@ -17,8 +17,22 @@ pub struct Group {
     pub prefix: Vec<Prefix>,
     /// By name: of `hosts`, of a private host, or what the system's resolver knows.
     pub host: Vec<HostName>,
+    /// By what names containers: `NAME`, `label=KEY` or `label=KEY=VALUE`.
+    pub container: Vec<String>,
     /// By the networks of this machine's interfaces.
     pub interface: Vec<Name>,
+}
+
+impl Group {
+    /// How the addresses of containers are called beside those of hosts.
+    pub const CONTAINER: &str = "container ";
+
+    /// Whose addresses are to be looked up.
+    pub(crate) fn named(&self) -> impl Iterator<Item = String> + '_ {
+        let hosts = self.host.iter().map(ToString::to_string);
+        let containers = self.container.iter();
+        hosts.chain(containers.map(|one| format!("{}{one}", Self::CONTAINER)))
+    }
 }
 
 /// A matrix that has not been read.

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 pub use fates::{Correlated, Distribution, Drift, GilbertElliott, Jitter, Loss, LossStates, Reorder};
 
 use crate::groups::{Group, Matrix};
-use crate::matching::{HostName, Match, Prefix};
+use crate::matching::{Match, Prefix};
 use crate::timeline::{Timeline, Trace};
 use crate::topology::{Collisions, Tcp, Topology};
 
@@ -80,10 +80,10 @@ impl Profile {
     #[must_use]
     pub fn named_hosts(&self) -> BTreeSet<String> {
         let of_classes = self.classes.iter().flat_map(|class| &class.matching.host);
-        let named = of_classes.chain(self.groups.iter().flat_map(|(_, group)| &group.host));
-        let given = |host: &&HostName| self.hosts.iter().any(|(name, _)| name.as_str() == host.as_str());
-        let others = named.filter(|host| !given(host));
-        others.map(|host| host.as_str().to_owned()).collect()
+        let of_groups = self.groups.iter().flat_map(|(_, group)| group.named());
+        let named = of_classes.map(ToString::to_string).chain(of_groups);
+        let given = |host: &String| self.hosts.iter().any(|(name, _)| name.as_str() == host);
+        named.filter(|host| !given(host)).collect()
     }
 
     /// Names of interfaces whose networks are groups.

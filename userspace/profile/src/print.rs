@@ -385,6 +385,7 @@ fn group(group: &Group) -> Value {
     let mut map = Map::default();
     map.unless_default("prefix", &group.prefix, |list| alternatives(list, text));
     map.unless_default("host", &group.host, |list| alternatives(list, text));
+    map.unless_default("container", &group.container, |list| alternatives(list, text));
     map.unless_default("interface", &group.interface, |list| alternatives(list, text));
     Value::Map(map)
 }

@@ -24,12 +24,13 @@ impl<'p> Members<'p> {
             groups: HashMap::new(),
         };
         let of_group = |(name, group): &'p (Name, crate::Group)| {
-            let named = group.host.iter().flat_map(|host| members.host(host));
+            let named = group.named();
+            let named: Vec<Prefix> = named.flat_map(|name| members.called(&name)).collect();
             let behind = group.interface.iter();
             let behind = behind
                 .filter_map(|one| files.networks.get(one.as_str()))
                 .flatten();
-            let named = named.chain(behind.copied());
+            let named = named.into_iter().chain(behind.copied());
             (
                 name,
                 group.prefix.iter().copied().chain(named).collect::<Vec<_>>(),
@@ -53,11 +54,15 @@ impl<'p> Members<'p> {
 
     /// The addresses of a host: those that the profile gives it, or what was looked up.
     pub(super) fn host(&self, host: &HostName) -> Vec<Prefix> {
+        self.called(host.as_str())
+    }
+
+    fn called(&self, host: &str) -> Vec<Prefix> {
         let mut given = self.profile.hosts.iter();
-        if let Some((_, prefixes)) = given.find(|(name, _)| name.as_str() == host.as_str()) {
+        if let Some((_, prefixes)) = given.find(|(name, _)| name.as_str() == host) {
             return prefixes.clone();
         }
-        let found = self.files.hosts.get(host.as_str()).map_or(&[][..], Vec::as_slice);
+        let found = self.files.hosts.get(host).map_or(&[][..], Vec::as_slice);
         found.iter().map(|&address| Prefix::of(address)).collect()
     }
 

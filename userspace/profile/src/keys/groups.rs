@@ -20,6 +20,13 @@ pub(crate) static GROUP: Section = Section {
             "Their names, looked up as `host` of a match is; in `perturb run`, those of private hosts.",
         ),
         key(
+            "container",
+            Shape::OneOrMore(&Shape::Text),
+            "none",
+            "Containers, as `apply --container` takes them: NAME, label=KEY or label=KEY=VALUE; looked up again every 10 s. A service of \
+             Compose has the label com.docker.compose.service.",
+        ),
+        key(
             "interface",
             Shape::OneOrMore(&Shape::Name),
             "none",

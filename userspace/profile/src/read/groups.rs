@@ -35,7 +35,10 @@ pub(crate) fn groups(at: At<'_>, findings: &mut Findings<'_>) -> Option<Groups> 
     let mut hosts: HashMap<HostName, usize> = HashMap::new();
     let named = at.named(MAX_CLASSES as usize, findings, |at, findings| {
         let fields = Fields::of(at, &keys::GROUP, &[], findings)?;
-        if ["prefix", "host", "interface"].iter().all(|key| !fields.has(key)) {
+        if ["prefix", "host", "container", "interface"]
+            .iter()
+            .all(|key| !fields.has(key))
+        {
             let (key, example) = ("host", "host: [h1, h2]");
             fields.report_whole(Problem::MissingKey { key, example }, findings);
         }
@@ -55,7 +58,11 @@ pub(crate) fn groups(at: At<'_>, findings: &mut Findings<'_>) -> Option<Groups> 
         let interface = fields.read("interface", findings, |at, f| {
             at.one_or_more(ALTERNATIVES, f, read::name)
         });
+        let container = fields.read("container", findings, |at, f| {
+            at.one_or_more(ALTERNATIVES, f, |at, f| at.prose(keys::MAX_TEXT, f))
+        });
         Some(Group {
+            container: container.unwrap_or_default(),
             interface: interface.unwrap_or_default(),
             prefix: prefix.unwrap_or_default(),
             host: host.unwrap_or_default(),

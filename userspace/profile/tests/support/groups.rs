@@ -29,6 +29,7 @@ pub(crate) fn groups() -> BoxedStrategy<Vec<(Name, Group)>> {
                 // One of the two must be there.
                 let hosts = if prefixes.is_empty() { hosts.max(1) } else { hosts };
                 let group = Group {
+                    container: vec!["label=app=db".to_owned(); usize::from(number == 2)],
                     interface: vec![Name::new("br-1.7").unwrap(); usize::from(number == 1)],
                     prefix: prefixes.iter().map(prefix).collect(),
                     host: (0..hosts).map(host).collect(),
