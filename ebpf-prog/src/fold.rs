@@ -14,7 +14,7 @@ use perturb_common::{
     fate::{Chance, JITTER_ENTRIES, Purpose, draw, jitter_ticks},
     steps::{self, ATTEMPTS},
     ties::Tied,
-    units::{Instant, Nanos, Ticks},
+    units::{Instant, MonoNanos, Nanos, Ticks},
 };
 
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     maps::{JITTER, NTH, PACER, PATHS, SERVERS},
     network, queue,
     scratch::{Job, Scratch, Walk},
-    ties, timeline,
+    sight, ties, timeline,
 };
 
 /// Corruption hits one of the first bytes after the MAC addresses.
@@ -80,13 +80,15 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
     scratch.walk = Walk {
         time: arrival.instant(),
         load: scratch.load,
+        wait: 0,
         copies: 1,
         flags: 0,
         wire: 0,
         damage: 0,
     };
     let direction = direction(scratch.key.direction);
-    let folded = leg(ctx, path, position, half, attachment.target);
+    sight::begin(place);
+    let folded = leg(ctx, place, path, position, half, attachment.target);
     // SAFETY: as above; nothing changes it from here on.
     let scratch = unsafe { &*place };
     let position = match folded {
@@ -94,6 +96,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         Err(Dropped(event)) => {
             account::number(ctx, event);
             account::class(direction, class, scratch.load, None);
+            sight::folded(ctx, place, attachment.target, event, MonoNanos(0));
             return hold::consume();
         }
     };
@@ -113,6 +116,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
     if walk.damage != 0 {
         corrupt(ctx, (walk.damage >> 32) as u32, walk.damage as u8);
     }
+    sight::folded(ctx, place, attachment.target, NONE, departure);
     // A number and no enum: the compiler spills what a variant lacks, and the verifier refuses a register never written.
     // The user pacer's queue of a thread lets packets go by their departures, whatever their order.
     let order = if walk.flags & Walk::REORDER != 0 && PACER.load() != PACER_USER {
@@ -129,12 +133,19 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         epoch,
     };
     let packets = walk.copies | hold::cut_by_tap(ctx, scratch.key.protocol);
-    hold::hold(ctx, attachment, tag, departure, &scratch.job, order, packets)
+    hold::hold(ctx, attachment, tag, departure, place, order, packets)
 }
 
 /// Visits servers up to the next cut; says where the fold goes on.
 #[inline(always)]
-fn leg(ctx: &TcContext, path: &Path, from: u32, half: u32, interface: u32) -> Result<u32, Dropped> {
+fn leg(
+    ctx: &TcContext,
+    place: *mut Scratch,
+    path: &Path,
+    from: u32,
+    half: u32,
+    interface: u32,
+) -> Result<u32, Dropped> {
     for index in 0..MAX_PATH_SERVERS {
         let position = index as u32;
         if position >= path.len {
@@ -157,9 +168,10 @@ fn leg(ctx: &TcContext, path: &Path, from: u32, half: u32, interface: u32) -> Re
             if event == TIED {
                 event = ties::tied_fate(path.servers[index], half, interface);
             }
-            if event != PASSED {
-                return Err(Dropped(event));
-            }
+        }
+        sight::crossed(place, path.servers[index]);
+        if event != PASSED {
+            return Err(Dropped(event));
         }
     }
     Ok(Tag::DELIVER)
@@ -268,6 +280,7 @@ pub(crate) fn note(config: &ServerConfig, service: &Service, walk: &mut Walk) {
     if service.backlog.0 > config.ecn.0 {
         walk.flags |= Walk::MARK;
     }
+    walk.wait = service.backlog.0;
     walk.time = service.next;
 }
 

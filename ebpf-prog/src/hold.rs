@@ -28,7 +28,8 @@ use crate::{
     maps::{NEXT_SLOT, PACER, PRIORITIES, SLOTS as SLOT_TABLE},
     memory,
     packet::{TCP, skb},
-    scratch::Job,
+    scratch::Scratch,
+    sight,
 };
 
 /// Not ours: go on to the next program.
@@ -70,15 +71,17 @@ pub(crate) fn hold(
     attachment: &Attachment,
     tag: Tag,
     departure: MonoNanos,
-    job: &Job,
+    scratch: *mut Scratch,
     order: u32,
     packets: u64,
 ) -> i32 {
-    let Job { now, half, .. } = *job;
+    // SAFETY: this CPU's scratch.
+    let (now, half) = unsafe { ((*scratch).job.now, (*scratch).job.half) };
     let owner = Owner::new(departure, packets);
     let packets = (packets & !CUT) as u32;
     if !memory::charge(ctx, tag.direction, packets, half) {
         account::event(ctx, Event::MemoryLimit);
+        sight::refused(scratch, Event::MemoryLimit as u32, departure);
         return consume();
     }
     let held = if PACER.load() == PACER_USER {
@@ -89,12 +92,14 @@ pub(crate) fn hold(
     if let Err(event) = held {
         memory::discharge(ctx, tag.direction, packets);
         account::event(ctx, event);
+        sight::refused(scratch, event as u32, departure);
         return consume();
     }
     if packets > 1 {
         account::event(ctx, Event::Duplicated);
         if !send_clone(ctx, attachment.hold) {
             memory::discharge(ctx, tag.direction, 1);
+            sight::refused(scratch, Event::HoldFull as u32, departure);
         }
     }
     if !owned(ctx) {
@@ -102,6 +107,7 @@ pub(crate) fn hold(
     }
     if !send_clone(ctx, attachment.hold) {
         memory::discharge(ctx, tag.direction, 1);
+        sight::refused(scratch, Event::HoldFull as u32, departure);
     }
     consume()
 }

@@ -42,6 +42,7 @@ mod packet;
 mod queue;
 mod release;
 mod scratch;
+mod sight;
 mod ties;
 mod timeline;
 mod tunnel;

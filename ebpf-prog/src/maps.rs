@@ -13,8 +13,8 @@ use perturb_common::{
         FragmentKey, FragmentPorts, HELD_LEN, JitterTable, MAX_BOUNDS, MAX_CLASSES, MAX_COLLISION_TABLES,
         MAX_JITTER_TABLES, MAX_NTH, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SEGMENTS, MAX_SERVERS,
         MAX_TIMELINES, MAX_VECTORS, NEAR_INTERFACES, NONE, NOTED_FLOWS, NthKey, PACER_STATS_LEN, PAIR_PLACES,
-        Path, REQUEST_BYTES, RuleVector, SPANS_LEN, ServerConfig, ServerCounters, ServerState, Settings,
-        Slot, Sojourns, Span,
+        Path, REQUEST_BYTES, RuleVector, SIGHTING_BYTES, SPANS_LEN, ServerConfig, ServerCounters,
+        ServerState, Settings, Slot, Sojourns, Span,
     },
     collisions::{CollisionTable, Contention},
     flow::{FlowEntry, SECRET_WORDS},
@@ -126,6 +126,12 @@ pub(crate) static NOTED: LruHashMap<FlowKey, FlowNote> = LruHashMap::with_max_en
 /// Written while `perturb status --flows --watch` reads it.
 #[map]
 pub(crate) static REQUESTS: RingBuf = RingBuf::with_byte_size(REQUEST_BYTES, 0);
+/// Written while `perturb capture` reads it.
+#[map]
+pub(crate) static SIGHTINGS: RingBuf = RingBuf::with_byte_size(SIGHTING_BYTES, 0);
+/// By [`perturb_common::abi::Direction`], records for which there was no room there.
+#[map]
+pub(crate) static UNSEEN: PerCpuArray<u64> = PerCpuArray::with_max_entries(2, 0);
 
 /// Departures of packets that cannot carry them (fq), and what the MAC addresses were (user pacer).
 #[map]

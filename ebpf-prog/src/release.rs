@@ -14,6 +14,7 @@ use crate::{
     hold::{self, Held},
     lead, packet,
     scratch::{Job, Scratch},
+    sight,
 };
 
 /// The program at the far end of a hold device.
@@ -37,7 +38,10 @@ pub(crate) fn release(ctx: &TcContext) -> i32 {
     // SAFETY: the helper has no preconditions.
     let now = MonoNanos(unsafe { bpf_ktime_get_ns() });
     if held.tag.position != 0 {
-        account::lateness(lead::lateness(&held, now));
+        let late = lead::lateness(&held, now);
+        account::lateness(late);
+        // SAFETY: this CPU's scratch.
+        unsafe { (*scratch).late = late.0 };
     } else {
         // Out of the splitter: its path begins.
         account::count(Event::Captured);
@@ -48,6 +52,7 @@ pub(crate) fn release(ctx: &TcContext) -> i32 {
         return action;
     }
     account::event(ctx, Event::Released);
+    sight::released(ctx, attachment.target, now);
     hold::deliver(ctx, attachment, held.tag.direction)
 }
 

@@ -39,6 +39,18 @@ pub(crate) struct Scratch {
     pub(crate) memory: Memory,
     pub(crate) fragment: FragmentKey,
     pub(crate) held: Held,
+    /// How late it was released, ns.
+    pub(crate) late: u64,
+    pub(crate) sighted: Sighted,
+}
+
+/// What `perturb capture` is to see ([`crate::sight`]).
+#[repr(C)]
+pub(crate) struct Sighted {
+    /// Whether the packet at hand is recorded.
+    pub(crate) on: u64,
+    /// Servers that it has crossed on this leg.
+    pub(crate) crossings: u64,
 }
 
 // SAFETY: each CPU has its own, and programs of this crate do not nest on a CPU.
@@ -62,20 +74,22 @@ pub(crate) struct Job {
     pub(crate) epoch: u32,
 }
 
-/// How the packet has fared so far on its path.
+/// How the packet has fared so far on its path. What begins as zero has neighbours that do not: words that are cleared together
+/// become a call of `memset`, a byte at a time.
 #[repr(C)]
 pub(crate) struct Walk {
+    /// How long it waited at the server that it crossed last, ticks.
+    pub(crate) wait: u64,
     /// Logical time of arrival at the next server.
     pub(crate) time: Instant,
-    /// What it costs there: both copies of a duplicated packet.
-    pub(crate) load: Load,
     /// `Walk::MARK`, `Walk::REORDER`.
     pub(crate) flags: u64,
-    /// 1, or 2 if it was duplicated. Between `flags` and `damage`: two words that are cleared together become a call of `memset`,
-    /// a byte at a time.
-    pub(crate) copies: u64,
+    /// What it costs there: both copies of a duplicated packet.
+    pub(crate) load: Load,
     /// Bytes on the wire of the server at hand, if that frames packets ([`crate::framing`]).
     pub(crate) wire: u64,
+    /// 1, or 2 if it was duplicated.
+    pub(crate) copies: u64,
     /// Where a bit is flipped (high half) and which (low half); 0 for none.
     pub(crate) damage: u64,
 }

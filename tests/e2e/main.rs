@@ -7,6 +7,7 @@ mod accounting;
 mod answers;
 mod api;
 mod buffers;
+mod capture;
 mod changes;
 mod classes;
 mod confirm;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         metrics::TESTS,
         api::TESTS,
         top::TESTS,
+        capture::TESTS,
     ];
     let mut alone = [
         losses::ALONE,

@@ -38,6 +38,7 @@ const TESTS: &[(&str, &str)] = &[
     ("rto", "golden/emulated.rs program/topology/rto.rs"),
     ("tcp", "golden/emulated.rs program/tcp.rs"),
     ("top", "e2e/top.rs"),
+    ("capture", "e2e/capture.rs"),
     (
         "pattern",
         "golden/emulated.rs program/sweep/collective.rs program/sweep/known.rs program/sweep/traced.rs",

@@ -16,6 +16,7 @@ mod malformed;
 mod network;
 mod queue;
 mod room;
+mod sight;
 mod support;
 mod timeline;
 mod tunnels;

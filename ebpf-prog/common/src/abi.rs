@@ -13,6 +13,7 @@ mod classifier;
 mod counters;
 pub mod histogram;
 mod hold;
+mod sighting;
 
 pub use self::{
     classifier::{Bound, DIMENSIONS, Dimension, RuleVector, SPANS_LEN, Span, hosts_span, rule_place},
@@ -22,6 +23,10 @@ pub use self::{
     },
     histogram::{BUCKETS, Sojourns},
     hold::{PACER_FQ, PACER_USER, SLOTS, Slot, Tag, Ticket},
+    sighting::{
+        CLASS_WORDS, CROSSINGS, Crossing, MAX_SNAP, SIGHTED_CORRUPTED, SIGHTED_DUPLICATED, SIGHTED_MARK,
+        SIGHTING_BYTES, Sight, Sighting,
+    },
 };
 use crate::{
     departure::Server,
@@ -34,7 +39,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 19;
+pub const ABI_VERSION: u64 = 20;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -113,8 +118,14 @@ pub const CONTROL_VERSION: u32 = 2;
 /// Index in the CONTROL map of the time, CLOCK_MONOTONIC ns, until which the programs log requests ([`Request`]): who
 /// reads the log keeps putting it off; 0 if nobody does.
 pub const CONTROL_WATCH: u32 = 3;
+/// The same of [`Sighting`]s, which `perturb capture` reads.
+pub const CONTROL_SIGHT: u32 = 4;
+/// Index in the CONTROL map of how many bytes of a packet are recorded, 1 to [`MAX_SNAP`].
+pub const CONTROL_SNAP: u32 = 5;
+/// Index in the CONTROL map of the set of classes whose packets are recorded: its first word.
+pub const CONTROL_CLASSES: u32 = 6;
 /// Elements of the CONTROL map.
-pub const CONTROL_LEN: u32 = 4;
+pub const CONTROL_LEN: u32 = CONTROL_CLASSES + CLASS_WORDS;
 
 /// Index in the LEAD map of the lead itself, a [`crate::lead::Lead`].
 pub const LEAD_NOW: u32 = 0;

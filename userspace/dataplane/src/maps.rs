@@ -7,9 +7,9 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
 };
 use perturb_common::abi::{
-    ABI_VERSION, Attachment, Bound, CONTROL_LEASE, CONTROL_VERSION, Class, ClassCounters, FlowKey, FlowNote,
-    JitterTable, NEAR_INTERFACES, NthKey, Path, Request, RuleVector, ServerConfig, ServerCounters,
-    ServerState, Settings, Sojourns, Span,
+    ABI_VERSION, Attachment, Bound, CONTROL_LEASE, CONTROL_VERSION, Class, ClassCounters, Crossing, FlowKey,
+    FlowNote, JitterTable, NEAR_INTERFACES, NthKey, Path, Request, RuleVector, ServerConfig, ServerCounters,
+    ServerState, Settings, Sighting, Sojourns, Span,
 };
 use perturb_common::{
     collisions::{CollisionTable, Contention},
@@ -121,6 +121,7 @@ maps! {
     ordinals: "ORDINALS" => Array<u64>,
     held: "HELD" => Array<u64>,
     held_here: "HELD_HERE" => PerCpuArray<u64>,
+    unseen: "UNSEEN" => PerCpuArray<u64>,
 }
 
 impl Maps {
@@ -199,7 +200,7 @@ impl Maps {
         };
         Self::NAMES
             .iter()
-            .chain(&[NOTED, Requests::NAME])
+            .chain(&[NOTED, Requests::NAME, Sightings::NAME])
             .map(id)
             .collect::<Result<_, _>>()
             .map(MapIds)
@@ -218,6 +219,13 @@ pub fn noted(ids: &MapIds) -> Result<Vec<(FlowKey, FlowNote)>, MapsError> {
     Ok(map.iter().flatten().map(|(key, note)| (key.0, note.0)).collect())
 }
 
+/// The ring buffer of an emulation that another process owns.
+fn ring(ids: &MapIds, name: &'static str) -> Result<RingBuf<MapData>, MapsError> {
+    Map::from_map_data(by_id(ids, name)?)
+        .and_then(RingBuf::try_from)
+        .map_err(|source| MapsError::Map { name, source })
+}
+
 /// The log of requests. It has one reader at a time: what one takes, another does not see.
 pub struct Requests(RingBuf<MapData>);
 
@@ -226,13 +234,7 @@ impl Requests {
 
     /// That of an emulation that another process owns.
     pub fn by_id(ids: &MapIds) -> Result<Self, MapsError> {
-        Map::from_map_data(by_id(ids, Self::NAME)?)
-            .and_then(RingBuf::try_from)
-            .map(Self)
-            .map_err(|source| MapsError::Map {
-                name: Self::NAME,
-                source,
-            })
+        ring(ids, Self::NAME).map(Self)
     }
 
     /// Takes the next request, if there is one.
@@ -240,6 +242,47 @@ impl Requests {
         let item = self.0.next()?;
         // The programs write nothing else there.
         Some(bytemuck::pod_read_unaligned(item.get(..size_of::<Request>())?))
+    }
+}
+
+/// What befell packets, while somebody captures. It has one reader at a time.
+pub struct Sightings(RingBuf<MapData>);
+
+/// A record of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// What befell the packet.
+    pub sighting: Sighting,
+    /// The servers that it crossed.
+    pub crossings: Vec<Crossing>,
+    /// How it begins.
+    pub bytes: Vec<u8>,
+}
+
+impl Sightings {
+    const NAME: &'static str = "SIGHTINGS";
+
+    /// Those of an emulation that another process owns.
+    pub fn by_id(ids: &MapIds) -> Result<Self, MapsError> {
+        ring(ids, Self::NAME).map(Self)
+    }
+
+    /// Takes the next record, if there is one.
+    pub fn take(&mut self) -> Option<Seen> {
+        let item = self.0.next()?;
+        // The programs write nothing else there.
+        let (head, rest) = item.split_at_checked(size_of::<Sighting>())?;
+        let sighting: Sighting = bytemuck::pod_read_unaligned(head);
+        let (crossings, bytes) =
+            rest.split_at_checked(sighting.crossings as usize * size_of::<Crossing>())?;
+        Some(Seen {
+            sighting,
+            crossings: crossings
+                .chunks_exact(size_of::<Crossing>())
+                .map(bytemuck::pod_read_unaligned)
+                .collect(),
+            bytes: bytes.into(),
+        })
     }
 }
 

@@ -6,7 +6,7 @@
 //! lab (private hosts) ────────────────┘                      └──────► keeper (the lease; what others have changed)
 //! update (of another process's) ──► tables (one profile in the place of another) ◄── running
 //! registry (what is applied on this machine) ──► clear, confirm, recover
-//! status (what it has done so far), flows ─────► registry, perturb-dataplane
+//! status (what it has done so far), flows, sights (packet by packet) ──► registry, perturb-dataplane
 //! ```
 //!
 //! The controller's life is the emulation's: it renews a lease, without which the programs let
@@ -38,6 +38,7 @@ pub mod running;
 mod seam;
 pub mod session;
 pub mod setup;
+pub mod sights;
 pub mod signals;
 mod silence;
 pub mod status;

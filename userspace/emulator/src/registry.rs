@@ -7,6 +7,7 @@
 //! /run/perturb/ID/owner        locked by the controller as long as it lives
 //! /run/perturb/ID/api          the socket of its API (perturb-serve)
 //! /run/perturb/ID/requests     locked by whoever reads its log of requests
+//! /run/perturb/ID/sightings    locked by whoever captures its packets
 //! /run/perturb/follower-PID    locked by who follows containers, with what it follows beside it
 //! /run/perturb/NAME            a setting of the machine as it was before the first emulation raised it
 //! /run/perturb/raised.lock     locked by who raises one or puts it back
@@ -306,6 +307,11 @@ impl Record {
     /// Claims its log of requests, which has one reader at a time; `None` if another process reads it.
     pub fn claim_requests(&self) -> Result<Option<Lock>> {
         lock::take(&self.directory().join("requests"))
+    }
+
+    /// Claims what is seen of its packets, in the same way.
+    pub fn claim_sightings(&self) -> Result<Option<Lock>> {
+        lock::take(&self.directory().join("sightings"))
     }
 
     /// Whether the process that made it still runs: it holds the lock as long as it lives. Who else holds it is not the

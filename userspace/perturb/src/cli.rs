@@ -37,8 +37,8 @@ use self::{
     words::{Words, one_of},
 };
 use crate::{
-    calibrate, locality, measure, netem, nfs, pattern, predict, report, reproduce, rto, say::Unwritable,
-    split_c, sweep, tcp, top, trace, voice,
+    calibrate, capture, locality, measure, netem, nfs, pattern, predict, report, reproduce, rto,
+    say::Unwritable, split_c, sweep, tcp, top, trace, voice,
 };
 
 /// Options that contradict each other, where clap's attributes cannot say so.
@@ -91,6 +91,8 @@ enum Command {
     Status(Status),
     /// Watch an emulation of `apply` or `run`, and change it by keys
     Top(top::TopArgs),
+    /// An emulation's packets as a pcapng file, with what befell each
+    Capture(capture::CaptureArgs),
     /// Run a command on private hosts joined by a profile
     Run(Run),
     /// Run a command on another private host, inside `run` or from outside
@@ -411,6 +413,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Confirm(args) => emulate::confirm(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Capture(args) => capture::run(&args),
         Command::Run(args) => emulate::run(args),
         Command::On(args) => inside::on(&args),
         Command::Calibrate(args) => calibrate::run(args),

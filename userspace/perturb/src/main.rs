@@ -4,7 +4,7 @@
 //! turns what happened into exit codes.
 //!
 //! ```text
-//! cli ──► apply, run, status ─────────────────────► perturb-emulator (this machine's emulations; private hosts)
+//! cli ──► apply, run, status, capture ────────────► perturb-emulator (this machine's emulations; private hosts)
 //!   ├───► top ────────────────────────────────────► perturb-serve (the client of an emulation's API)
 //!   ├───► calibrate, measure, sweep, rto, tcp, … ─► perturb-experiments
 //!   ├───► nfs ────────────────────────────────────► perturb-experiments (curve), perturb-workloads (load, serve)
@@ -20,6 +20,7 @@ mod say;
 
 mod apply;
 mod calibrate;
+mod capture;
 mod cli;
 mod locality;
 mod marks;

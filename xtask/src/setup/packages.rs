@@ -49,7 +49,7 @@ pub(crate) enum Group {
     Nfs,
     /// What the experiments in configs/experiments measure
     Experiments,
-    /// What watches: Prometheus, which reads the metrics, and tmux, a terminal for `perturb top`
+    /// What watches: Prometheus, which reads the metrics, tmux, a terminal for `perturb top`, and tshark, which reads captures
     Metrics,
     /// Podman and Docker, whose containers are emulated
     Containers,
@@ -110,6 +110,7 @@ impl Group {
                         program("prometheus", "prometheus", "reads metrics"),
                         program("promtool", "prometheus", "checks metrics"),
                         program("tmux", "tmux", "a terminal whose screen can be read"),
+                        program("tshark", "tshark", "reads captures"),
                     ]
                 }
             }

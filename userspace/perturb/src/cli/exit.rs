@@ -30,6 +30,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
         || predict::is_invalid_input(error)
         || locality::is_invalid_input(error)
         || sweep::is_invalid_input(error)
+        || error.is::<perturb_emulator::sights::NoClass>()
         || error.is::<pattern::RemapError>()
         || error.is::<InputError>()
         || error.is::<JudgeError>()
