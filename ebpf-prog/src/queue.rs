@@ -230,7 +230,8 @@ extern "C" fn update(server: u32, free: u64) -> u32 {
     };
     // SAFETY: this CPU's scratch; who called has no reference to these parts of it.
     let (now, before) = unsafe { ((*scratch).walk.time, &mut (*scratch).judged.before) };
-    u32::from(queue::update(&config.law, before, Instant(free), now))
+    let small = config.law.small_takes(config.server.gap, config.server.per_byte);
+    u32::from(queue::update(&config.law, before, Instant(free), now, small))
 }
 
 /// As many as the square root of [`MOST_UPDATES`], and [`catch_up`] as many of these: the verifier walks each loop once.

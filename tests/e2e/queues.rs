@@ -63,12 +63,12 @@ const CODEL: Law = Law {
     profile: "",
 };
 
-/// The kernel's counts its updates in ticks of 4 ms, and derandomizes. It goes by the wait of the packet that left last, or by the rate
-/// at which packets leave, as RFC 8033 has it.
+/// The kernel's derandomizes, and updates every 20 ms: 15 are four of its ticks of 4 ms, and its timer adds one (`timer_expire_entry` of
+/// `pie_timer` says so). It goes by the wait of the packet that left last, or by the rate at which packets leave, as RFC 8033 has it.
 const PIE: Law = Law {
     kind: "pie",
     tc: &["limit 1000", "limit 1000 dq_rate_estimator"],
-    profile: ", t_update: 16ms, derandomize: true",
+    profile: ", t_update: 20ms, derandomize: true",
 };
 
 /// Thresholds of 10 and 30 ms.

@@ -42,9 +42,10 @@ fn random_keys(choices: &mut Choices, scale: u64) -> String {
         // More than a packet takes.
         let min = 100 * scale + us(choices, 200);
         format!(
-            "kind: red, min: {min}us, max: {}us, probability: {}%, ecn: {}",
+            "kind: red, min: {min}us, max: {}us, probability: {}%, ecn: {}, adaptive: {}",
             min + us(choices, 400),
             1 + choices.below(50),
+            flag(choices),
             flag(choices)
         )
     } else if choices.below(3) == 0 {
@@ -162,8 +163,8 @@ impl Reference {
             self.tail += 1;
             return None;
         }
-        catch_up(&config.law, &mut self.state, self.free, arrival);
         let own = config.law.small_takes(config.server.gap, config.server.per_byte);
+        catch_up(&config.law, &mut self.state, self.free, arrival, own);
         let (outcome, small) = match &mut self.changes {
             None => (departure(&config.server, self.free, arrival, load), own),
             Some((laid, hints)) => {
@@ -343,6 +344,50 @@ fn verdicts_equal_the_law() {
     assert!(passed > 5000 && marks > 200 && marks_above > 300 && drops > 400);
     assert!(red[0] > 1000 && red.iter().all(|&count| count > 20));
     assert!(pie[0] > 1000 && pie[1] > 100 && pie[3] > 300);
+}
+
+/// Adaptive RED moves max_p by the clock, while its queue is full and while it is empty.
+#[test]
+fn max_p_moves_by_the_clock() {
+    let mut choices = Choices::new(6);
+    // Of 8 Mbit/s a packet of 1 kB takes 1 ms.
+    let keys = "bandwidth: 8Mbit/s, queue: { kind: red, min: 5ms, max: 100ms, burst: 30, adaptive: true }";
+    let Some(mut rig) = Rig::spacious(&profile("s", keys), Pacer::Fq) else {
+        return;
+    };
+    rig.forget_states();
+    let config = rig.tables.servers[1];
+    let mut reference = Reference::default();
+    let (mut grown, mut fallen, mut last) = (0, 0, 0);
+    for round in 0..40 {
+        for _ in 0..if round < 20 { 200 } else { 4 } {
+            let ran = rig.send(DIRECTIONS[0], &frame(4, 0, 1000), Context::default());
+            let arrival = MonoNanos((rig.state("clock").free - 64) / 64 + 1).instant();
+            let load = Load {
+                bytes: 1000,
+                segments: 1,
+            };
+            match reference.fold(&config, arrival, load, 0) {
+                Some((departure, _)) => assert_eq!(rig.departure(&ran), departure.0, "{round}"),
+                None => assert_eq!(ran.context.tstamp, 0, "{round}"),
+            }
+            let slot = rig.slot("s");
+            let queue = rig.loader.maps().queues.get(&slot, 0).unwrap().0;
+            assert_eq!(queue.state, reference.state, "{round}");
+            let max_p = reference.state.red().max_p;
+            grown += u32::from(max_p > last && last != 0);
+            fallen += u32::from(max_p < last);
+            last = max_p;
+        }
+        thread::sleep(Duration::from_millis(
+            20 + choices.below(if round < 20 { 100 } else { 600 }),
+        ));
+    }
+    eprintln!(
+        "max_p grew {grown} times and fell {fallen}: {:?}; now {last}",
+        reference.seen
+    );
+    assert!(grown > 0 && fallen > 3);
 }
 
 /// Two laws on a path, of which the second sees what the first lets pass, unmarked: a packet is marked when it has crossed both.

@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 20;
+pub const ABI_VERSION: u64 = 21;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;

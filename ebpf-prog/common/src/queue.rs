@@ -38,6 +38,8 @@ pub const LAW_ECN: u32 = 1;
 pub const LAW_L4S: u32 = 2;
 /// [`Law::flags`]: PIE lets nothing be dropped soon after another, and something before long (section 5.4).
 pub const LAW_DERANDOMIZE: u32 = 4;
+/// [`Law::flags`]: RED moves its max_p ([`red::update`]).
+pub const LAW_ADAPTIVE: u32 = 8;
 
 /// ECT(1), in the two low bits of an IP header's class.
 pub const ECT_1: u32 = 1;
@@ -64,7 +66,7 @@ pub struct Law {
     /// What a packet may find and pass: one (CoDel's MAXPACKET), or two of MEAN_PKTSIZE (PIE). RED's small packet, of which an
     /// idle queue's average is.
     pub small: Load,
-    /// PIE's mark_ecnth, of [`pie::ONE`]: above it, ECN-capable packets are dropped, too. RED's max_p.
+    /// PIE's mark_ecnth, of [`pie::ONE`]: above it, ECN-capable packets are dropped, too. RED's max_p; the first, if it is adaptive.
     pub probability: u64,
     /// RED's W, at most [`red::MOST_WEIGHT`]: the average's weight is 2^-W.
     pub weight: u64,
@@ -253,25 +255,30 @@ pub fn judge_early(law: &Law, state: &mut State, head: Head) -> Verdict {
     }
 }
 
-/// Makes `state` one of the law, at a server that is free again at `free`, as it is `now`, when a packet comes.
+/// Makes `state` one of the law, at a server that is free again at `free`, as it is `now`, when a packet comes; `small` is what
+/// [`Law::small`] takes there, as long as it does not change.
 #[inline(always)]
-pub fn catch_up(law: &Law, state: &mut State, free: Instant, now: Instant) {
+pub fn catch_up(law: &Law, state: &mut State, free: Instant, now: Instant, small: Ticks) {
     state.begin(law);
     if law.is_early() {
         for _ in 0..MOST_UPDATES {
-            if !update(law, state, free, now) {
+            if !update(law, state, free, now, small) {
                 break;
             }
         }
     }
 }
 
-/// The next of the changes that a law makes by itself until `now`, at a server that is free again at `free`; whether there may be
-/// another. Only of a law that is [`Law::is_early`].
+/// The next of the changes that a law makes by itself until `now`, as [`catch_up`] has its arguments; whether there may be another.
+/// Only of a law that is [`Law::is_early`].
 #[inline(always)]
 #[must_use]
-pub fn update(law: &Law, state: &mut State, free: Instant, now: Instant) -> bool {
-    law.kind == PIE && pie::update(law, state.pie(), free, now)
+pub fn update(law: &Law, state: &mut State, free: Instant, now: Instant, small: Ticks) -> bool {
+    if law.kind == RED {
+        red::update(law, state.red(), free, now, small)
+    } else {
+        pie::update(law, state.pie(), free, now)
+    }
 }
 
 /// [`judge`] of the other laws.

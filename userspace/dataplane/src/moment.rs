@@ -94,6 +94,7 @@ pub fn law(maps: &Maps, server: u32, free: Instant) -> Result<Option<(Law, State
     }
     let mut state = maps.queues.get(&config.slot, 0)?.0.state;
     // Nothing has come since: it is what the next packet would find.
-    catch_up(&config.law, &mut state, free, MonoNanos(now()).instant());
+    let small = config.law.small_takes(config.server.gap, config.server.per_byte);
+    catch_up(&config.law, &mut state, free, MonoNanos(now()).instant(), small);
     Ok(Some((config.law, state)))
 }

@@ -178,6 +178,9 @@ pub struct QueueReport {
     /// RED's average wait, as of the last packet; absent of other laws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average_ms: Option<f64>,
+    /// Adaptive RED's max_p, a share; absent of other laws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_p: Option<f64>,
     /// How long those packets waited that it judged and that were served; upper bounds, to an eighth. Since the server is there, or
     /// since the last look (`--watch`); absent if there were none.
     #[serde(skip_serializing_if = "Option::is_none")]

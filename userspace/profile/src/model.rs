@@ -415,6 +415,8 @@ pub enum Queue {
         burst: Option<u64>,
         /// ECN-capable packets are marked in place of being dropped.
         ecn: bool,
+        /// The probability at `max` moves.
+        adaptive: bool,
     },
 }
 

@@ -207,6 +207,7 @@ fn queue(queue: &Queue) -> Value {
             avpkt,
             burst,
             ecn,
+            adaptive,
         } => {
             map.set("kind", bare("red"))
                 .set("min", volume(min))
@@ -215,6 +216,7 @@ fn queue(queue: &Queue) -> Value {
                 .set("avpkt", bare(avpkt));
             map.optional("burst", burst.as_ref(), |&burst| Value::Integer(burst));
             map.unless_default("ecn", ecn, |&flag| Value::Flag(flag));
+            map.unless_default("adaptive", adaptive, |&flag| Value::Flag(flag));
         }
     }
     Value::Map(map)

@@ -39,6 +39,7 @@ fn full() -> Report {
         dropping: Some(true),
         drop_probability: Some(0.25),
         average_ms: Some(2.0),
+        max_p: Some(0.125),
         sojourn: Some(Sojourn {
             spread: Spread {
                 buckets: vec![(1.0, 3), (f64::INFINITY, 1)],

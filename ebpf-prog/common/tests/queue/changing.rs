@@ -2,7 +2,7 @@
 
 use perturb_common::{
     departure::{Load, Outcome, Server},
-    queue::{CODEL, LAW_ECN, LAW_L4S, Law, STEP, Verdict, pie},
+    queue::{CODEL, LAW_ADAPTIVE, LAW_ECN, LAW_L4S, Law, STEP, Verdict, pie},
     timeline::{End, Hints, Rate, Segment, Start, Step as Served, Timeline},
     units::{GapPerByte, Instant, Ticks},
 };
@@ -60,14 +60,14 @@ fn folded(law: &Law, packets: &[Packet], timeline: &Timeline) -> Vec<(Verdict, u
     let laid = timeline.lay().unwrap();
     let own = Server::IDLE;
     let mut hints = Hints::default();
-    fold(law, packets, |free, arrival, load: Load| {
+    let at_first = law.small_takes(own.gap, GapPerByte(1 << 28));
+    fold(law, packets, at_first, |free, arrival, load: Load| {
         let step = Served::new(laid.course, own.horizon, arrival, load, hints);
         let Ok(Outcome::Served(service)) = step.outcome(&laid, free) else {
             unreachable!("there is no limit")
         };
         hints = step.hints.get();
-        let at_first = || law.small_takes(own.gap, GapPerByte(1 << 28));
-        (service, step.small_takes(&laid, law).unwrap_or_else(at_first))
+        (service, step.small_takes(&laid, law).unwrap_or(at_first))
     })
 }
 
@@ -112,6 +112,8 @@ proptest! {
         let law = super::pie::law(flags, times, probability);
         compare(&law, seed, Pie::new(&law))?;
         let law = super::red::law(flags, [min, more], probability, weight);
+        compare(&law, seed, Red::new(&law))?;
+        let law = Law { flags: flags | LAW_ADAPTIVE, ..law };
         compare(&law, seed, Red::new(&law))?;
         let law = Law {
             kind: STEP,

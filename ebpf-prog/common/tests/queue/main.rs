@@ -40,18 +40,24 @@ fn folded(law: &Law, packets: &[Packet]) -> Vec<(Verdict, u64)> {
         per_byte: G,
         ..Server::IDLE
     };
-    fold(law, packets, |free, arrival, load| {
-        let Outcome::Served(service) = departure(&server, free, arrival, load) else {
-            unreachable!("there is no limit")
-        };
-        (service, law.small_takes(Ticks(0), G))
-    })
+    fold(
+        law,
+        packets,
+        law.small_takes(Ticks(0), G),
+        |free, arrival, load| {
+            let Outcome::Served(service) = departure(&server, free, arrival, load) else {
+                unreachable!("there is no limit")
+            };
+            (service, law.small_takes(Ticks(0), G))
+        },
+    )
 }
 
-/// The same at a server that says how it serves a packet, and what a small one takes then.
+/// The same at a server that says how it serves a packet, and what a small one takes then; and what it takes by the server's own rate.
 fn fold(
     law: &Law,
     packets: &[Packet],
+    own: Ticks,
     mut serve: impl FnMut(Instant, Instant, Load) -> (Service, Ticks),
 ) -> Vec<(Verdict, u64)> {
     let (mut free, mut state) = (Instant(0), State::default());
@@ -73,7 +79,7 @@ fn fold(
             ecn: packet.ecn,
             salt: SALT,
         };
-        catch_up(law, &mut state, free, arrival);
+        catch_up(law, &mut state, free, arrival, own);
         let verdict = judge(law, &mut state, head, spacing);
         if verdict == Verdict::Drop {
             fates.push((verdict, 0));

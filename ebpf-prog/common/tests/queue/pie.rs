@@ -161,7 +161,7 @@ pub(super) fn law(flags: u32, [target, interval, burst]: [u64; 3], probability: 
 }
 
 /// Packets at half more than their rate, of which each 2000th comes so many ms late, and all behind it.
-fn with_pauses(seed: u64, count: usize, pause: u64) -> Vec<Packet> {
+pub(super) fn with_pauses(seed: u64, count: usize, pause: u64) -> Vec<Packet> {
     let mut packets = arrivals(seed, count);
     for (index, packet) in packets.iter_mut().enumerate() {
         packet.arrival = 1 + packet.arrival * 2 / 3 + index as u64 / 2000 * pause * MS;

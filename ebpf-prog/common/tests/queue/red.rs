@@ -1,9 +1,10 @@
-//! RED beside the algorithm of Floyd and Jacobson 1993 as `sch_red` has it, in floats, in a queue that is played event by event.
+//! RED beside the algorithm of Floyd and Jacobson 1993 as `sch_red` has it, in floats, in a queue that is played event by event; adaptive,
+//! with a timer of its own.
 
 use perturb_common::{
     departure::Load,
     fate::{Purpose, draw},
-    queue::{LAW_ECN, Law, RED, Verdict, pie},
+    queue::{LAW_ADAPTIVE, LAW_ECN, Law, RED, Verdict, pie},
     units::Ticks,
 };
 use proptest::prelude::*;
@@ -12,6 +13,7 @@ use super::{
     BYTE, Packet, SALT, arrivals,
     fifo::{Discipline, Fifo, play},
     folded, of,
+    pie::with_pauses,
 };
 
 /// What a packet of 784 bytes takes.
@@ -31,7 +33,58 @@ pub(super) struct Red {
     /// -1 if none was drawn.
     count: i64,
     random: f64,
+    /// max_p when that was drawn.
+    drawn: f64,
     arrivals: u64,
+    /// Of Floyd, Gummadi and Shenker 2001, if it is adaptive.
+    adaptive: Option<Adaptive>,
+}
+
+/// What moves max_p.
+struct Adaptive {
+    /// max_p as the kernel has it, of 2^32.
+    max_p: u32,
+    /// [min + 0.4 (max - min), min + 0.6 (max - min)], in whole fifths.
+    target: [u64; 2],
+    /// The timer; it is on from the first packet on.
+    next: Option<u64>,
+    /// How often max_p has grown, and fallen; and the latter while the queue was empty.
+    grown: usize,
+    fallen: usize,
+    idle: usize,
+}
+
+/// Half a second.
+const HALF: u64 = 500_000_000 * 64;
+
+impl Adaptive {
+    fn new(law: &Law) -> Self {
+        let (min, max) = (law.target.0, law.burst.0);
+        let fifth = (max - min) / 5;
+        let of_one = law.probability as f64 / pie::ONE as f64;
+        Self {
+            max_p: (of_one * 2f64.powi(32)).min(f64::from(u32::MAX)) as u32,
+            target: [min + 2 * fifth, min + 3 * fifth],
+            next: None,
+            grown: 0,
+            fallen: 0,
+            idle: 0,
+        }
+    }
+
+    /// `red_adaptative_algo`.
+    fn adapt(&mut self, average: f64, is_idle: bool) {
+        const ONE_PERCENT: u32 = ((1u64 << 32) + 50).div_euclid(100) as u32;
+        let average = average.floor() as u64;
+        if average > self.target[1] && self.max_p <= 50 * ONE_PERCENT {
+            self.max_p += ONE_PERCENT.min(self.max_p / 4);
+            self.grown += 1;
+        } else if average < self.target[0] && self.max_p >= ONE_PERCENT {
+            self.max_p = self.max_p / 10 * 9;
+            self.fallen += 1;
+            self.idle += usize::from(is_idle);
+        }
+    }
 }
 
 impl Red {
@@ -47,8 +100,22 @@ impl Red {
             idle_since: 0,
             count: -1,
             random: 0.0,
+            drawn: 0.0,
             arrivals: 0,
+            adaptive: (law.flags & LAW_ADAPTIVE != 0).then(|| Adaptive::new(law)),
         }
+    }
+
+    fn max_p(&self) -> f64 {
+        let adaptive = self.adaptive.as_ref();
+        adaptive.map_or(self.max_p, |adaptive| f64::from(adaptive.max_p) / 2f64.powi(32))
+    }
+
+    /// The average after so long an idle time.
+    fn faded(&self, idle: u64, typical: u64) -> f64 {
+        let (steps, rest) = (idle / typical, idle % typical);
+        let whole = (1.0 - self.weight).powi(i32::try_from(steps.min(1 << 30)).unwrap());
+        self.average * whole * (1.0 - self.weight * rest as f64 / typical as f64)
     }
 
     /// Why it is to be dropped or marked: at random, or because the average is too long.
@@ -66,7 +133,7 @@ impl Red {
         self.count += 1;
         if self.count > 0 {
             // Queues count in whole ticks, as the kernel's in whole bytes.
-            let p_b = self.max_p * (self.average - self.min).floor() / (self.max - self.min);
+            let p_b = self.drawn * (self.average - self.min).floor() / (self.max - self.min);
             if p_b * (self.count as f64) < self.random {
                 return None;
             }
@@ -74,18 +141,37 @@ impl Red {
         let chosen = (self.count > 0).then_some(Verdict::Mark);
         self.count = 0;
         self.random = draw as f64 / (1u64 << 52) as f64;
+        self.drawn = self.max_p();
         chosen
     }
 }
 
 impl Discipline for Red {
+    fn timer(&self) -> Option<u64> {
+        self.adaptive.as_ref()?.next
+    }
+
+    fn expire(&mut self, fifo: &Fifo, now: u64) {
+        let is_idle = fifo.work(now) == 0;
+        let average = if is_idle {
+            // By the rate that it was set up for, as `bandwidth` of tc.
+            self.faded(now - self.idle_since, fifo.link.takes(0, self.typical))
+        } else {
+            self.average
+        };
+        let adaptive = self.adaptive.as_mut().unwrap();
+        adaptive.adapt(average, is_idle);
+        adaptive.next = Some(now + HALF);
+    }
+
     fn enque(&mut self, fifo: &mut Fifo, index: usize, now: u64) -> bool {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.next.get_or_insert((now / HALF + 1) * HALF);
+        }
         let queue = fifo.work(now);
         if queue == 0 {
             let (idle, typical) = (now - self.idle_since, fifo.link.takes(now, self.typical));
-            let (steps, rest) = (idle / typical, idle % typical);
-            self.average *= (1.0 - self.weight).powi(i32::try_from(steps.min(1 << 30)).unwrap());
-            self.average *= 1.0 - self.weight * rest as f64 / typical as f64;
+            self.average = self.faded(idle, typical);
         } else {
             self.average += self.weight * (queue as f64 - self.average);
         }
@@ -138,6 +224,52 @@ proptest! {
         let packets = arrivals(seed, 5000);
         prop_assert_eq!(folded(&law, &packets), play(&packets, &mut Red::new(&law)).fates);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
+
+    /// With a timer that moves max_p, too: over pauses of many of its intervals.
+    #[test]
+    fn adaptive_red_is_the_queues(
+        seed in any::<u64>(),
+        ecn in any::<bool>(),
+        min in PACKET..40 * PACKET,
+        more in PACKET..80 * PACKET,
+        probability in 1..=pie::ONE,
+        small in 0u32..8,
+        weight in 1u64..12,
+        pause in 0u64..8000,
+    ) {
+        let flags = LAW_ADAPTIVE + if ecn { LAW_ECN } else { 0 };
+        let law = law(flags, [min, more], probability >> small, weight);
+        let packets = with_pauses(seed, 20_000, pause);
+        prop_assert_eq!(folded(&law, &packets), play(&packets, &mut Red::new(&law)).fates);
+    }
+}
+
+/// Within the range of Floyd, Gummadi and Shenker 2001 max_p grows and falls, and is another one than at first.
+#[test]
+fn adaptive_red_moves_max_p() {
+    let (mut grown, mut fallen, mut idle, mut other) = (0, 0, 0, 0);
+    for seed in 0..40 {
+        let packets = with_pauses(seed, 40_000, 700);
+        let law = law(LAW_ADAPTIVE, [5 * PACKET, 40 * PACKET], pie::ONE / 50, 7);
+        let mut red = Red::new(&law);
+        let fates = folded(&law, &packets);
+        assert_eq!(fates, play(&packets, &mut red).fates);
+        let adaptive = red.adaptive.unwrap();
+        grown += adaptive.grown;
+        fallen += adaptive.fallen;
+        idle += adaptive.idle;
+        let fixed = Law { flags: 0, ..law };
+        let pairs = fates.iter().zip(folded(&fixed, &packets));
+        other += pairs.filter(|(adaptive, fixed)| adaptive.0 != fixed.0).count();
+    }
+    println!(
+        "max_p grew {grown} times, fell {fallen}, {idle} of them while idle; {other} packets fare otherwise"
+    );
+    assert!(grown > 100 && fallen > 300 && idle > 50 && other > 1000);
 }
 
 /// The random packets meet what matters.

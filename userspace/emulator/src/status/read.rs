@@ -224,6 +224,9 @@ fn queue(kind: u32, state: &mut State, counters: &ServerCounters, occupied: bool
         drop_probability: pie.map(|pie| share(pie.drop_prob)),
         burst_allowance_ms: pie.map(|pie| millis(pie.burst_allowance)),
         average_ms: red.map(|red| millis(red.average >> FRACTION)),
+        max_p: red
+            .filter(|red| red.max_p != 0)
+            .map(|red| f64::from(red.max_p) / f64::from(1 << 16).powi(2)),
         ..QueueReport::default()
     }
 }

@@ -92,11 +92,12 @@ pub(super) fn law(server: &Server, frame: Size) -> Law {
             avpkt,
             burst,
             ecn,
+            adaptive,
         } => {
             let short = |volume| time_of(volume).0.min(red::LONGEST);
             Law {
                 kind: queue::RED,
-                flags: flag(ecn, queue::LAW_ECN),
+                flags: flag(ecn, queue::LAW_ECN) | flag(adaptive, queue::LAW_ADAPTIVE),
                 target: Ticks(short(min)),
                 burst: Ticks(short(max)),
                 small: small(avpkt, 1),

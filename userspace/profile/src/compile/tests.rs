@@ -116,8 +116,8 @@ fn laws_have_their_parameters() {
     };
     assert_eq!(red.law, expected);
     // 50 without `burst`.
-    let red = server("bandwidth: 8Mbit/s, queue: { kind: red, min: 30kB, max: 90ms }");
-    assert_eq!(red.law.weight, 5);
+    let red = server("bandwidth: 8Mbit/s, queue: { kind: red, min: 30kB, max: 90ms, adaptive: true }");
+    assert_eq!((red.law.weight, red.law.flags), (5, queue::LAW_ADAPTIVE));
     let fast = "bandwidth: 10Gbit/s";
     let splits = |keys: &str| splits(&parse(&format!("{{ version: 1, {fast}{keys} }}")).unwrap());
     assert!(!splits("") && splits(", queue: { kind: codel }"));

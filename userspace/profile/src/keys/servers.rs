@@ -214,6 +214,12 @@ pub(crate) static QUEUE: Section = Section {
             "(2 min + max) / (3 avpkt)",
             "red: so many packets may come into an empty queue; the average's weight is of it.",
         ),
+        key(
+            "adaptive",
+            Shape::Flag,
+            "false",
+            "red: every 0.5 s max_p moves, between 1% and 50%, to keep the average in the middle of `min` and `max` (as Linux has it).",
+        ),
     ],
 };
 

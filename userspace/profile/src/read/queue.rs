@@ -44,7 +44,7 @@ pub(crate) fn queue(at: At<'_>, findings: &mut Findings<'_>) -> Option<Queue> {
             "mark_ecnth",
             "derandomize",
         ],
-        "red" => &["min", "max", "probability", "avpkt", "burst", "ecn"],
+        "red" => &["min", "max", "probability", "avpkt", "burst", "ecn", "adaptive"],
         _ => &[],
     };
     for key in keys::QUEUE.names().filter(|key| *key != "kind") {
@@ -93,6 +93,7 @@ pub(crate) fn queue(at: At<'_>, findings: &mut Findings<'_>) -> Option<Queue> {
                 avpkt: fields.read("avpkt", findings, size).unwrap_or(Queue::AVPKT),
                 burst: fields.read("burst", findings, count),
                 ecn: flag("ecn", findings),
+                adaptive: flag("adaptive", findings),
             }
         }
         "pie" => Queue::Pie {

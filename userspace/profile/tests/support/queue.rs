@@ -43,16 +43,17 @@ pub(super) fn queue() -> impl Strategy<Value = Queue> {
             14_000_000..100_000_000u64,
             1..1_000_000u64,
             share(),
-            any::<bool>(),
+            any::<[bool; 2]>(),
             of(200_000..=1_000_000u64)
         )
-            .prop_map(|(min, more, probability, ecn, burst)| Queue::Red {
+            .prop_map(|(min, more, probability, [ecn, adaptive], burst)| Queue::Red {
                 min: Volume::Delay(Duration::from_nanos(min)),
                 max: Volume::Delay(Duration::from_nanos(min + more)),
                 probability,
                 avpkt: Size::from_bytes(64 + more % 1400),
                 burst,
                 ecn,
+                adaptive,
             }),
     ]
 }

@@ -380,6 +380,12 @@ fn servers(sheet: &mut Sheet, servers: &[ServerReport]) {
         "The average queue that a law goes by",
         queue(|queue| queue.average_ms.map(|ms| ms / 1e3)),
     );
+    sheet.gauges(
+        "perturb_queue_max_p",
+        None,
+        "Adaptive RED's max_p",
+        queue(|queue| queue.max_p),
+    );
     let sojourns = servers.iter().filter_map(|server| {
         let sojourn = server.queue.as_ref()?.sojourn.as_ref()?;
         Some((label(server), sojourn.spread.clone()))

@@ -249,8 +249,12 @@ pub(super) fn judged(server: &str, queue: &QueueReport, earlier: Option<&QueueRe
         ),
         QueueReport {
             average_ms: Some(average),
+            max_p,
             ..
-        } => format!(", average {average:.3} ms"),
+        } => {
+            let max_p = max_p.map(|max_p| format!(", max_p {:.2} %", 100.0 * max_p));
+            format!(", average {average:.3} ms{}", max_p.unwrap_or_default())
+        }
         _ => String::new(),
     };
     let since = |count: fn(&QueueReport) -> u64| count(queue).saturating_sub(earlier.map_or(0, count));
@@ -292,7 +296,7 @@ pub(crate) fn moment(timeline: &TimelineReport) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{ClassReport, QueueReport, Report, ServerReport, Sheet};
+    use super::{ClassReport, QueueReport, Report, ServerReport, Sheet, judged};
     use crate::cli::status::activity::Activity;
     use perturb_emulator::status::{Flow, Sojourn};
 
@@ -386,5 +390,13 @@ mod tests {
         says(Sheet(&now).to_string(), line(14, 7));
         let activity = Activity::between(&earlier, &now, Duration::from_secs(1));
         says(activity.to_string(), line(4, 2));
+        let red = QueueReport {
+            kind: "red".into(),
+            average_ms: Some(1.5),
+            max_p: Some(0.125),
+            ..QueueReport::default()
+        };
+        let line = "  queue of up: red, average 1.500 ms, max_p 12.50 %; dropped 0, marked 0 and above the threshold 0";
+        assert_eq!(judged("up", &red, None), line);
     }
 }
