@@ -10,6 +10,7 @@ mod exits;
 mod flags;
 mod json;
 mod keys;
+mod kubernetes;
 mod reproduce;
 mod scenarios;
 

@@ -13,8 +13,8 @@ use crate::{command, compile, setup::Mode, workspace};
 /// Shells, and the names under which they look for completions of `perturb`.
 const COMPLETIONS: [(&str, &str); 3] = [("bash", "perturb"), ("zsh", "_perturb"), ("fish", "perturb.fish")];
 
-/// Files for the system's services and for Grafana, and where a package installs them, below /usr.
-const PACKAGING: [(&str, &str); 7] = [
+/// Files for the system's services, for Grafana and for Kubernetes, and where a package installs them, below /usr.
+const PACKAGING: [(&str, &str); 9] = [
     ("perturb@.service", "lib/systemd/system"),
     ("perturb@lo.service", "lib/systemd/system"),
     ("00-perturb.network", "lib/systemd/network"),
@@ -22,6 +22,8 @@ const PACKAGING: [(&str, &str); 7] = [
     ("perturb-networkmanager.conf", "lib/NetworkManager/conf.d"),
     ("perturb-dashboard.json", "share/perturb"),
     ("perturb-api.json", "share/perturb"),
+    ("kubernetes/perturb.yaml", "share/perturb/kubernetes"),
+    ("kubernetes/Containerfile", "share/perturb/kubernetes"),
 ];
 
 /// Builds everything; the directory it is in.
@@ -45,7 +47,8 @@ pub(crate) fn build() -> Result<PathBuf> {
     command::run(Command::new(&built.program).arg("man").arg(&man))?;
     for (file, place) in PACKAGING {
         let from = workspace::root().join("packaging").join(file);
-        fs::copy(&from, directory(&dist, place)?.join(file))
+        let name = from.file_name().context("a file has a name")?;
+        fs::copy(&from, directory(&dist, place)?.join(name))
             .with_context(|| format!("cannot copy {}", from.display()))?;
     }
     for license in ["LICENSE-MIT", "LICENSE-APACHE", "ebpf-prog/LICENSE-GPL2"] {
