@@ -117,6 +117,18 @@ pub(crate) fn server(slot: u32, bytes: u64, served: &Served) {
     }
 }
 
+/// A packet leaves a server so long after it came, of which its service is the least.
+#[inline(always)]
+pub(crate) fn held_for_slot(slot: u32, time: Ticks) {
+    if let Some(counters) = SERVER_COUNTERS.get_ptr_mut(slot) {
+        // SAFETY: as above.
+        let counters = unsafe { &mut *counters };
+        if time.0 > counters.max_backlog {
+            counters.max_backlog = time.0;
+        }
+    }
+}
+
 /// Counts that a server's law marks a packet.
 #[inline(always)]
 pub(crate) fn verdict(slot: u32, verdict: u32) {

@@ -1,35 +1,29 @@
 //! Folds the departure recursion over a path, one leg at a time, with state in maps.
 
 use aya_ebpf::{
-    helpers::{bpf_get_prandom_u32, bpf_skb_ecn_set_ce, bpf_skb_load_bytes, bpf_skb_store_bytes},
+    helpers::{bpf_get_prandom_u32, bpf_skb_ecn_set_ce},
     programs::TcContext,
 };
 use perturb_common::{
     abi::{
-        Attachment, Direction, Event, MAX_PATH_SERVERS, NETWORK, NONE, NthKey, PACER_USER, Path,
-        SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_FRAMING, SERVER_KEEP_ORDER, SERVER_LAW,
-        SERVER_NTH, SERVER_TIES, SERVER_TIMELINE, ServerConfig, ServerState, Tag, in_half,
+        Attachment, Direction, Event, MAX_PATH_SERVERS, NETWORK, NONE, PACER_USER, Path, SERVER_COLLISIONS,
+        SERVER_FATE, SERVER_FRAMING, SERVER_GRANTS, SERVER_LAW, SERVER_TIES, SERVER_TIMELINE, ServerConfig,
+        ServerState, Tag, in_half,
     },
     departure::{Load, Outcome, Service, departure},
-    fate::{Chance, JITTER_ENTRIES, Purpose, draw, jitter_ticks},
     steps::{self, ATTEMPTS},
-    ties::Tied,
     units::{Instant, MonoNanos, Nanos, Ticks},
 };
 
 use crate::{
     account::{self, Served},
-    atomic::{self, Shared},
-    buffer, collide, framing, hold, instance, lead,
-    maps::{JITTER, NTH, PACER, PATHS, SERVERS},
+    atomic::Shared,
+    buffer, collide, fate, framing, grants, hold, instance, lead,
+    maps::{PACER, PATHS, SERVERS},
     network, queue,
-    scratch::{Job, Scratch, Walk},
+    scratch::{Job, Place, Scratch, Walk},
     sight, ties, timeline,
 };
-
-/// Corruption hits one of the first bytes after the MAC addresses.
-const CORRUPT_FROM: u32 = 12;
-const CORRUPT_SPAN: u32 = 1024;
 
 /// [`Direction`] from its number.
 #[inline(always)]
@@ -114,7 +108,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         account::event(ctx, if set { Event::Marked } else { Event::NotEcnCapable });
     }
     if walk.damage != 0 {
-        corrupt(ctx, (walk.damage >> 32) as u32, walk.damage as u8);
+        fate::corrupt(ctx, (walk.damage >> 32) as u32, walk.damage as u8);
     }
     sight::folded(ctx, place, attachment.target, NONE, departure);
     // A number and no enum: the compiler spills what a variant lacks, and the verifier refuses a register never written.
@@ -165,6 +159,9 @@ fn leg(
                 queue::look(ctx);
                 event = queue::cross(path.servers[index], half);
             }
+            if event == GRANTED {
+                event = grants::wait(path.servers[index], half);
+            }
             if event == TIED {
                 event = ties::tied_fate(path.servers[index], half, interface);
             }
@@ -186,6 +183,8 @@ pub(crate) const JUDGES: u32 = u32::MAX - 2;
 /// The answer where a packet was served, and [`ties::tied_fate`] says what becomes of it: not below those that served it, for the
 /// stack's sake.
 pub(crate) const TIED: u32 = u32::MAX - 3;
+/// The answer where a packet was served, and [`grants::wait`] says when it leaves. Its place in the buffer is not settled.
+pub(crate) const GRANTED: u32 = u32::MAX - 4;
 
 /// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
 /// that dropped it. A global function, which takes numbers only: the verifier walks it once, however
@@ -227,12 +226,15 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     let Some(scratch) = Scratch::here().map(|scratch| unsafe { &mut *scratch }) else {
         return PASSED;
     };
-    let (walk, transmitted) = (&mut scratch.walk, &mut scratch.place.transmitted);
+    let (walk, place) = (&mut scratch.walk, &mut scratch.place);
     // SAFETY: `state` points to a value of a map, all of whose words are u64.
-    let event = match unsafe { cross(walk, transmitted, state, config, index, Ticks(lost)) } {
+    let event = match unsafe { cross(walk, place, state, config, index, Ticks(lost)) } {
         Ok(()) => PASSED,
         Err(Dropped(event)) => event,
     };
+    if event == PASSED && config.flags & SERVER_GRANTS != 0 {
+        return GRANTED;
+    }
     if limited {
         buffer::settle(index);
     }
@@ -243,33 +245,30 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     }
 }
 
-/// Each packet's fate is its own.
-#[inline(always)]
-pub(crate) fn free(_: u64, _: u64) -> Tied {
-    Tied::default()
-}
-
-/// Service, then fate. Whatever comes of it, `transmitted` is when a packet that was served leaves the buffer.
+/// Service, then fate. Whatever comes of it, `place` says when a packet that was served leaves the buffer.
 ///
 /// # Safety
 /// `state` must point to a map value.
 #[inline(always)]
 unsafe fn cross(
     walk: &mut Walk,
-    transmitted: &mut u64,
+    place: &mut Place,
     state: *mut ServerState,
     config: &ServerConfig,
     index: u32,
     lost: Ticks,
 ) -> Result<(), Dropped> {
+    if config.flags & SERVER_GRANTS != 0 {
+        place.arrived = walk.time.0;
+    }
     // SAFETY: the caller's.
     let service = unsafe { serve(state, config, walk, lost)? };
-    *transmitted = service.free.0;
+    place.transmitted = service.free.0;
     note(config, &service, walk);
-    if config.flags & SERVER_FATE != 0 && config.flags & SERVER_TIES == 0 {
+    if config.flags & (SERVER_FATE | SERVER_TIES | SERVER_GRANTS) == SERVER_FATE {
         let now = (config.loss, config.jitter_scale);
         // SAFETY: the caller's.
-        unsafe { decide(walk, state, config, index, service.free, now, free)? };
+        unsafe { fate::decide(walk, state, config, index, service.free, now, fate::free)? };
     }
     Ok(())
 }
@@ -343,158 +342,4 @@ pub(crate) fn served(
     };
     account::server(config.slot, 0, &counted);
     Err(event.into())
-}
-
-/// Loss, jitter, duplication, corruption: by the packet's index at this server, or as `tie` says for that and the instance's ordinal. Loss comes after the
-/// service: a packet that is lost on the wire has been transmitted.
-///
-/// # Safety
-/// `state` must point to a map value.
-#[inline(always)]
-pub(crate) unsafe fn decide(
-    walk: &mut Walk,
-    state: *mut ServerState,
-    config: &ServerConfig,
-    server: u32,
-    served: Instant,
-    (loss, jitter_scale): (Chance, u64),
-    tie: impl FnOnce(u64, u64) -> Tied,
-) -> Result<(), Dropped> {
-    // SAFETY: the caller's; `ordinal` never changes once the instance is there.
-    let (index, ordinal) = unsafe {
-        (
-            atomic::fetch_add(&raw mut (*state).arrivals, 1),
-            u64::from((*state).ordinal),
-        )
-    };
-    let tied = tie(index, ordinal);
-    if let Some(event) = lost(state, config, server, index, ordinal, loss, tied) {
-        account::server(config.slot, 0, &Served::Lost);
-        return Err(event.into());
-    }
-    let ahead = tied.0 & Tied::AHEAD != 0;
-    if ahead {
-        walk.time = served;
-    } else if config.jitter_table != NONE {
-        let drawn = draw(config.salt, ordinal, index, Purpose::Jitter) as usize;
-        let entry = if tied.is_decided() { tied.entry() } else { drawn } & (JITTER_ENTRIES - 1);
-        // Tables of both halves: the controller numbers them over the whole map.
-        if let Some(table) = JITTER.get(config.jitter_table) {
-            let ticks = jitter_ticks(jitter_scale, table.entries[entry]);
-            let moved = if ticks < 0 {
-                Instant(walk.time.0.saturating_sub(ticks.unsigned_abs()))
-            } else {
-                walk.time.after(Ticks(ticks as u64))
-            };
-            // Not before its service ends.
-            walk.time = moved.max(served);
-        }
-    }
-    if ahead {
-        walk.flags |= Walk::REORDER;
-    } else if config.jitter_table != NONE || config.flags & SERVER_TIMELINE != 0 {
-        if config.flags & SERVER_KEEP_ORDER != 0 {
-            // SAFETY: the caller's: an aligned word of a map value.
-            let last = unsafe { Shared::new(&raw mut (*state).last) };
-            walk.time = steps::in_order::<ATTEMPTS, _>(&last, walk.time, contended);
-        } else {
-            walk.flags |= Walk::REORDER;
-        }
-    }
-    let damage = draw(config.salt, ordinal, index, Purpose::Damage);
-    let duplicate = if tied.is_decided() {
-        tied.0 & Tied::DUPLICATED != 0
-    } else {
-        config.duplicate.hit((damage >> 32) as u32)
-    };
-    let corrupt = if tied.is_decided() {
-        tied.0 & Tied::CORRUPTED != 0
-    } else {
-        config.corrupt.hit(damage as u32)
-    };
-    if duplicate && walk.copies == 1 {
-        // The copy crosses the servers that follow right behind the original.
-        walk.copies = 2;
-        walk.load = Load {
-            bytes: walk.load.bytes * 2,
-            segments: walk.load.segments * 2,
-        };
-    }
-    if corrupt {
-        let place = draw(config.salt, ordinal, index, Purpose::Bit);
-        walk.damage = place & !0xffff_ffff | 1 << (place & 7);
-    }
-    Ok(())
-}
-
-/// Whether a loss model takes the packet.
-#[inline(always)]
-fn lost(
-    state: *mut ServerState,
-    config: &ServerConfig,
-    server: u32,
-    index: u64,
-    ordinal: u64,
-    independent: Chance,
-    tied: Tied,
-) -> Option<Event> {
-    let loss = draw(config.salt, ordinal, index, Purpose::Loss);
-    if config.flags & SERVER_NTH != 0 {
-        let key = NthKey {
-            index: index + 1,
-            server,
-            reserved: 0,
-        };
-        // SAFETY: the value is not read.
-        if unsafe { NTH.get(&key) }.is_some() {
-            return Some(Event::NthLoss);
-        }
-    }
-    if tied.is_decided() {
-        return if tied.0 & Tied::LOST_IN_BURST != 0 {
-            Some(Event::BurstLoss)
-        } else if tied.0 & Tied::LOST != 0 {
-            Some(Event::Loss)
-        } else {
-            None
-        };
-    }
-    if config.flags & SERVER_BURST != 0 {
-        let step = draw(config.salt, ordinal, index, Purpose::Burst);
-        // SAFETY: `state` points to a map value. CPUs that race take steps of their own; each counts once.
-        let bad = unsafe {
-            // Of what was remembered while its fates hung together ([`perturb_common::ties::Memory`]), the loss's state only.
-            let bad = config.burst.step((*state).bad & 3 == 1, step);
-            (*state).bad = u64::from(bad);
-            bad
-        };
-        if config.burst.lost(bad, loss as u32) {
-            return Some(Event::BurstLoss);
-        }
-    }
-    independent.hit((loss >> 32) as u32).then_some(Event::Loss)
-}
-
-/// Flips a bit behind the MAC addresses. The checksum is complete, or damage would go unnoticed: a profile
-/// that corrupts sends all packets through the splitter, which computes it.
-#[inline(never)]
-fn corrupt(ctx: &TcContext, place: u32, mask: u8) {
-    let len = crate::packet::skb(ctx).len;
-    if len <= CORRUPT_FROM {
-        return;
-    }
-    let span = len - CORRUPT_FROM;
-    let span = if span > CORRUPT_SPAN { CORRUPT_SPAN } else { span };
-    let offset = CORRUPT_FROM + place % span;
-    let mut byte = 0u8;
-    // SAFETY: helpers on the context of a running program; both fail for an offset outside the packet.
-    unsafe {
-        if bpf_skb_load_bytes(ctx.skb.skb.cast(), offset, (&raw mut byte).cast(), 1) != 0 {
-            return;
-        }
-        byte ^= mask;
-        if bpf_skb_store_bytes(ctx.skb.skb, offset, (&raw const byte).cast(), 1, 0) == 0 {
-            account::event(ctx, Event::Corrupted);
-        }
-    }
 }

@@ -18,6 +18,7 @@ use perturb_common::{
     },
     collisions::{CollisionTable, Contention},
     flow::{FlowEntry, SECRET_WORDS},
+    grants::Granted,
     instance::PAGE_PLACES,
     network::PairEntry,
     priorities::LABELS,
@@ -80,6 +81,9 @@ pub(crate) static HINTS: Array<u64> = Array::with_max_entries(MAX_SERVERS, 0);
 /// By slot, of servers whose law judges packets.
 #[map]
 pub(crate) static QUEUES: Array<Queue> = Array::with_max_entries(MAX_SERVERS, FROM_A_PAGE);
+/// By slot, of servers whose packets leave in slots.
+#[map]
+pub(crate) static GRANTS: Array<Granted> = Array::with_max_entries(MAX_SERVERS, FROM_A_PAGE);
 /// When timelines' clocks started, ticks of CLOCK_MONOTONIC; 0 if they have not yet.
 #[map]
 pub(crate) static CLOCKS: Array<u64> = Array::with_max_entries(CLOCKS_LEN, 0);

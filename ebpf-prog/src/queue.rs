@@ -15,7 +15,7 @@ use perturb_common::{
 use crate::{
     account,
     atomic::Shared,
-    buffer,
+    buffer, fate,
     fold::{self, Dropped, PASSED, TIED, contended},
     framing,
     maps::{QUEUES, SERVERS, STATES},
@@ -94,7 +94,7 @@ pub(crate) extern "C" fn cross(server: u32, half: u32) -> u32 {
         event = if config.flags & SERVER_TIES != 0 {
             TIED
         } else {
-            fate(index)
+            fate::fate(index)
         };
     }
     if limited {
@@ -418,38 +418,4 @@ extern "C" fn finish(server: u32, judged: u32) -> u32 {
         account::verdict(config.slot, verdict);
     }
     PASSED
-}
-
-/// Fate: [`PASSED`], or the number of an event.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn fate(server: u32) -> u32 {
-    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
-        return PASSED;
-    };
-    let Some(state) = STATES.get_ptr_mut(config.slot) else {
-        return PASSED;
-    };
-    // SAFETY: this CPU's scratch, and a value of a map.
-    let decided = unsafe {
-        let served = times(config, scratch).free;
-        let now = if changes(config) {
-            (*scratch).change.now()
-        } else {
-            (config.loss, config.jitter_scale)
-        };
-        fold::decide(
-            &mut (*scratch).walk,
-            state,
-            config,
-            server,
-            served,
-            now,
-            fold::free,
-        )
-    };
-    match decided {
-        Ok(()) => PASSED,
-        Err(Dropped(event)) => event,
-    }
 }

@@ -101,8 +101,10 @@ pub(crate) struct Place {
     pub(crate) turn: u64,
     /// When the packet has been transmitted that took it last, ticks.
     pub(crate) before: u64,
-    /// When it leaves, ticks; 0 if it was dropped before its service.
+    /// When it leaves, ticks; 0 if it was dropped before.
     pub(crate) transmitted: u64,
+    /// When it came, ticks, to a server whose packets leave in slots.
+    pub(crate) arrived: u64,
 }
 
 impl Walk {

@@ -9,7 +9,8 @@ use perturb_common::{
 };
 
 use crate::{
-    fold::{self, Dropped, PASSED},
+    fate,
+    fold::{Dropped, PASSED},
     instance,
     maps::{JITTER, SERVERS},
     scratch::Scratch,
@@ -51,7 +52,7 @@ pub(crate) extern "C" fn tied_fate(server: u32, half: u32, interface: u32) -> u3
             (&raw mut (*state).since).write_volatile(since);
             Tied(tied)
         };
-        fold::decide(&mut (*scratch).walk, state, config, index, served, now, tie)
+        fate::decide(&mut (*scratch).walk, state, config, index, served, now, tie)
     };
     match decided {
         Ok(()) => PASSED,

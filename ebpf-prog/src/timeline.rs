@@ -4,7 +4,9 @@
 use core::cell::Cell;
 
 use perturb_common::{
-    abi::{Direction, Event, SERVER_COLLISIONS, SERVER_FATE, SERVER_TIES, ServerConfig, in_half},
+    abi::{
+        Direction, Event, SERVER_COLLISIONS, SERVER_FATE, SERVER_GRANTS, SERVER_TIES, ServerConfig, in_half,
+    },
     departure::{Outcome, Service, departure},
     fate::Chance,
     queue::Law,
@@ -16,8 +18,8 @@ use perturb_common::{
 use crate::{
     account,
     atomic::{self, Shared},
-    buffer, collide,
-    fold::{self, Dropped, PASSED, TIED, contended},
+    buffer, collide, fate,
+    fold::{self, Dropped, GRANTED, PASSED, TIED, contended},
     framing, instance,
     maps::{CLOCKS, HINTS, SEGMENTS, SERVERS, TIMELINES},
     scratch::Scratch,
@@ -259,7 +261,13 @@ pub(crate) extern "C" fn cross_changing(server: u32, half: u32, interface: u32) 
     let mut event = serve(config, scratch, index, interface, lost);
     if event == PASSED {
         // SAFETY: this CPU's scratch; no reference to it lives here.
-        unsafe { (*scratch).place.transmitted = (*scratch).change.service.get().free.0 };
+        unsafe {
+            (*scratch).place.arrived = (*scratch).change.step.arrival.0;
+            (*scratch).place.transmitted = (*scratch).change.service.get().free.0;
+        }
+        if config.flags & SERVER_GRANTS != 0 {
+            return GRANTED;
+        }
         if config.flags & SERVER_FATE != 0 {
             event = if config.flags & SERVER_TIES != 0 {
                 TIED
@@ -340,14 +348,14 @@ extern "C" fn decide(server: u32, interface: u32) -> u32 {
     let decided = unsafe {
         let change = &(*scratch).change;
         let now = change.now();
-        fold::decide(
+        fate::decide(
             &mut (*scratch).walk,
             state,
             config,
             server,
             change.service.get().free,
             now,
-            fold::free,
+            fate::free,
         )
     };
     match decided {

@@ -19,6 +19,9 @@ pub(crate) const TESTS: &[Test] = &[
     each("statistics::jitter_beside_netem", |setting| {
         thrice(|| jitter(setting))
     }),
+    each("statistics::slots_beside_netem", |setting| {
+        thrice(|| slots(setting))
+    }),
 ];
 
 /// Two-sided and one-sided 1e-4 of a normal distribution.
@@ -261,13 +264,13 @@ fn phi(z: f64) -> f64 {
     if z < 0.0 { tail } else { 1.0 - tail }
 }
 
-/// Kolmogorov and Smirnov's distance from a normal distribution.
-fn distance(values: &[f64], mean: f64, deviation: f64) -> f64 {
+/// Kolmogorov and Smirnov's distance from a distribution.
+fn distance(values: &[f64], shares: impl Fn(f64) -> f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len() as f64;
     let steps = (0..).zip(&sorted).map(|(rank, value)| {
-        let share = phi((value - mean) / deviation);
+        let share = shares(*value);
         let below = f64::from(rank) / count;
         (share - below).abs().max((share - below - 1.0 / count).abs())
     });
@@ -303,7 +306,8 @@ fn jitter(setting: &Setting) -> Result<Option<String>> {
             let variance = delays.iter().map(|delay| (delay - found).powi(2)).sum::<f64>() / count;
             let products = delays.windows(2).map(|two| (two[0] - found) * (two[1] - found));
             let correlation = products.sum::<f64>() / count / variance;
-            let d = distance(&delays, mean, scale);
+            let normal = |delay| phi((delay - mean) / scale);
+            let d = distance(&delays, normal);
             // 2.23/√n is D's at 1e-4, of n(1-ρ)/(1+ρ) independent values; Bartlett's deviation of a correlation.
             let bound = 2.23 / (count * (1.0 - rho) / (1.0 + rho)).sqrt();
             let around = Z.0 * ((1.0 - rho * rho) / count).sqrt();
@@ -318,12 +322,67 @@ fn jitter(setting: &Setting) -> Result<Option<String>> {
             // It finds a jitter that is too small.
             let narrow: Vec<f64> = delays.iter().map(|delay| (delay + mean) / 2.0).collect();
             ensure!(
-                distance(&narrow, mean, scale) > bound,
+                distance(&narrow, normal) > bound,
                 "half of the jitter passes, too"
             );
             if d > bound || (correlation - rho).abs() > around {
                 wrong.get_or_insert(format!("{netem}: D {d:.4}, correlation {correlation:.3}"));
             }
+        }
+    }
+    // Where processors are emulated, packets leave too late for this to say anything of perturb.
+    perturb_verdict::fit()?;
+    Ok(wrong)
+}
+
+/// More datagrams than slots carry: what is wrong with the bursts in which they leave, if anything.
+fn slots(setting: &Setting) -> Result<Option<String>> {
+    const EACH: usize = 6;
+    let (least, most) = (8.0, 16.0);
+    let plan = Plan {
+        count: 800,
+        interval: Duration::from_millis(1),
+        patience: Duration::from_secs(3),
+        ..Plan::default()
+    };
+    let (netem, server) = (
+        "slot 8ms 16ms packets 6",
+        "slot: { min: 8ms, max: 16ms, packets: 6 }",
+    );
+    let mut wrong = None;
+    for emulator in emulators(setting) {
+        let trace = sent(setting, emulator, netem, server, &plan)?;
+        let at: Vec<f64> = trace
+            .received
+            .iter()
+            .map(|receipt| receipt.at as f64 / 1e6)
+            .collect();
+        // Until the last datagram is sent there are more than a slot lets go of; the first slot has those that came meanwhile.
+        let bursts: Vec<&[f64]> = at
+            .chunk_by(|one, next| next - one < least / 2.0)
+            .skip(1)
+            .collect();
+        let sizes = bursts.split_last().map_or(&bursts[..], |(_, others)| others);
+        let full = sizes.iter().filter(|burst| burst.len() == EACH).count();
+        let gaps: Vec<f64> = bursts.windows(2).map(|two| two[1][0] - two[0][0]).collect();
+        let uniform = |most: f64| move |gap: f64| ((gap - least) / (most - least)).clamp(0.0, 1.0);
+        let d = distance(&gaps, uniform(most));
+        let bound = 2.23 / (gaps.len() as f64).sqrt();
+        figure!(
+            "{netem}: {}: {full} of {} bursts have {EACH} datagrams; time between them: D {d:.3} of {bound:.3}",
+            emulator.name(),
+            sizes.len()
+        );
+        if emulator == Emulator::Netem {
+            continue;
+        }
+        ensure!(trace.lost().is_empty(), "{} were lost", trace.lost().len());
+        ensure!(
+            distance(&gaps, uniform(1.5 * most)) > bound,
+            "longer slots pass, too"
+        );
+        if full != sizes.len() || d > bound {
+            wrong.get_or_insert(format!("{full} of {} bursts, D {d:.3}", sizes.len()));
         }
     }
     // Where processors are emulated, packets leave too late for this to say anything of perturb.

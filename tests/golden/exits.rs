@@ -211,6 +211,7 @@ const CALLS: &[&str] = &[
     "import",
     "import netem delay 100ms 10ms 25% loss gemodel 1% 10%",
     "import netem --device eth1 --strict delay 100ms",
+    "import netem --strict slot 1ms seed 5",
     "import netem --strict slot 1ms",
     "import netem dealy 100ms",
     "export",

@@ -9,6 +9,7 @@ mod classification;
 mod collisions;
 mod departure;
 mod fate;
+mod grants;
 mod interface;
 mod legs;
 mod load;

@@ -27,7 +27,7 @@ use perturb_common::{
 use perturb_dataplane::programs::Pacer;
 
 /// The first server says when a packet arrived: it is occupied for a nanosecond.
-fn profile(name: &str, keys: &str) -> String {
+pub(crate) fn profile(name: &str, keys: &str) -> String {
     format!(
         "version: 1\nservers:\n  clock: {{ gap: 1ns }}\n  {name}: {{ {keys} }}\n\
          classes:\n  - {{ name: all, match: {{}}, egress: [clock, {name}], ingress: [clock, {name}] }}\n"
@@ -202,7 +202,7 @@ impl Reference {
     }
 }
 
-fn frame(version: u64, ecn: u32, len: usize) -> Vec<u8> {
+pub(crate) fn frame(version: u64, ecn: u32, len: usize) -> Vec<u8> {
     let class = 46 << 2 | ecn as u8;
     if version == 4 {
         V4 {
@@ -228,7 +228,7 @@ fn ecn_of(frame: &[u8]) -> u32 {
 }
 
 /// How many times 20 us a packet takes here, from one run of the programs to the next: 1 or more.
-fn slowness(rig: &mut Rig) -> u64 {
+pub(crate) fn slowness(rig: &mut Rig) -> u64 {
     const PACKETS: u32 = 100;
     let began = time::Instant::now();
     for _ in 0..PACKETS {

@@ -32,6 +32,7 @@ use crate::{
     departure::Server,
     fate::{Chance, GilbertElliott, JITTER_ENTRIES},
     framing::Framing,
+    grants::Grants,
     network::Network,
     queue::Law,
     ties::Ties,
@@ -39,7 +40,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 21;
+pub const ABI_VERSION: u64 = 22;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;
@@ -213,6 +214,8 @@ pub const SERVER_LAW: u32 = 64;
 pub const SERVER_TIES: u32 = 128;
 /// [`ServerConfig::flags`]: packets take more bytes on the wire than they have ([`ServerConfig::framing`]).
 pub const SERVER_FRAMING: u32 = 256;
+/// [`ServerConfig::flags`]: packets leave in slots ([`ServerConfig::grants`]); scope shared only.
+pub const SERVER_GRANTS: u32 = 512;
 
 /// A server's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +234,8 @@ pub struct ServerConfig {
     pub collision_slot: u64,
     /// By which it drops and marks packets before its buffer is full.
     pub law: Law,
+    /// The slots in which packets leave it.
+    pub grants: Grants,
     /// How fates depend on those before.
     pub ties: Ties,
     /// Burst loss.
@@ -271,6 +276,7 @@ impl ServerConfig {
         salt: 0,
         collision_slot: 0,
         law: Law::TAIL,
+        grants: Grants::NONE,
         ties: Ties::NONE,
         burst: GilbertElliott {
             to_bad: Chance::NEVER,

@@ -41,6 +41,8 @@ impl Chance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Purpose {
+    /// The time to a slot ([`crate::grants`]); of slots, not of packets.
+    Slot = 0,
     /// Independent loss (high half) and the loss inside a Gilbert–Elliott state (low half).
     Loss = 1,
     /// The step of the chain of losses (high half), and whether a packet goes ahead (low half).

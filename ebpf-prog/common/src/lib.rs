@@ -13,6 +13,7 @@ pub mod departure;
 pub mod fate;
 pub mod flow;
 pub mod framing;
+pub mod grants;
 pub mod instance;
 pub mod lead;
 pub mod memory;

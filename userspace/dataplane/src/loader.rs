@@ -19,6 +19,7 @@ use perturb_common::{
         SERVER_TIMELINE, ServerCounters, ServerState, Sojourns, Span, hosts_span, in_half, rule_place,
     },
     collisions::Contention,
+    grants::Granted,
     queue::{Queue, STEP},
     tables::Tables,
     timeline::Unfit,
@@ -297,6 +298,7 @@ impl Loader {
             maps.contention.set(slot, Wire(Contention::default()), 0),
         )?;
         write("QUEUES", maps.queues.set(slot, Wire(Queue::default()), 0))?;
+        write("GRANTS", maps.grants.set(slot, Wire(Granted::default()), 0))?;
         write("ORDINALS", maps.ordinals.set(slot, 0, 0))?;
         write("SOJOURNS", maps.sojourns.set(slot, Wire(Sojourns::default()), 0))?;
         let cpus = write("SERVER_COUNTERS", maps.server_counters.get(&slot, 0))?.len();
@@ -328,6 +330,9 @@ impl Loader {
             }
             if server.jitter_table != NONE {
                 server.jitter_table = in_half(half, server.jitter_table);
+            }
+            if server.grants.table != NONE {
+                server.grants.table = in_half(half, server.grants.table);
             }
             if server.flags & SERVER_TIES != 0 {
                 server.ties.normal = in_half(half, server.ties.normal);

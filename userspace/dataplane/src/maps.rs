@@ -13,6 +13,7 @@ use perturb_common::abi::{
 };
 use perturb_common::{
     collisions::{CollisionTable, Contention},
+    grants::Granted,
     queue::Queue,
     timeline::{Course, Row},
 };
@@ -101,6 +102,7 @@ maps! {
     timelines: "TIMELINES" => Array<Wire<Course>>,
     segments: "SEGMENTS" => Array<Wire<Row>>,
     queues: "QUEUES" => Array<Wire<Queue>>,
+    grants: "GRANTS" => Array<Wire<Granted>>,
     clocks: "CLOCKS" => Array<u64>,
     nth: "NTH" => HashMap<Wire<NthKey>, u32>,
     spans: "SPANS" => Array<Wire<Span>>,

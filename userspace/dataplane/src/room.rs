@@ -144,7 +144,7 @@ impl Room {
     }
 
     /// The maps and how many entries each gets.
-    pub(crate) fn entries(&self) -> [(&'static str, u32); 21] {
+    pub(crate) fn entries(&self) -> [(&'static str, u32); 22] {
         [
             ("SERVERS", self.servers * 2),
             ("STATES", self.servers),
@@ -165,6 +165,7 @@ impl Room {
             ("SEGMENTS", self.segments * 2),
             ("HINTS", self.servers),
             ("QUEUES", self.servers),
+            ("GRANTS", self.servers),
             ("RING", self.ring),
             ("FLOWS", self.flows),
             ("INSTANCES", self.instances),

@@ -214,6 +214,7 @@ impl Route {
             ("reorder", any(|server| server.reorder.is_some())),
             ("ecn", any(|server| server.ecn.is_some())),
             ("queue", any(|server| server.queue != Queue::Tail)),
+            ("slot", any(|server| server.slot.is_some())),
             (
                 "collisions",
                 any(|server| server.collisions.is_some()) || self.layout.as_ref().is_some_and(collisions),

@@ -24,10 +24,13 @@ What becomes of the options, as keys of a server:
                the same words: { probability: 25%, correlation: 50%, gap: 5 }
   rate 1mbit 32 48 5
                bandwidth: 1Mbit/s, framing: { packet_overhead: 32, cell_size: 48, cell_overhead: 5 }
-  slot, ecn    none
+  slot 1ms 9ms packets 5
+               slot: { min: 1ms, max: 9ms, packets: 5 }, behind jitter and losses in a server of its own
+  ecn          none
 
 What is not the same:
   correlation  netem's correlated draws change rate and jitter; here P is lost, and losses k packets apart correlate by C^k
+  slot         netem asks for slots while packets are in the delay; perturb once they are ready
   rate         netem loses packets before they take time, perturb behind the rate
   limit        netem counts packets under way, too; the buffer counts those that wait for the rate
   no rate      the limit is left out: the usual 1000 lets no more than 1000 packets pass in a delay

@@ -21,17 +21,18 @@ use std::sync::Arc;
 
 use perturb_common::abi::{
     self, Direction, JitterTable, MAX_BOUNDS, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS,
-    MAX_VECTORS, NONE, NthKey, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_FRAMING,
+    MAX_VECTORS, NONE, NthKey, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_FRAMING, SERVER_GRANTS,
     SERVER_KEEP_ORDER, SERVER_LAW, SERVER_NTH, SERVER_TIES, SETTING_CHECKSUM, SETTING_EXACT,
     SETTING_FREE_ACKNOWLEDGMENTS, ServerConfig, Settings,
 };
 use perturb_common::collisions::CollisionTable;
 use perturb_common::departure::Server as Knobs;
 use perturb_common::fate::{self, Chance};
+use perturb_common::grants::Grants;
 use perturb_common::tables::Tables;
 use perturb_common::ties::{TIE_DRIFT, Ties};
 use perturb_common::timeline::Timeline;
-use perturb_common::units::{GapPerByte, Nanos, Ticks};
+use perturb_common::units::{GapPerByte, Nanos, TICK_SHIFT, Ticks};
 use perturb_quantity::{Duration, Probability, Rate, Size};
 
 use crate::expand::Network;
@@ -40,7 +41,7 @@ use crate::groups::Matrix;
 use crate::matching::Prefix;
 use crate::model::{
     Acknowledgments, Class, Distribution, Framing, GilbertElliott, Profile, Queue, Scope, Segmentation,
-    Server, ServerId, Volume,
+    Server, ServerId, Slot, Volume,
 };
 use crate::recording::{Format, Recording};
 use crate::{Name, delay};
@@ -49,7 +50,7 @@ use members::Members;
 use timeline::Changes;
 
 pub(crate) use jitter::MAX_ENTRIES as MAX_TABLE_ENTRIES;
-pub(crate) use law::red_weight;
+pub(crate) use law::{red_too_fast, red_weight};
 
 /// What a profile names and does not contain: the contents of files, by the path in it, and addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -180,21 +181,24 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
                 }
             };
         }
+        let mut number = |distribution| {
+            if let Some(&number) = distributions.get(distribution) {
+                return Ok(number);
+            }
+            let number = u32::try_from(tables.jitter.len()).unwrap_or(NONE);
+            tables
+                .jitter
+                .push(shape(distribution, files).map_err(|file| CompileError::NoFile {
+                    server: name.clone(),
+                    file: file.clone(),
+                })?);
+            distributions.insert(distribution, number);
+            Ok(number)
+        };
+        if let Some(distribution) = server.slot.as_ref().and_then(Slot::distribution) {
+            config.grants.table = number(distribution)?;
+        }
         if let Some(distribution) = changes.distribution(server, &config, &tables.timelines) {
-            let mut number = |distribution| {
-                if let Some(&number) = distributions.get(distribution) {
-                    return Ok(number);
-                }
-                let number = u32::try_from(tables.jitter.len()).unwrap_or(NONE);
-                tables
-                    .jitter
-                    .push(shape(distribution, files).map_err(|file| CompileError::NoFile {
-                        server: name.clone(),
-                        file: file.clone(),
-                    })?);
-                distributions.insert(distribution, number);
-                Ok(number)
-            };
             config.jitter_table = number(distribution)?;
             if config.ties.kinds & TIE_DRIFT != 0 {
                 config.ties.normal = number(&Distribution::Normal)?;
@@ -320,6 +324,7 @@ pub(crate) fn splits(profile: &Profile) -> bool {
             || server.framing.cell_size > 0
             || server.ecn.is_some()
             || server.queue != Queue::Tail
+            || server.slot.is_some()
             || decides(server)
     };
     match profile.segmentation {
@@ -376,6 +381,7 @@ fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Durati
         jitter_scale: server.jitter.as_ref().map_or(0, |jitter| ticks(jitter.scale).0),
         salt: fate::salt(profile.seed, name.as_str().as_bytes()),
         collision_slot: server.collisions.map_or(0, |collisions| ticks(collisions.slot).0),
+        grants: server.slot.as_ref().map_or(Grants::NONE, grants),
         ties: ties::of(server).unwrap_or(Ties::NONE),
         burst: server
             .loss
@@ -401,6 +407,7 @@ fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Durati
             | flag(server.framing != Framing::default(), SERVER_FRAMING)
             | flag(server.collisions.is_some(), SERVER_COLLISIONS)
             | flag(server.queue != Queue::Tail, SERVER_LAW)
+            | flag(server.slot.is_some(), SERVER_GRANTS)
             | flag(decides(server), SERVER_FATE),
         collision_table: NONE,
         timeline: NONE,
@@ -415,7 +422,7 @@ fn longest_queues(profile: &Profile, network: Option<&Network>) -> Vec<Duration>
     let mut bound = |total: Duration, servers: &[ServerId]| {
         for &id in servers {
             if let (Some((_, server)), Some(longest)) = (profile.server(id), longest.get_mut(id.index())) {
-                let own = delay::longest_wait(server, profile.frame()).unwrap_or_default();
+                let own = delay::known_wait(server, profile.frame());
                 let elsewhere = total.nanos().saturating_sub(own.nanos());
                 *longest = (*longest).min(Duration::from_nanos(horizon.nanos().saturating_sub(elsewhere)));
             }
@@ -434,6 +441,18 @@ fn longest_queues(profile: &Profile, network: Option<&Network>) -> Vec<Duration>
         }
     }
     longest
+}
+
+fn grants(slot: &Slot) -> Grants {
+    let (delay, scale) = slot.middle();
+    let half = |halves: u64| Ticks(halves.saturating_mul(1 << (TICK_SHIFT - 1)));
+    Grants {
+        delay: half(delay),
+        scale: half(scale).0,
+        packets: slot.packets.map_or(u64::MAX, u64::from),
+        bytes: slot.bytes.map_or(u64::MAX, Size::bytes),
+        ..Grants::NONE
+    }
 }
 
 fn ticks(duration: Duration) -> Ticks {

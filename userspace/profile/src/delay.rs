@@ -1,26 +1,30 @@
 //! How long a packet can be under way: what `check` says of a path, and what the horizon must cover.
 
-use perturb_quantity::{Duration, Size};
+use perturb_quantity::{Duration, Rate, Size};
 
-use crate::model::{Distribution, Jitter, Profile, Server, ServerId, Volume};
+use crate::model::{Distribution, Jitter, Profile, Server, ServerId, Slot, Volume};
 use crate::read::server::backlog_time;
 use crate::timeline::{Change, Given, Random};
 
 /// The longest wait that the buffer of `server` allows, with frames of that size; `None` if the buffer limits nothing, or
 /// nothing makes packets wait.
-pub(crate) fn longest_wait(server: &Server, frame: Size) -> Option<Duration> {
+pub(crate) fn longest_wait(server: &Server, size: Size) -> Option<Duration> {
     let frame = server.bandwidth.map_or(Duration::ZERO, |rate| {
-        rate.time_of(server.framing.on_wire(frame).bytes())
+        rate.time_of(server.framing.on_wire(size).bytes())
     });
     let occupancy = frame.saturating_add(server.gap);
     let by_volume = server
         .buffer
         .volume
         .map(|volume| backlog_time(volume, server.bandwidth));
-    let by_packets = server
-        .buffer
-        .packets
-        .map(|packets| Duration::from_nanos(occupancy.nanos().saturating_mul(u64::from(packets))));
+    let by_packets = server.buffer.packets.map(u64::from).map(|packets| {
+        // The slots of those ahead, and its own.
+        let slots = server.slot.as_ref().map_or(0, |slot| {
+            let slots = slot.frames(size).map_or(1, |each| packets.div_ceil(each.max(1)));
+            slot.longest().nanos().saturating_mul(slots)
+        });
+        Duration::from_nanos(occupancy.nanos().saturating_mul(packets).saturating_add(slots))
+    });
     match (by_volume, by_packets) {
         (Some(volume), Some(packets)) => Some(volume.min(packets)),
         (one, other) => one.or(other),
@@ -39,18 +43,34 @@ pub(crate) fn admits(server: &Server, frame: Size) -> bool {
 
 /// Whether packets can queue at `server` at all.
 pub(crate) fn queues(server: &Server) -> bool {
-    server.bandwidth.is_some() || server.gap > Duration::ZERO
+    let bounded = |slot: &Slot| slot.packets.is_some() || slot.bytes.is_some();
+    server.bandwidth.is_some() || server.gap > Duration::ZERO || server.slot.as_ref().is_some_and(bounded)
 }
 
-/// The largest jitter: a table's entries are 16 bit with 8192 for one scale, so at most 4 scales.
+/// The largest jitter.
 pub(crate) fn longest_jitter(server: &Server) -> Duration {
     server
         .jitter
         .as_ref()
-        .map_or(Duration::ZERO, |jitter| match jitter.distribution {
-            Distribution::Uniform => jitter.scale,
-            _ => Duration::from_nanos(jitter.scale.nanos().saturating_mul(4)),
-        })
+        .map_or(Duration::ZERO, |jitter| jitter.distribution.longest(jitter.scale))
+}
+
+/// The longest that a packet waits for a slot of `server` with none ahead.
+fn longest_slot(server: &Server) -> Duration {
+    server.slot.as_ref().map_or(Duration::ZERO, Slot::longest)
+}
+
+/// What the slots of `server` let go of in the mean, in full frames; `None` if that is any number, or they open at once.
+pub(crate) fn slot_rate(server: &Server, frame: Size) -> Option<Rate> {
+    let slot = server.slot.as_ref()?;
+    let bits = slot.frames(frame)?.saturating_mul(frame.bytes() * 8);
+    let mean = slot.mean().nanos();
+    (mean > 0).then(|| Rate::from_bits_per_second((bits as f64 * 1e9 / mean as f64) as u64))
+}
+
+/// The longest wait at `server` that is known to end: what its buffer allows, or a slot alone.
+pub(crate) fn known_wait(server: &Server, frame: Size) -> Duration {
+    longest_wait(server, frame).unwrap_or_else(|| longest_slot(server))
 }
 
 /// The largest latency and jitter of a server, by the steps of the timeline.
@@ -91,15 +111,9 @@ pub(crate) fn bounded_delay(profile: &Profile, path: &[ServerId]) -> Duration {
                 rate.time_of(server.framing.on_wire(frame).bytes())
             });
             let (latency, jitter) = largest(profile, id, server);
-            [
-                service,
-                server.gap,
-                latency,
-                jitter,
-                longest_wait(server, frame).unwrap_or(Duration::ZERO),
-            ]
-            .into_iter()
-            .fold(sum, Duration::saturating_add)
+            [service, server.gap, latency, jitter, known_wait(server, frame)]
+                .into_iter()
+                .fold(sum, Duration::saturating_add)
         },
     )
 }

@@ -7,16 +7,18 @@
 mod changes;
 mod jitter;
 mod text;
+mod warnings;
 
 pub use changes::{ChangeMeaning, Overheads, Stretch, bandwidths, overheads, stretches};
 pub use jitter::{JitterMeaning, Spaced, Spread};
 use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::Serialize;
+pub use warnings::Warning;
 
 use crate::compile::Files;
 use crate::delay;
 use crate::keys::MAX_HORIZON;
-use crate::model::{Acknowledgments, Class, Name, Overhead, Profile, Segmentation, ServerId};
+use crate::model::{Acknowledgments, Class, Name, Overhead, Profile, ServerId, Slot};
 use crate::topology::Topology;
 
 /// What a profile means.
@@ -47,6 +49,9 @@ pub struct Explanation {
     /// How servers change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<ChangeMeaning>,
+    /// Whether packets wait for slots.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub slots: bool,
     /// What is probably not what was meant.
     pub warnings: Vec<Warning>,
 }
@@ -95,7 +100,7 @@ pub struct PathMeaning {
     pub overhead: Duration,
     /// Sum of the latencies, one way.
     pub latency: Duration,
-    /// Latencies, and the service of one frame at every server: the delay of a lone frame.
+    /// Latencies, and the service of one frame at every server and its mean wait for a slot: the delay of a lone frame.
     pub lone_frame: Duration,
     /// The smallest bandwidth.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,101 +115,12 @@ pub struct PathMeaning {
     pub loss: Probability,
 }
 
-/// What is probably not what was meant.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Warning {
-    /// A queue without limit.
-    #[error("server `{server}` has no buffer: its queue may grow until packets wait {horizon}; add `buffer`")]
-    NoBuffer {
-        /// The server.
-        server: Name,
-        /// The horizon.
-        horizon: Duration,
-    },
-    /// o is not below g.
-    #[error(
-        "class `{class}`: the overhead ({overhead} per packet) is not below the gap ({gap}), so one sender never \
-         notices the gap; lower `overhead` or raise `gap`"
-    )]
-    OverheadHidesGap {
-        /// The class.
-        class: Name,
-        /// o.
-        overhead: Duration,
-        /// g.
-        gap: Duration,
-    },
-    /// Nothing crosses a server.
-    #[error("no class crosses server `{server}`; name it in `egress` or `ingress`, or remove it")]
-    UnusedServer {
-        /// The server.
-        server: Name,
-    },
-    /// A class behind one that takes everything.
-    #[error("class `{class}` never matches, because `{earlier}` before it takes everything; exchange them")]
-    Unreachable {
-        /// The class.
-        class: Name,
-        /// The one before it.
-        earlier: Name,
-    },
-    /// No class at all.
-    #[error("there is no class, so nothing is emulated; add `classes`, or put a server's keys at the top")]
-    NothingEmulated,
-    /// Jitter that would make the delay negative.
-    #[error(
-        "server `{server}`: the jitter reaches {jitter} below a latency of {latency}; what would be negative \
-         counts as no delay, which raises the mean; lower the scale or raise `latency`"
-    )]
-    JitterCut {
-        /// The server.
-        server: Name,
-        /// How far it reaches below.
-        jitter: Duration,
-        /// The latency.
-        latency: Duration,
-    },
-    /// A trace that is a thousand times too fast or slow, probably.
-    #[error(
-        "server `{server}`: its trace has a bandwidth of {mean} in the mean over {length}; if that is 1000 times too much or \
-         too little, look at the units of its file"
-    )]
-    Unit {
-        /// The server.
-        server: Name,
-        /// The mean bandwidth.
-        mean: String,
-        /// The trace's length.
-        length: Duration,
-    },
-    /// Super-packets that no longer fit.
-    #[error(
-        "server `{server}`: a buffer of {buffer} holds less than one super-packet of 64 KiB, and \
-         `segmentation: whole` never splits them, so they are lost whole; choose `auto` or `exact`"
-    )]
-    SuperPackets {
-        /// The server.
-        server: Name,
-        /// Its buffer.
-        buffer: Size,
-    },
-}
-
-impl Serialize for Warning {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 /// Without a `horizon` in the profile: at least this, so that a queue without a buffer is not cut short.
 const LEAST_HORIZON: Duration = Duration::from_millis(10_000);
 /// Without a `held` in the profile: at least and at most this.
 pub(crate) const HELD: (u64, u64) = (64 << 20, 4 << 30);
 /// A small packet takes so many times the memory of its bytes.
 const MEMORY_OF_SMALL: u64 = 16;
-/// A super-packet, at most.
-const SUPER_PACKET: u64 = 64 << 10;
 
 /// The longest a packet is held: as the profile says, or twice the largest delay along a path, from 10 s to 60 s; 60 s
 /// if it changes.
@@ -288,7 +204,8 @@ pub fn explain(profile: &Profile, files: &Files) -> Explanation {
             .iter()
             .filter_map(|(name, server)| jitter::meaning(name, server))
             .collect(),
-        warnings: warnings(profile, &classes, &changes),
+        slots: profile.servers.iter().any(|(_, server)| server.slot.is_some()),
+        warnings: warnings::warnings(profile, &classes, &changes),
         changes,
         acknowledgments: (!profile.overhead.is_none()).then_some(profile.overhead.acknowledgments),
         each_sends: profile.tells_own_side(),
@@ -333,7 +250,8 @@ fn path_meaning(profile: &Profile, path: &[ServerId], overhead: Duration) -> Pat
         overhead,
         latency,
         lone_frame: servers.iter().fold(latency, |total, (_, server)| {
-            total.saturating_add(service(server))
+            let slot = server.slot.as_ref().map_or(Duration::ZERO, Slot::mean);
+            total.saturating_add(service(server)).saturating_add(slot)
         }),
         bandwidth: servers.iter().filter_map(|(_, server)| server.bandwidth).min(),
         gap: servers
@@ -377,84 +295,4 @@ fn loss(servers: &[(&Name, &crate::Server)]) -> Probability {
         })
         .product();
     Probability::from_billionths(((1.0 - survival) * Probability::ONE.billionths() as f64).round() as u64)
-}
-
-fn warnings(profile: &Profile, classes: &[ClassMeaning], changes: &[ChangeMeaning]) -> Vec<Warning> {
-    let mut warnings = Vec::new();
-    let horizon = horizon(profile);
-    if profile.classes.is_empty() && profile.topology.is_none() {
-        warnings.push(Warning::NothingEmulated);
-    }
-    let topology_ends = profile
-        .topology
-        .iter()
-        .flat_map(|topology| topology.egress.iter().chain(&topology.ingress));
-    let paths = profile.classes.iter().flat_map(Class::paths).flatten().flatten();
-    let used: std::collections::HashSet<ServerId> = paths.chain(topology_ends).copied().collect();
-    for (index, (name, server)) in profile.servers.iter().enumerate() {
-        let server_name = || name.clone();
-        if !ServerId::new(index).is_some_and(|id| used.contains(&id)) {
-            warnings.push(Warning::UnusedServer {
-                server: server_name(),
-            });
-            continue;
-        }
-        if (delay::queues(server) || server.trace.is_some()) && server.buffer.is_unlimited() {
-            warnings.push(Warning::NoBuffer {
-                server: server_name(),
-                horizon,
-            });
-        }
-        let reach = delay::reach_below(server);
-        if reach > server.latency {
-            warnings.push(Warning::JitterCut {
-                server: server_name(),
-                jitter: reach,
-                latency: server.latency,
-            });
-        }
-        if let (Segmentation::Whole, Some(crate::Volume::Bytes(buffer))) =
-            (profile.segmentation, server.buffer.volume)
-            && buffer.bytes() < SUPER_PACKET
-        {
-            warnings.push(Warning::SuperPackets {
-                server: server_name(),
-                buffer,
-            });
-        }
-    }
-    for class in classes {
-        for path in [&class.egress, &class.ingress].into_iter().flatten() {
-            if let Some(gap) = path.gap.filter(|&gap| path.overhead >= gap) {
-                warnings.push(Warning::OverheadHidesGap {
-                    class: class.name.clone(),
-                    overhead: path.overhead,
-                    gap,
-                });
-            }
-        }
-    }
-    for change in changes.iter().filter(|change| change.is_suspicious(profile)) {
-        warnings.push(Warning::Unit {
-            server: change.server.clone(),
-            mean: change
-                .bandwidth
-                .map_or_else(|| "no limit".to_owned(), |[.., mean]| mean.to_string()),
-            length: change.length,
-        });
-    }
-    let mut earlier: Option<&Name> = None;
-    for class in &profile.classes {
-        match earlier {
-            Some(earlier) => {
-                warnings.push(Warning::Unreachable {
-                    class: class.name.clone(),
-                    earlier: earlier.clone(),
-                });
-            }
-            None if class.matching.is_everything() => earlier = Some(&class.name),
-            None => {}
-        }
-    }
-    warnings
 }

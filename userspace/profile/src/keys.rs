@@ -76,6 +76,10 @@ pub(crate) const WINDOW: Bounds<Size> = bounds(Size::from_bytes(4096), Size::fro
 pub(crate) const EARLY_RETRANS: Bounds<u64> = bounds(0, 4);
 pub(crate) const RECOVERY: Bounds<u64> = bounds(0, 7);
 pub(crate) const SLOT: Bounds<Duration> = bounds(Duration::from_nanos(1), Duration::from_millis(10));
+/// From one slot of `slot` to the next, and how far it is from the mean.
+pub(crate) const SLOT_DELAY: Bounds<Duration> = bounds(Duration::ZERO, Duration::from_nanos(10 * SECOND));
+pub(crate) const SLOT_PACKETS: Bounds<u64> = bounds(1, u32::MAX as u64);
+pub(crate) const SLOT_BYTES: Bounds<Size> = bounds(Size::from_bytes(1), Size::from_bytes(4 << 30));
 pub(crate) const ATTEMPTS: Bounds<u64> = bounds(1, 16);
 pub(crate) const LEVELS: usize = 10;
 pub(crate) const DIMENSION: Bounds<u64> = bounds(2, MAX_HOSTS as u64);

@@ -56,9 +56,9 @@ pub use knob::{BeyondKnob, Knob, TurnError, UnknownKnob};
 pub use load::{LoadError, Loaded, Whose, files, load, load_for};
 pub use matching::{Dscp, EtherType, Family, HostName, Match, PortRange, Prefix, Protocol};
 pub use model::{
-    Acknowledgments, Buffer, Class, Correlated, Distribution, Drift, EcnThreshold, Framing, GilbertElliott,
-    Jitter, Limits, Loss, LossStates, Name, Overhead, Profile, Queue, Reorder, Scope, Segmentation, Server,
-    ServerId, Treatment, Volume,
+    Acknowledgments, Between, Buffer, Class, Correlated, Distribution, Drift, EcnThreshold, Framing,
+    GilbertElliott, Jitter, Limits, Loss, LossStates, Name, Overhead, Profile, Queue, Reorder, Scope,
+    Segmentation, Server, ServerId, Slot, Treatment, Volume,
 };
 pub use perturb_quantity::{Duration, Probability, Rate, Size};
 pub use read::profile::parse;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::compile::{Files, MAX_TABLE_ENTRIES};
 use crate::diagnostic::Diagnostics;
 use crate::groups::Matrix;
-use crate::model::{Distribution, Name, Profile, Server};
+use crate::model::{Between, Distribution, Name, Profile, Server, Slot};
 use crate::own;
 use crate::read::groups::Reading;
 use crate::read::profile::parse_with;
@@ -192,13 +192,20 @@ impl Server {
     /// When the current directory is not known.
     pub fn anchor(&mut self, directory: &Path) -> io::Result<()> {
         let directory = std::path::absolute(directory)?;
-        let table = self.jitter.as_mut().map(|jitter| &mut jitter.distribution);
-        let table = table.and_then(|distribution| match distribution {
-            Distribution::Table(file) => Some(file),
-            _ => None,
+        let jitter = self.jitter.as_mut().map(|jitter| &mut jitter.distribution);
+        let slot = self.slot.as_mut().and_then(|slot| match &mut slot.between {
+            Between::Drawn { distribution, .. } => Some(distribution),
+            Between::Range(..) => None,
         });
+        let table = jitter
+            .into_iter()
+            .chain(slot)
+            .filter_map(|distribution| match distribution {
+                Distribution::Table(file) => Some(file),
+                _ => None,
+            });
         let trace = self.trace.as_mut().map(|trace| &mut trace.file);
-        for file in table.into_iter().chain(trace) {
+        for file in table.chain(trace) {
             *file = directory.join(&file).to_string_lossy().into_owned();
         }
         Ok(())
@@ -225,11 +232,15 @@ fn files_by(
 ) -> Result<Files, LoadError> {
     let mut files = Files::default();
     for (server, spec) in &profile.servers {
-        if let Some(Distribution::Table(file)) = spec.jitter.as_ref().map(|jitter| &jitter.distribution)
-            && !files.jitter.contains_key(file)
-        {
-            let (path, text) = text(file);
-            files.jitter.insert(file.clone(), table(server, &path, &text?)?);
+        let jitter = spec.jitter.as_ref().map(|jitter| &jitter.distribution);
+        let slot = spec.slot.as_ref().and_then(Slot::distribution);
+        for distribution in jitter.into_iter().chain(slot) {
+            if let Distribution::Table(file) = distribution
+                && !files.jitter.contains_key(file)
+            {
+                let (path, text) = text(file);
+                files.jitter.insert(file.clone(), table(server, &path, &text?)?);
+            }
         }
         if let Some(Trace { file, format, .. }) = &spec.trace {
             let key = (file.clone(), *format);

@@ -1,6 +1,7 @@
 //! The profile as the rest of perturb sees it: typed, and valid by construction of [`crate::parse`].
 
 mod fates;
+mod slot;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,6 +12,7 @@ use perturb_quantity::{Duration, Probability, Rate, Size};
 use serde::{Serialize, Serializer};
 
 pub use fates::{Correlated, Distribution, Drift, GilbertElliott, Jitter, Loss, LossStates, Reorder};
+pub use slot::{Between, Slot};
 
 use crate::groups::{Group, Matrix};
 use crate::matching::{Match, Prefix};
@@ -273,6 +275,8 @@ pub struct Server {
     pub ecn: Option<EcnThreshold>,
     /// What drops and marks packets before the buffer is full.
     pub queue: Queue,
+    /// Slots in which packets leave.
+    pub slot: Option<Slot>,
     /// CSMA/CD back-off between the stations that send over it.
     pub collisions: Option<Collisions>,
     /// A file by which it changes.

@@ -12,6 +12,7 @@
 
 mod export;
 mod import;
+mod slots;
 mod sources;
 mod words;
 

@@ -3,6 +3,7 @@
 //! The normal form is a tree of texts, numbers, lists and maps; as YAML it is a profile again
 //! (`parse(print(p)) == p`), and serialized it is what `check --json` shows.
 
+mod fates;
 mod timeline;
 mod value;
 
@@ -11,13 +12,10 @@ use std::fmt;
 use serde::ser::{Serialize, Serializer};
 use value::{Map, Value, alternatives, bare, text, write_entry};
 
-use perturb_quantity::Probability;
-
 use crate::groups::{Group, Matrix};
 use crate::matching::Match;
 use crate::model::{
-    Buffer, Class, Correlated, Distribution, Drift, Framing, Jitter, Limits, Loss, Overhead, Profile, Queue,
-    Reorder, Server, ServerId, Treatment, Volume,
+    Buffer, Class, Framing, Limits, Overhead, Profile, Queue, Server, ServerId, Treatment, Volume,
 };
 use crate::topology::{Collisions, Layout, Tcp, Topology, Window};
 
@@ -122,13 +120,14 @@ fn server(server: &Server) -> Map {
         map.unless_default("latency", &server.latency, bare);
     }
     map.unless_default("buffer", &server.buffer, buffer);
-    map.optional("jitter", server.jitter.as_ref(), jitter);
-    map.unless_default("loss", &server.loss, loss);
-    map.unless_default("duplicate", &server.duplicate, correlated);
-    map.unless_default("corrupt", &server.corrupt, correlated);
-    map.optional("reorder", server.reorder.as_ref(), reorder);
+    map.optional("jitter", server.jitter.as_ref(), fates::jitter);
+    map.unless_default("loss", &server.loss, fates::loss);
+    map.unless_default("duplicate", &server.duplicate, fates::correlated);
+    map.unless_default("corrupt", &server.corrupt, fates::correlated);
+    map.optional("reorder", server.reorder.as_ref(), fates::reorder);
     map.optional("ecn", server.ecn.as_ref(), volume);
     map.unless_default("queue", &server.queue, queue);
+    map.optional("slot", server.slot.as_ref(), fates::slot);
     map.optional("collisions", server.collisions.as_ref(), collisions);
     map.optional("trace", server.trace.as_ref(), timeline::trace);
     map
@@ -248,78 +247,6 @@ fn buffer(buffer: &Buffer) -> Value {
             Value::Map(map)
         }
     }
-}
-
-fn jitter(jitter: &Jitter) -> Value {
-    let mut map = Map::default();
-    let (word, width) = match jitter.distribution {
-        Distribution::Uniform => ("uniform", "scale"),
-        Distribution::Normal => ("normal", "stddev"),
-        Distribution::Pareto => ("pareto", "scale"),
-        Distribution::ParetoNormal => ("pareto-normal", "scale"),
-        Distribution::Table(_) => ("table", "scale"),
-    };
-    map.set("distribution", bare(word))
-        .set(width, bare(&jitter.scale));
-    if let Distribution::Table(path) = &jitter.distribution {
-        map.set("table", text(path));
-    }
-    map.unless_default("reorder", &jitter.reorder, |&reorder| Value::Flag(reorder));
-    match &jitter.drift {
-        Some(Drift::Packets(correlation)) => map.set("correlation", bare(correlation)),
-        Some(Drift::Time(constant)) => map.set("time_constant", bare(constant)),
-        None => &mut map,
-    };
-    Value::Map(map)
-}
-
-fn correlated(chance: &Correlated) -> Value {
-    if chance.correlation == Probability::ZERO {
-        return bare(&chance.probability);
-    }
-    Value::Map(of_events(chance))
-}
-
-fn of_events(chance: &Correlated) -> Map {
-    let mut map = Map::default();
-    map.set("probability", bare(&chance.probability));
-    map.unless_default("correlation", &chance.correlation, bare);
-    map
-}
-
-fn reorder(reorder: &Reorder) -> Value {
-    let mut map = of_events(&reorder.chance);
-    if reorder.gap != 1 {
-        map.set("gap", Value::Integer(reorder.gap.into()));
-    }
-    Value::Map(map)
-}
-
-fn loss(loss: &Loss) -> Value {
-    let mut map = Map::default();
-    map.unless_default("random", &loss.random, bare);
-    map.unless_default("correlation", &loss.correlation, bare);
-    map.optional("gilbert_elliott", loss.burst.as_ref(), |burst| {
-        let mut map = Map::default();
-        map.set("p", bare(&burst.to_bad)).set("r", bare(&burst.to_good));
-        map.set("bad_loss", bare(&burst.bad_loss))
-            .set("good_loss", bare(&burst.good_loss));
-        Value::Map(map)
-    });
-    map.optional("state", loss.states.as_ref(), |states| {
-        let mut map = Map::default();
-        map.set("p13", bare(&states.p13)).set("p31", bare(&states.p31));
-        map.set("p32", bare(&states.p32)).set("p23", bare(&states.p23));
-        map.set("p14", bare(&states.p14));
-        Value::Map(map)
-    });
-    if !loss.nth.is_empty() {
-        map.set(
-            "nth",
-            Value::List(loss.nth.iter().map(|&index| Value::Integer(index)).collect()),
-        );
-    }
-    Value::Map(map)
 }
 
 fn path(profile: &Profile, path: &[ServerId]) -> Value {

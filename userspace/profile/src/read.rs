@@ -1,10 +1,12 @@
 //! From the tree to the values of a profile: what [`crate::reader`] does not know, because only profiles have it.
 
 mod class;
+mod fates;
 pub(crate) mod groups;
 pub(crate) mod profile;
 mod queue;
 pub(crate) mod server;
+mod slot;
 mod timeline;
 mod topology;
 mod trace;

@@ -185,12 +185,13 @@ fn reference(name: &str) -> Value {
 
 /// The reference of all keys in Markdown: a table per section.
 pub fn reference_markdown() -> String {
-    let sections: [&Section; 29] = [
+    let sections: [&Section; 30] = [
         &keys::PROFILE,
         &keys::OVERHEAD_SECTION,
         &keys::LIMITS,
         &keys::SERVER,
         &keys::QUEUE,
+        &keys::SLOTS,
         &keys::BUFFER,
         &keys::FRAMING,
         &keys::JITTER,

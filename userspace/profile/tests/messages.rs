@@ -378,6 +378,27 @@ fn warnings_name_what_is_probably_not_meant() {
         "{ version: 1, bandwidth: 1Gbit/s, buffer: 32KiB, segmentation: whole }",
         |warning| matches!(warning, Warning::SuperPackets { .. }),
     );
+    let slots = "{ version: 1, bandwidth: 1Mbit/s, buffer: 9 packets, latency: 1ms, slot: { min: 30ms, packets: 2 } }";
+    has(slots, |warning| matches!(warning, Warning::SlowSlots { .. }));
+    assert!(explain(&parse(slots).unwrap(), &perturb_profile::Files::default()).slots);
+    // 2^-16 lets in fewer than 2^16 packets above `min`, whatever the burst (Floyd and Jacobson, equation 3).
+    let red = |burst: u64| {
+        format!(
+            "{{ version: 1, bandwidth: 1Gbit/s, buffer: 1s, queue: {{ kind: red, min: 1ms, max: 9ms, burst: {burst} }} }}"
+        )
+    };
+    let too_fast = |warning: &Warning| {
+        matches!(
+            warning,
+            Warning::BurstOfRed {
+                burst: 70_000,
+                weight: 16,
+                ..
+            }
+        )
+    };
+    has(&red(70_000), too_fast);
+    assert_eq!(warnings(&red(1_000)), []);
     assert_eq!(
         warnings("{ version: 1, latency: 20ms, bandwidth: 1Mbit/s, buffer: 64KiB }"),
         []

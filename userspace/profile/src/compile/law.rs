@@ -22,6 +22,33 @@ pub(crate) fn red_weight(
     avpkt: Size,
     burst: Option<u64>,
 ) -> Option<u32> {
+    let (_, weight) = weight_of(server, thresholds, avpkt, burst)?;
+    Some(weight.unwrap_or(red::MOST_WEIGHT))
+}
+
+/// The burst of a RED whose average no W keeps below `min`, and the W that it has instead.
+pub(crate) fn red_too_fast(server: &Server) -> Option<(u64, u32)> {
+    let Queue::Red {
+        min,
+        max,
+        avpkt,
+        burst,
+        ..
+    } = server.queue
+    else {
+        return None;
+    };
+    let (burst, weight) = weight_of(server, [min, max], avpkt, burst)?;
+    weight.is_none().then_some((burst as u64, red::MOST_WEIGHT))
+}
+
+/// The burst, and the smallest W that lets it in, if one does.
+fn weight_of(
+    server: &Server,
+    thresholds: [Volume; 2],
+    avpkt: Size,
+    burst: Option<u64>,
+) -> Option<(f64, Option<u32>)> {
     let small = served_in(server, avpkt).0 as f64;
     let [min, max] = thresholds.map(|volume| time_of(server)(volume).0 as f64 / small);
     // Whole packets, as tc rounds them, but not so few that it refuses them; a threshold in time may be a hair less than it is.
@@ -35,7 +62,7 @@ pub(crate) fn red_weight(
         let share = 0.5f64.powi(weight as i32);
         most <= (1.0 - (1.0 - share).powf(burst)) / share
     };
-    Some((1..red::MOST_WEIGHT).find(fits).unwrap_or(red::MOST_WEIGHT))
+    Some((burst, (1..=red::MOST_WEIGHT).find(fits)))
 }
 
 /// The law of a server's queue.

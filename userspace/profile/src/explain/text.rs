@@ -59,6 +59,9 @@ impl fmt::Display for Explanation {
                  does both ways.\n",
             )?;
         }
+        if self.slots {
+            f.write_str("Packets wait for a slot behind their service; latency and jitter come on top.\n")?;
+        }
         self.jitter
             .iter()
             .try_for_each(|jitter| writeln!(f, "{jitter}"))?;

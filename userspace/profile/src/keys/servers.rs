@@ -20,6 +20,7 @@ macro_rules! server_keys {
         key("reorder", Shape::Either(&[Shape::Share, Shape::Section(&REORDER)]), "0%", "Probability that a packet goes ahead of others, without latency and jitter. A jitter has a `reorder` of its own."),
         key("ecn", Shape::Either(&[Shape::Size(ECN_BYTES), Shape::Duration(ECN_DELAY)]), "never", "Backlog above which ECN-capable packets are CE-marked: bytes need a bandwidth, a time needs a bandwidth or gap."),
         key("queue", Shape::Section(&QUEUE), "tail drop", "What drops and marks packets before the buffer is full. Needs a bandwidth or gap, and scope shared."),
+        key("slot", Shape::Section(&SLOTS), "none", "Slots in which packets leave, in bursts, behind their service and before the latency. Needs scope shared."),
         $($extra),*
     ] };
 }
@@ -244,7 +245,7 @@ pub(crate) static BUFFER: Section = Section {
             "packets",
             Shape::Integer(BUFFER_PACKETS),
             "no limit",
-            "Wire packets waiting or in service.",
+            "Wire packets waiting, for a slot too, or in service.",
         ),
     ],
 };
@@ -329,6 +330,62 @@ pub(crate) static FRAMING: Section = Section {
             Shape::Flag,
             "false",
             "The Ethernet header of 14 bytes does not cross the link.",
+        ),
+    ],
+};
+
+pub(crate) static SLOTS: Section = Section {
+    what: "a slot",
+    title: "slot",
+    doc: "netem's `slot`, a rough model of Wi-Fi, LTE and DOCSIS: what is ready when a slot opens leaves at once, until so many packets or bytes have left. The next slot opens a while later; who comes behind a slot asks for a new one, which opens a while from then. Super-packets are split first, unless `segmentation: whole`.",
+    keys: &[
+        key(
+            "min",
+            Shape::Duration(SLOT_DELAY),
+            "required without `distribution`",
+            "The least time to the next slot.",
+        ),
+        key(
+            "max",
+            Shape::Duration(SLOT_DELAY),
+            "as `min`",
+            "The longest; any in between is as likely.",
+        ),
+        key(
+            "distribution",
+            Shape::Choice(DISTRIBUTIONS),
+            "none",
+            "In place of `min` and `max`: the shape of the time to the next slot, as a jitter's. Below zero counts as zero.",
+        ),
+        key(
+            "delay",
+            Shape::Duration(SLOT_DELAY),
+            "required by `distribution`",
+            "Its middle.",
+        ),
+        key(
+            "jitter",
+            Shape::Duration(SLOT_DELAY),
+            "required by `distribution`",
+            "Its scale.",
+        ),
+        key(
+            "table",
+            Shape::Text,
+            "",
+            "File in iproute2's .dist format, relative to the profile.",
+        ),
+        key(
+            "packets",
+            Shape::Integer(SLOT_PACKETS),
+            "any number",
+            "At most so many leave in one slot.",
+        ),
+        key(
+            "bytes",
+            Shape::Size(SLOT_BYTES),
+            "any number",
+            "The packet with which so many have left is the slot's last.",
         ),
     ],
 };

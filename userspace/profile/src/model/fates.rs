@@ -74,6 +74,16 @@ pub enum Distribution {
     Table(String),
 }
 
+impl Distribution {
+    /// The largest value: a table's entries are 16 bit with 8192 for one scale, so at most 4 scales.
+    pub(crate) fn longest(&self, scale: Duration) -> Duration {
+        match self {
+            Self::Uniform => scale,
+            _ => Duration::from_nanos(scale.nanos().saturating_mul(4)),
+        }
+    }
+}
+
 /// Which packets are lost at a server: those that any of the three selects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Loss {

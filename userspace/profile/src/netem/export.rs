@@ -2,11 +2,9 @@
 
 use perturb_common::abi::Direction;
 
-use super::{Chance, FRAME, IN_ORDER, Link, Loss, Netem, OTHER_RATES};
+use super::{Chance, FRAME, IN_ORDER, Link, Loss, Netem, OTHER_RATES, slots};
 use crate::Duration;
-use crate::model::{
-    Correlated, Distribution, Drift, Framing, Profile, Queue, Scope, Server, ServerId, Volume,
-};
+use crate::model::{Correlated, Drift, Framing, Profile, Queue, Scope, Server, ServerId, Volume};
 
 /// A profile as commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +115,17 @@ fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> Net
                 buffer = waiting(server, &mut lose);
             }
         }
+        if let Some(slot) = &server.slot {
+            if netem.slot.is_some() {
+                lose("its slots: netem has one kind, and another server has it");
+            } else {
+                netem.slot = Some(slots::export(slot, &mut lose));
+                buffer = buffer.or(server.buffer.packets.map(u64::from));
+            }
+        }
+        if netem.slot.is_some() && slots::comes_before_slots(server) {
+            lose("its jitter, losses and copies behind the slots: netem's slots come behind them");
+        }
         jitter(&mut netem, server, &mut in_order, &mut lose);
         loss(&mut netem, server, &mut lose);
         for (share, chance, what) in [
@@ -175,7 +184,9 @@ fn combined(profile: &Profile, path: &[ServerId], lost: &mut Vec<String>) -> Net
             }
             u32::try_from(packets.saturating_add(way)).unwrap_or(u32::MAX)
         }
-        (None, _) if netem.rate.is_some() || netem.delay > Duration::ZERO => Netem::UNLIMITED,
+        (None, _) if netem.rate.is_some() || netem.slot.is_some() || netem.delay > Duration::ZERO => {
+            Netem::UNLIMITED
+        }
         _ => Netem::LIMIT,
     };
     match (in_order, netem.rate) {
@@ -221,20 +232,7 @@ fn jitter(netem: &mut Netem, server: &Server, in_order: &mut Option<bool>, lose:
         None => {}
     }
     *in_order = Some(!jitter.reorder);
-    netem.distribution = match &jitter.distribution {
-        Distribution::Uniform => None,
-        Distribution::Normal => Some("normal".to_owned()),
-        Distribution::Pareto => Some("pareto".to_owned()),
-        Distribution::ParetoNormal => Some("paretonormal".to_owned()),
-        Distribution::Table(file) => {
-            let name = file.rsplit('/').next().unwrap_or(file);
-            let name = name.strip_suffix(".dist").unwrap_or(name).to_owned();
-            lose(&format!(
-                "where its table is: tc takes it from /usr/lib/tc/{name}.dist"
-            ));
-            Some(name)
-        }
-    };
+    netem.distribution = slots::name(&jitter.distribution, lose);
 }
 
 fn loss(netem: &mut Netem, server: &Server, lose: &mut impl FnMut(&str)) {

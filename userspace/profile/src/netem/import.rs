@@ -3,18 +3,16 @@
 use perturb_common::abi::Direction;
 use perturb_common::ties::MAX_GAP;
 
+use super::slots;
 use super::sources::{self, Found};
 use super::{Chance, IN_ORDER, Link, Netem, NetemError, OTHER_RATES};
 use crate::keys;
 use crate::matching::{Match, PortRange, Prefix};
 use crate::model::{
-    Class, Correlated, Distribution, Drift, Framing, GilbertElliott, Jitter, LossStates, Name, Profile,
-    Reorder, Server, ServerId, Treatment,
+    Class, Correlated, Drift, Framing, GilbertElliott, Jitter, LossStates, Name, Profile, Reorder, Server,
+    ServerId, Treatment,
 };
 use crate::{Duration, Probability};
-
-/// Where tc looks for tables.
-const TABLES: &str = "/usr/lib/tc";
 
 /// A profile made of netems.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +138,15 @@ fn profile(netems: &[Found], lost: &mut Vec<String>) -> Result<Profile, NetemErr
                 "these are more netems than a profile takes".to_owned(),
             ));
         };
-        profile.servers.push((name, server(found, lost)));
+        let mut server = server(found, lost);
+        let slots = slots::import(&found.netem, &mut server, &mut |what| lost.push(what));
+        let behind = slots.map(|slots| (Name::new(&format!("{name}-slots")), slots));
+        profile.servers.push((name, server));
+        let mut ids = vec![id];
+        if let Some((Some(name), slots)) = behind {
+            ids.extend(ServerId::new(profile.servers.len()));
+            profile.servers.push((name, slots));
+        }
         if let Some(parent) = &found.parent {
             lost.push(format!(
                 "the filters before tc's class {parent}: all packets cross the netem; give the profile's class a `match`"
@@ -155,7 +161,7 @@ fn profile(netems: &[Found], lost: &mut Vec<String>) -> Result<Profile, NetemErr
         });
         if let Some((_, paths)) = classes.get_mut(at) {
             // One below another.
-            paths[found.way as usize].get_or_insert_default().push(id);
+            paths[found.way as usize].get_or_insert_default().extend(ids);
         }
     }
     // The first match wins: narrow ones first, and what one says of neither direction, the next wider one does.
@@ -252,13 +258,6 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
         ..Server::default()
     };
     if netem.jitter > Duration::ZERO {
-        let distribution = match netem.distribution.as_deref() {
-            None | Some("uniform") => Distribution::Uniform,
-            Some("normal") => Distribution::Normal,
-            Some("pareto") => Distribution::Pareto,
-            Some("paretonormal") => Distribution::ParetoNormal,
-            Some(name) => Distribution::Table(format!("{TABLES}/{name}.dist")),
-        };
         if found.shapeless {
             lose("the distribution of the jitter, which tc does not show: it is uniform here".to_owned());
         }
@@ -269,7 +268,7 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
             );
         }
         server.jitter = Some(Jitter {
-            distribution,
+            distribution: slots::shape(netem.distribution.as_deref()),
             scale: netem.jitter,
             reorder: netem.rate.is_none(),
             drift: Some(tied("delay", netem.correlation, &mut lose))
@@ -341,14 +340,11 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
     }
     match netem.rate.filter(|_| !in_order) {
         Some(link) => rate(&mut server, netem, link, &mut lose),
-        None if [Netem::LIMIT, Netem::UNLIMITED].contains(&netem.limit) => {}
+        None if netem.slot.is_some() || [Netem::LIMIT, Netem::UNLIMITED].contains(&netem.limit) => {}
         None => lose(format!(
             "the `limit` of {}: without a rate nothing queues, and all packets under way are held",
             netem.limit
         )),
-    }
-    if let Some(slot) = &netem.slot {
-        lose(format!("`{slot}`"));
     }
     server
 }
@@ -398,7 +394,7 @@ fn rate(server: &mut Server, netem: &Netem, link: Link, lose: &mut impl FnMut(St
 }
 
 /// The longest that a packet is held.
-const HORIZON: Duration = Duration::from_millis(60_000);
+pub(super) const HORIZON: Duration = Duration::from_millis(60_000);
 
 impl From<Link> for Framing {
     fn from(link: Link) -> Self {

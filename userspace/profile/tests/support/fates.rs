@@ -65,6 +65,37 @@ pub(crate) fn jitter() -> BoxedStrategy<Jitter> {
         .boxed()
 }
 
+pub(crate) fn slot() -> BoxedStrategy<Slot> {
+    let time = || (0..=10_000_000_000u64).prop_map(Duration::from_nanos);
+    let between = prop_oneof![
+        (time(), time()).prop_map(|(one, other)| Between::Range(one.min(other), one.max(other))),
+        (distribution(), time(), time()).prop_map(|(distribution, delay, scale)| Between::Drawn {
+            distribution,
+            delay,
+            scale,
+        }),
+    ];
+    let bytes = of((1..=4u64 << 30).prop_map(Size::from_bytes));
+    (between, of(1..=u32::MAX), bytes)
+        .prop_map(|(between, packets, bytes)| Slot {
+            between,
+            packets,
+            bytes,
+        })
+        .prop_filter("opens at once", |slot| {
+            !matches!(
+                slot.between,
+                Between::Range(_, Duration::ZERO)
+                    | Between::Drawn {
+                        delay: Duration::ZERO,
+                        scale: Duration::ZERO,
+                        ..
+                    }
+            )
+        })
+        .boxed()
+}
+
 pub(crate) fn loss() -> BoxedStrategy<Loss> {
     let burst = (share(), share(), share(), share()).prop_map(|(to_bad, to_good, bad_loss, good_loss)| {
         GilbertElliott {

@@ -12,7 +12,7 @@ mod timeline;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-use fates::{correlated, framing, jitter, loss, reorder};
+use fates::{correlated, framing, jitter, loss, reorder, slot};
 use perturb_profile::*;
 use proptest::collection::vec;
 use proptest::{option::of, prelude::*};
@@ -95,7 +95,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
         (of(jitter()), loss()),
         correlated(),
         correlated(),
-        (of(reorder()), framing()),
+        (of(reorder()), framing(), of(slot())),
     )
         .prop_map(
             |(
@@ -107,7 +107,7 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                 (jitter, loss),
                 duplicate,
                 corrupt,
-                (reorder, framing),
+                (reorder, framing, slot),
             )| {
                 let fast = bandwidth.filter(|rate| rate.bits_per_second() >= 1_000_000);
                 if fast.is_none() {
@@ -141,6 +141,9 @@ pub(crate) fn server() -> BoxedStrategy<Server> {
                     corrupt,
                     reorder,
                     ecn,
+                    slot: slot.filter(|_| {
+                        scope == Scope::Shared && queue == Queue::Tail && buffer.volume.is_none()
+                    }),
                     queue,
                     collisions: None,
                     trace: None,
