@@ -20,7 +20,7 @@ use crate::{command::output, workspace};
 /// Lines of a source file.
 const LONGEST: usize = 500;
 /// Where sources are.
-const SOURCES: [&str; 4] = ["ebpf-prog", "tests", "userspace", "xtask"];
+const SOURCES: [&str; 5] = ["bindings", "ebpf-prog", "tests", "userspace", "xtask"];
 /// Libraries that [print](speaks) nothing: they give values, and `perturb` says them. The sandbox is a program's other end, and speaks.
 const SILENT: [&str; 12] = [
     "ebpf-prog/common/src",
@@ -63,7 +63,13 @@ pub(crate) fn run() -> Result<ExitCode> {
     let documents: BTreeMap<PathBuf, String> = of(".md")?.into_iter().collect();
 
     let mut faults = Vec::new();
-    faults.extend(sources.iter().filter_map(|(path, text)| too_long(path, text)));
+    let python = of(".py")?;
+    faults.extend(
+        sources
+            .iter()
+            .chain(&python)
+            .filter_map(|(path, text)| too_long(path, text)),
+    );
     faults.extend(sources.iter().filter_map(|(path, _)| nameless(path)));
     faults.extend(sources.iter().filter_map(|(path, text)| speaks(path, text)));
     faults.extend(unused(&sources));

@@ -36,6 +36,7 @@ const BASE: &[Program] = &[
 const MPIRUN: Program = program("mpirun", "openmpi-bin", "runs MPI programs");
 const MPICC: Program = program("mpicc", "libopenmpi-dev", "compiles MPI programs");
 const MOUNT_NFS: Program = program("mount.nfs", "nfs-common", "the NFS client");
+const CURL: Program = program("curl", "curl", "fetches files");
 const NFSD: Program = program("rpc.nfsd", "nfs-kernel-server", "starts the kernel's NFS server");
 
 /// Optional programs.
@@ -53,6 +54,8 @@ pub(crate) enum Group {
     Metrics,
     /// Podman and Docker, whose containers are emulated
     Containers,
+    /// What the tests of the Python package use
+    Python,
     /// bpftool, to look at programs and maps
     Bpftool,
 }
@@ -97,7 +100,7 @@ impl Group {
                         MPICC,
                         program("lighttpd", "lighttpd", "a web server"),
                         program("wrk", "wrk", "asks web servers"),
-                        program("curl", "curl", "fetches files"),
+                        CURL,
                         NFSD,
                         MOUNT_NFS,
                         program("rpcbind", "rpcbind", "tells NFS clients the ports"),
@@ -122,6 +125,16 @@ impl Group {
                         program("/usr/lib/podman/netavark", "netavark", "joins them"),
                         program("dockerd", "docker.io", "containers of Docker"),
                         program("busybox", "busybox-static", "what is in them"),
+                    ]
+                }
+            }
+            Self::Python => {
+                const {
+                    &[
+                        program("pytest-3", "python3-pytest", "runs Python's tests"),
+                        program("mypy", "mypy", "checks Python's types"),
+                        program("pip3", "python3-pip", "installs Python's packages"),
+                        CURL,
                     ]
                 }
             }

@@ -13,7 +13,8 @@ const MOST_WORDS: usize = 22_000;
 /// What was, and is not any more.
 const HISTORY: &str = "CHANGELOG.md";
 /// Beginnings of paths in this repository.
-const PARTS: [&str; 7] = [
+const PARTS: [&str; 8] = [
+    "bindings/",
     "configs/",
     "docs/",
     "ebpf-prog/",
