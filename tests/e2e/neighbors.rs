@@ -18,6 +18,7 @@ use nix::{
     fcntl::{FcntlArg, fcntl},
     sys::signal::Signal,
 };
+use tempfile::TempDir;
 
 use crate::harness::{Setting, Test, each, once};
 
@@ -26,6 +27,7 @@ pub(crate) const TESTS: &[Test] = &[
     once("neighbors::who_holds_the_lock_is_named", named).long(),
     once("neighbors::clear_spares_private_hosts", spared),
     each("neighbors::a_reused_number_is_left_alone", reused),
+    each("neighbors::a_containers_sysfs_stays_read_only", locked),
 ];
 
 const REGISTRY: &str = "/run/perturb";
@@ -257,5 +259,36 @@ fn reused(setting: &Setting) -> Result<()> {
             anyhow::bail!("{} is left", directory.display());
         }
     }
+    before.must_be_that_of(&bed.left)
+}
+
+/// Engines mount sysfs in a container so that nothing can be written, and a namespace has one sysfs, which perturb writes to.
+fn locked(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let place = TempDir::with_prefix("perturb-sysfs-")?;
+    let mut command = bed.left.command("unshare");
+    command.args([
+        "--mount",
+        "sh",
+        "-c",
+        "mount -t sysfs -o ro sysfs \"$0\" && exec sleep 60",
+    ]);
+    let container = Neighbor::start(command.arg(place.path()))?;
+    let mounts = format!("/proc/{}/mountinfo", container.0.id());
+    // Flags of the mount, and behind the dash those of the file system.
+    let locks = || -> Result<bool> {
+        let text = fs::read_to_string(&mounts)?;
+        let at = format!(" {} ", place.path().display());
+        let line = text.lines().find_map(|line| line.split_once(&at));
+        Ok(line.is_some_and(|(_, flags)| flags.starts_with("ro,") && flags.ends_with(" - sysfs sysfs ro")))
+    };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !locks()? {
+        ensure!(Instant::now() < deadline, "{}", fs::read_to_string(&mounts)?);
+        thread::sleep(Duration::from_millis(10));
+    }
+    let applied = setting.product.apply(&bed.left, "latency: 1ms", setting.pacer)?;
+    ensure!(locks()?, "{}", fs::read_to_string(&mounts)?);
+    applied.stop()?;
     before.must_be_that_of(&bed.left)
 }
