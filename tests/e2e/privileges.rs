@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("privileges::apply_needs_five_capabilities", five),
     each("privileges::a_controller_keeps_what_it_needs", kept),
     each("privileges::so_does_that_of_a_run", kept_by_run),
+    once("privileges::what_may_not_be_seen_is_not_taken_for_gone", hidden),
     once("privileges::a_run_under_sudo_belongs_to_its_user", under_sudo),
     once("privileges::the_way_to_other_hosts_leads_nowhere_else", door),
     once("privileges::as_root_is_root", as_root),
@@ -45,6 +46,30 @@ fn capabilities(status: &str, key: &str) -> Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     let text = line.with_context(|| format!("no {key} in {status}"))?;
     Ok(u64::from_str_radix(text.trim(), 16)?)
+}
+
+/// Without CAP_SYS_PTRACE a namespace that has no name cannot be found: what a killed emulation left there keeps its record until
+/// somebody comes who sees it.
+fn hidden(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting.product.apply(&bed.left, "latency: 1ms", setting.pacer)?;
+    applied.signal(Signal::SIGKILL)?;
+    let (status, _) = applied.ended()?;
+    ensure!(!status.success(), "{status} after SIGKILL");
+    let product = &setting.product.path;
+    let clear = ["clear", "--all"];
+    let blind = Command::new("setpriv")
+        .args(["--bounding-set=-sys_ptrace", "--"])
+        .arg(product)
+        .args(clear)
+        .output()?;
+    let stays = "this user may not look into all processes";
+    let text = String::from_utf8_lossy(&blind.stderr);
+    ensure!(!blind.status.success() && text.contains(stays), "clear: {text}");
+    let seeing = Command::new(product).args(clear).output()?;
+    let text = String::from_utf8_lossy(&seeing.stderr);
+    ensure!(seeing.status.success() && !text.contains(stays), "clear: {text}");
+    before.must_be_that_of(&bed.left)
 }
 
 /// Without any other capability it emulates, and leaves nothing.

@@ -1,6 +1,7 @@
 //! The engines of this machine, and word of what changes in them.
 
 use std::{
+    collections::BTreeSet,
     env, fmt, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -133,8 +134,12 @@ fn from(host: &str, sockets: &[&Path], crictl: Option<PathBuf>) -> Result<Vec<En
             None => Err(EngineError::Remote(host.into())),
         };
     }
-    let there = sockets.iter().filter(|path| path.exists());
-    let mut found: Vec<Engine> = there.map(|path| Engine::Socket(path.into())).collect();
+    // Podman's Docker package makes one socket a link to the other.
+    let there: BTreeSet<PathBuf> = sockets
+        .iter()
+        .filter_map(|path| path.canonicalize().ok())
+        .collect();
+    let mut found: Vec<Engine> = there.into_iter().map(Engine::Socket).collect();
     found.extend(crictl.map(Engine::Cri));
     if found.is_empty() {
         return Err(EngineError::None);
@@ -225,6 +230,10 @@ mod tests {
         let crictl = PathBuf::from("/usr/bin/crictl");
         let found = from("", &sockets, Some(crictl.clone())).expect("engines");
         assert_eq!(found, [Engine::Socket(here.clone()), Engine::Cri(crictl)]);
+        let link = place.path().join("podman-link.sock");
+        std::os::unix::fs::symlink(&here, &link).expect("a link");
+        let once = from("", &[&here, &link], None).expect("an engine");
+        assert_eq!(once, [Engine::Socket(here.clone())]);
         let chosen = from("unix:///other", &sockets, None).expect("an engine");
         assert_eq!(chosen, [Engine::Socket("/other".into())]);
         for (host, sockets, part) in [

@@ -2,14 +2,17 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use perturb_dataplane::{attach, loopback, namespace::Namespace, netlink::Netlink};
 
-use crate::registry::{InterfaceRecord, RECORDS, Record, Recorded, Registry, remove_directory};
+use crate::{
+    privileges,
+    registry::{InterfaceRecord, RECORDS, Record, Recorded, Registry, remove_directory},
+};
 
 /// Removes the remains of every emulation that has no owner any more.
 pub(crate) fn recover(registry: &Registry) -> anyhow::Result<()> {
@@ -20,7 +23,10 @@ pub(crate) fn recover(registry: &Registry) -> anyhow::Result<()> {
                 record.id,
                 record.process.pid
             );
-            remove(&record)?;
+            match take_down(&record)? {
+                TakeDown::Done => {}
+                TakeDown::Hidden(namespace) => log::warn!("{}", hidden(&record, namespace)),
+            }
         }
     }
     sweep(registry)
@@ -44,13 +50,38 @@ fn sweep(registry: &Registry) -> anyhow::Result<()> {
 
 /// Takes an emulation down from outside.
 pub(crate) fn remove(record: &Record) -> anyhow::Result<()> {
+    match take_down(record)? {
+        TakeDown::Done => Ok(()),
+        TakeDown::Hidden(namespace) => bail!(hidden(record, namespace)),
+    }
+}
+
+fn hidden(record: &Record, namespace: u64) -> String {
+    format!(
+        "{} (process {}) has ended, but what it left in the network namespace {namespace} stays: this user may not look into all \
+         processes, and one of them may keep that namespace; `perturb clear` as root removes it",
+        record.id, record.process.pid
+    )
+}
+
+/// How a taking down ended.
+enum TakeDown {
+    Done,
+    /// The namespace with this inode may be one that this user cannot see; the record stays.
+    Hidden(u64),
+}
+
+fn take_down(record: &Record) -> anyhow::Result<TakeDown> {
     for interface in &record.interfaces {
-        // A namespace that is gone took its devices along.
-        if let Some(namespace) = find_namespace(interface.namespace)? {
-            namespace.enter(|| remove_devices(record, interface))??;
+        match find_namespace(interface.namespace)? {
+            Found::Here(namespace) => namespace.enter(|| remove_devices(record, interface))??,
+            // It took its devices along.
+            Found::Gone => {}
+            Found::Hidden => return Ok(TakeDown::Hidden(interface.namespace)),
         }
     }
-    Ok(record.remove()?)
+    record.remove()?;
+    Ok(TakeDown::Done)
 }
 
 fn remove_devices(record: &Record, interface: &InterfaceRecord) -> anyhow::Result<()> {
@@ -77,23 +108,47 @@ fn remove_devices(record: &Record, interface: &InterfaceRecord) -> anyhow::Resul
     Ok(loopback::restore(&interface.settings)?)
 }
 
+/// What became of a namespace.
+enum Found {
+    Here(Namespace),
+    Gone,
+    /// It is not among those that may be looked at, and some may not be.
+    Hidden,
+}
+
 /// A namespace by its inode: this one, or one that a name, a mount, a process or a file descriptor keeps.
-fn find_namespace(inode: u64) -> anyhow::Result<Option<Namespace>> {
+fn find_namespace(inode: u64) -> anyhow::Result<Found> {
     let current = Namespace::current()?;
     if current.inode()? == inode {
-        return Ok(Some(current));
+        return Ok(Found::Here(current));
     }
     let link = format!("net:[{inode}]");
-    let is_it = |path: &PathBuf| fs::read_link(path).is_ok_and(|target| target == Path::new(&link));
+    let mut denied = false;
+    let mut is_it = |path: &PathBuf| match fs::read_link(path) {
+        Ok(target) => target == Path::new(&link),
+        Err(error) => {
+            denied |= error.kind() == io::ErrorKind::PermissionDenied;
+            false
+        }
+    };
     // Cheap places first: usually the namespace is named or has a process.
     let found = mounted(&link)
-        .or_else(|| processes().map(|process| process.join("ns/net")).find(is_it))
+        .or_else(|| {
+            processes()
+                .map(|process| process.join("ns/net"))
+                .find(&mut is_it)
+        })
         .or_else(|| {
             processes()
                 .flat_map(|process| entries(&process.join("fd")))
-                .find(is_it)
+                .find(&mut is_it)
         });
-    Ok(found.map(|path| Namespace::open(&path)).transpose()?)
+    Ok(match found {
+        Some(path) => Found::Here(Namespace::open(&path)?),
+        // What is closed to a user with that capability is another user namespace's, or this machine's owner's.
+        None if denied && !privileges::sees_processes()? => Found::Hidden,
+        None => Found::Gone,
+    })
 }
 
 /// Where a namespace is mounted: `ip netns` and container engines name it so.
