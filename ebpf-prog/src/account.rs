@@ -152,21 +152,29 @@ pub(crate) fn lateness(late: Nanos) {
     }
 }
 
-/// How long a packet waited that a server's law has judged. A global function, for the stack's sake.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn waited(slot: u32, nanos: u64) -> u32 {
-    let Some(sojourns) = SOJOURNS.get_ptr_mut(slot) else {
-        return 0;
-    };
+/// Counts how long a packet waited that a server's law has judged.
+#[inline(always)]
+pub(crate) fn waited(slot: u32, time: Nanos) {
+    if let Some(bucket) = bucket(slot, time) {
+        // SAFETY: an aligned word of a map value.
+        unsafe { atomic::fetch_add(bucket, 1) };
+    }
+}
+
+/// The same while no other CPU does: this one has the lock of the server's queue.
+#[inline(always)]
+pub(crate) fn waited_alone(slot: u32, time: Nanos) {
+    if let Some(bucket) = bucket(slot, time) {
+        // SAFETY: an aligned word of a map value; the lock.
+        unsafe { *bucket += 1 };
+    }
+}
+
+#[inline(always)]
+fn bucket(slot: u32, time: Nanos) -> Option<*mut u64> {
+    let sojourns = SOJOURNS.get_ptr_mut(slot)?;
     // A bucket is below their number; the verifier sees it.
-    let bucket = histogram::bucket(nanos) & (BUCKETS - 1);
-    // SAFETY: an aligned word of a map value.
-    unsafe {
-        atomic::fetch_add(
-            (&raw mut (*sojourns).packets).cast::<u64>().add(bucket as usize),
-            1,
-        )
-    };
-    0
+    let bucket = histogram::bucket(time.0) & (BUCKETS - 1);
+    // SAFETY: within the array.
+    Some(unsafe { (&raw mut (*sojourns).packets).cast::<u64>().add(bucket as usize) })
 }

@@ -1,7 +1,7 @@
 //! Servers whose law judges packets: see [`perturb_common::queue`]. Global functions, which take numbers only: what has no law
 //! does not pay for it. Only servers of scope `shared` have one.
 
-use aya_ebpf::{helpers::bpf_skb_load_bytes, programs::TcContext};
+use aya_ebpf::programs::TcContext;
 use perturb_common::{
     abi::{Event, SERVER_FATE, SERVER_TIES, SERVER_TIMELINE, ServerConfig, in_half},
     departure::{Outcome, Service, departure},
@@ -19,7 +19,7 @@ use crate::{
     fold::{self, Dropped, PASSED, TIED, contended},
     framing,
     maps::{QUEUES, SERVERS, STATES},
-    packet::{ETHERNET, IPV4, IPV6, skb},
+    packet::{self, ETHERNET, IPV4, IPV6, skb},
     scratch::{Scratch, Walk},
     timeline,
 };
@@ -29,8 +29,7 @@ use crate::{
 pub(crate) struct Judged {
     service: Service,
     head: Head,
-    /// What the law remembered before it, and then.
-    before: State,
+    /// What the law remembers after it; what it remembered before stays in [`QUEUES`] meanwhile.
     after: State,
     /// Its ECN field.
     ecn: u32,
@@ -60,13 +59,17 @@ fn copy(from: &State, to: &mut State) {
 /// something is written there on one way only, the verifier walks on twice.
 #[inline(never)]
 pub(crate) fn look(ctx: &TcContext) {
-    let mut first = [0u8; 2];
-    // SAFETY: the helper writes all of `first`, or fails.
-    let error = unsafe { bpf_skb_load_bytes(ctx.skb.skb.cast(), ETHERNET, first.as_mut_ptr().cast(), 2) };
+    let start = ctx.data() + ETHERNET as usize;
+    let first = if start + 2 <= ctx.data_end() {
+        // SAFETY: it lies before the end.
+        unsafe { (start as *const [u8; 2]).read() }
+    } else {
+        packet::load(ctx, ETHERNET).unwrap_or([0; 2])
+    };
     let first = u32::from(u16::from_be_bytes(first));
     let ecn = match u16::from_be(skb(ctx).protocol as u16) {
-        IPV4 if error == 0 => first & 3,
-        IPV6 if error == 0 => first >> 4 & 3,
+        IPV4 => first & 3,
+        IPV6 => first >> 4 & 3,
         _ => 0,
     };
     if let Some(scratch) = Scratch::here() {
@@ -138,11 +141,20 @@ unsafe fn times(config: &ServerConfig, scratch: *mut Scratch) -> Service {
     }
 }
 
+/// [`Judged::stopped`], beside the numbers of a [`Stop`]: by the law.
+const EARLY: u32 = 64;
+
+/// [`Judged::stopped`] after this verdict.
+#[inline(always)]
+const fn stopped_by(verdict: u32) -> u32 {
+    if verdict == Verdict::Drop as u32 { EARLY } else { 0 }
+}
+
 /// The step of the packet in this CPU's scratch at a server that does not change, by its index in the whole map, that is free again
-/// then: 0, and [`Judged`] has its times, or the number of a [`Stop`].
+/// then, and what the law says of it if [`ready`] said [`JUDGED`]: 0, and [`Judged`] has its times, or [`Judged::stopped`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn step(server: u32, free: u64) -> u32 {
+extern "C" fn step(server: u32, free: u64, judges: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
         return Stop::Inconsistent as u32;
     };
@@ -154,13 +166,44 @@ extern "C" fn step(server: u32, free: u64) -> u32 {
         Outcome::TailDrop => return Stop::TailDrop as u32,
         _ => return Stop::BeyondHorizon as u32,
     }
-    0
+    if judges != JUDGED {
+        return 0;
+    }
+    let small = config.law.small_takes(config.server.gap, config.server.per_byte);
+    meet(config, judged, Instant(free), walk.time, judged.service.backlog, small);
+    if config.law.is_early() {
+        return stopped_by(early(server));
+    }
+    judged.verdict = judge_start(&config.law, &mut judged.after, judged.head, spacing) as u32;
+    stopped_by(judged.verdict)
 }
 
-/// [`Judged::stopped`], beside the numbers of a [`Stop`]: by the law.
-const EARLY: u32 = 64;
+/// Puts a packet that comes at `arrival` and waits for `sojourn` before a server's law.
+#[inline(always)]
+fn meet(
+    config: &ServerConfig,
+    judged: &mut Judged,
+    free: Instant,
+    arrival: Instant,
+    sojourn: Ticks,
+    small: Ticks,
+) {
+    // A step remembers nothing.
+    if config.law.kind != queue::STEP
+        && let Some(queue) = QUEUES.get_ptr_mut(config.slot)
+    {
+        // SAFETY: a map value that is this CPU's: it has the lock.
+        copy(unsafe { &(*queue).state }, &mut judged.after);
+    }
+    judged.head.start = arrival.after(sojourn);
+    judged.head.sojourn = sojourn;
+    judged.head.idle = arrival.since(free);
+    judged.head.small = small;
+    judged.head.ecn = judged.ecn;
+    judged.head.salt = config.salt;
+}
 
-/// What the server's law says of the packet in this CPU's scratch, whose times are known: 0, or [`EARLY`] if it drops it.
+/// What the law of a server that changes says of the packet in this CPU's scratch, whose times are known: [`Judged::stopped`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn judge(server: u32, free: u64) -> u32 {
@@ -169,32 +212,23 @@ extern "C" fn judge(server: u32, free: u64) -> u32 {
     };
     // SAFETY: this CPU's scratch; who called has no reference to these parts of it.
     unsafe {
-        let service = times(config, scratch);
-        let arrival = (*scratch).walk.time;
-        let small = if changes(config) {
-            (*scratch).change.small_takes(&config.law, Instant(free))
-        } else {
-            None
-        };
+        let sojourn = (*scratch).change.times().backlog;
         let own = || config.law.small_takes(config.server.gap, config.server.per_byte);
-        let judged = &mut (*scratch).judged;
-        copy(&judged.before, &mut judged.after);
-        judged.head.start = arrival.after(service.backlog);
-        judged.head.sojourn = service.backlog;
-        judged.head.idle = arrival.since(Instant(free));
-        judged.head.small = small.unwrap_or_else(own);
-        judged.head.ecn = judged.ecn;
-        judged.head.salt = config.salt;
+        let small = (*scratch)
+            .change
+            .small_takes(&config.law, Instant(free))
+            .unwrap_or_else(own);
+        let arrival = (*scratch).walk.time;
+        meet(config, &mut (*scratch).judged, Instant(free), arrival, sojourn, small);
     }
-    let verdict = if config.law.is_early() {
+    stopped_by(if config.law.is_early() {
         early(server)
     } else {
         begin(server)
-    };
-    if verdict == Verdict::Drop as u32 { EARLY } else { 0 }
+    })
 }
 
-/// [`judge`] of a law that judges packets as their service begins, a function of its own, for the stack's sake: a [`Verdict`].
+/// The verdict of a law that judges packets as their service begins, a function of its own, for the stack's sake: a [`Verdict`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn begin(server: u32) -> u32 {
@@ -228,10 +262,13 @@ extern "C" fn update(server: u32, free: u64) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
         return 0;
     };
-    // SAFETY: this CPU's scratch; who called has no reference to these parts of it.
-    let (now, before) = unsafe { ((*scratch).walk.time, &mut (*scratch).judged.before) };
+    let Some(queue) = QUEUES.get_ptr_mut(config.slot) else {
+        return 0;
+    };
+    // SAFETY: this CPU's scratch, and a map value that is this CPU's: it has the lock.
+    let (now, state) = unsafe { ((*scratch).walk.time, &mut (*queue).state) };
     let small = config.law.small_takes(config.server.gap, config.server.per_byte);
-    u32::from(queue::update(&config.law, before, Instant(free), now, small))
+    u32::from(queue::update(&config.law, state, Instant(free), now, small))
 }
 
 /// As many as the square root of [`MOST_UPDATES`], and [`catch_up`] as many of these: the verifier walks each loop once.
@@ -261,7 +298,8 @@ extern "C" fn catch_up(server: u32, free: u64) -> u32 {
     1
 }
 
-/// Takes the lock of the queue in this slot: 1, or 0. A function of its own: the verifier walks on once, however often it has looked.
+/// Takes the lock of the queue in this slot that another CPU has: 1, or 0. A function of its own: the verifier walks on once, however
+/// often it has looked.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn take_queue(slot: u32) -> u32 {
@@ -293,15 +331,20 @@ extern "C" fn ready(server: u32) -> u32 {
     if changes(config) && timeline::ready(config, scratch, 0).is_none() {
         return SKIPPED;
     }
+    // SAFETY: this CPU's scratch, to which no other reference lives here.
+    unsafe { (*scratch).judged.verdict = Verdict::Pass as u32 };
     // A step remembers nothing.
-    let locked = config.law.kind == queue::STEP || take_queue(config.slot) != 0;
-    // SAFETY: this CPU's scratch, to which no other reference lives here, and a map value that is this CPU's while it has the lock.
-    unsafe {
-        (*scratch).judged.verdict = Verdict::Pass as u32;
-        copy(&(*queue).state, &mut (*scratch).judged.before);
-        (*scratch).judged.before.begin(&config.law);
+    if config.law.kind == queue::STEP {
+        return JUDGED;
     }
-    if locked { JUDGED } else { UNJUDGED }
+    // SAFETY: an aligned word of a map value.
+    let lock = unsafe { Shared::new(&raw mut (*queue).lock) };
+    if !steps::lock::<1, _>(&lock) && take_queue(config.slot) == 0 {
+        return UNJUDGED;
+    }
+    // SAFETY: a map value that is this CPU's: it has the lock.
+    unsafe { (*queue).state.begin(&config.law) };
+    JUDGED
 }
 
 /// Service: [`PASSED`], or the number of an event. In its caller's frame, for the stack's sake.
@@ -321,14 +364,14 @@ fn served(config: &ServerConfig, server: u32) -> u32 {
         catch_up(server, free.load());
     }
     let depart = |free: Instant| {
-        let mut stopped = if changes(config) {
-            timeline::depart(server, free.0)
+        let stopped = if !changes(config) {
+            step(server, free.0, judged)
         } else {
-            step(server, free.0)
+            match timeline::depart(server, free.0) {
+                0 if judged == JUDGED => judge(server, free.0),
+                stopped => stopped,
+            }
         };
-        if stopped == 0 && judged == JUDGED {
-            stopped = judge(server, free.0);
-        }
         // SAFETY: this CPU's scratch; no reference to it lives here.
         unsafe {
             (*scratch).judged.stopped = stopped;
@@ -355,21 +398,6 @@ extern "C" fn finish(server: u32, judged: u32) -> u32 {
     let Some(queue) = QUEUES.get_ptr_mut(config.slot) else {
         return PASSED;
     };
-    if judged != JUDGED {
-        contended();
-    } else if config.law.kind != queue::STEP {
-        // SAFETY: this CPU's scratch, and a map value that is this CPU's: it has the lock.
-        unsafe {
-            let judged = &(*scratch).judged;
-            // Of a packet that was refused before the law saw it there is no `after`.
-            let seen = judged.stopped == 0 || judged.stopped == EARLY;
-            copy(
-                if seen { &judged.after } else { &judged.before },
-                &mut (*queue).state,
-            );
-            steps::unlock(&Shared::new(&raw mut (*queue).lock));
-        }
-    }
     if changes(config) {
         timeline::found(config, scratch);
     }
@@ -381,6 +409,26 @@ extern "C" fn finish(server: u32, judged: u32) -> u32 {
             (*scratch).judged.stopped,
         )
     };
+    // SAFETY: as above.
+    let waited = || unsafe { times(config, scratch) }.backlog.nanos();
+    if judged != JUDGED {
+        contended();
+    } else if config.law.kind == queue::STEP {
+        if stopped == 0 {
+            account::waited(config.slot, waited());
+        }
+    } else {
+        // A packet that was refused before the law saw it leaves nothing.
+        if stopped == 0 || stopped == EARLY {
+            // SAFETY: this CPU's scratch, and a map value that is this CPU's: it has the lock.
+            unsafe { copy(&(*scratch).judged.after, &mut (*queue).state) };
+        }
+        if stopped == 0 {
+            account::waited_alone(config.slot, waited());
+        }
+        // SAFETY: an aligned word of a map value.
+        steps::unlock(&unsafe { Shared::new(&raw mut (*queue).lock) });
+    }
     let outcome = if stopped == 0 {
         // SAFETY: this CPU's scratch: the packet is served.
         Outcome::Served(unsafe { times(config, scratch) })
@@ -410,9 +458,6 @@ extern "C" fn finish(server: u32, judged: u32) -> u32 {
     };
     place.transmitted = service.free.0;
     fold::note(config, &service, walk);
-    if judged == JUDGED {
-        account::waited(config.slot, service.backlog.nanos().0);
-    }
     if verdict != Verdict::Pass as u32 {
         walk.flags |= Walk::MARK;
         account::verdict(config.slot, verdict);
