@@ -6,11 +6,12 @@ use aya_ebpf::{
 };
 use perturb_common::{
     abi::{
-        Event, NONE, NthKey, SERVER_BURST, SERVER_KEEP_ORDER, SERVER_NTH, SERVER_TIMELINE, ServerConfig,
-        ServerState,
+        Event, NONE, NthKey, SERVER_BURST, SERVER_KEEP_ORDER, SERVER_NTH, SERVER_SPARES, SERVER_TIMELINE,
+        ServerConfig, ServerState,
     },
     departure::Load,
     fate::{Chance, JITTER_ENTRIES, Purpose, draw, jitter_ticks},
+    queue::Verdict,
     steps::{self, ATTEMPTS},
     ties::Tied,
     units::{Instant, Ticks},
@@ -35,7 +36,8 @@ pub(crate) fn free(_: u64, _: u64) -> Tied {
 }
 
 /// Loss, jitter, duplication, corruption: by the packet's index at this server, or as `tie` says for that and the instance's ordinal.
-/// Loss comes after the service: a packet that is lost on the wire has been transmitted.
+/// Loss comes after the service: a packet that is lost on the wire has been transmitted. Where ECN-capable ones are spared, they go on
+/// as if nothing were, and marked (`netem_enqueue`).
 ///
 /// # Safety
 /// `state` must point to a map value.
@@ -58,8 +60,12 @@ pub(crate) unsafe fn decide(
     };
     let tied = tie(index, ordinal);
     if let Some(event) = lost(state, config, server, index, ordinal, loss, tied) {
-        account::server(config.slot, 0, &Served::Lost);
-        return Err(event.into());
+        if config.flags & SERVER_SPARES == 0 || walk.ecn() == 0 {
+            account::server(config.slot, 0, &Served::Lost);
+            return Err(event.into());
+        }
+        walk.flags |= Walk::MARK;
+        account::verdict(config.slot, Verdict::Mark as u32);
     }
     let ahead = tied.0 & Tied::AHEAD != 0;
     if ahead {

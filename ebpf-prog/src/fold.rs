@@ -7,8 +7,8 @@ use aya_ebpf::{
 use perturb_common::{
     abi::{
         Attachment, Direction, Event, MAX_PATH_SERVERS, NETWORK, NONE, PACER_USER, Path, SERVER_COLLISIONS,
-        SERVER_FATE, SERVER_FRAMING, SERVER_GRANTS, SERVER_LAW, SERVER_TIES, SERVER_TIMELINE, ServerConfig,
-        ServerState, Tag, in_half,
+        SERVER_FATE, SERVER_FRAMING, SERVER_GRANTS, SERVER_LAW, SERVER_SPARES, SERVER_TIES, SERVER_TIMELINE,
+        ServerConfig, ServerState, Tag, in_half,
     },
     departure::{Load, Outcome, Service, departure},
     steps::{self, ATTEMPTS},
@@ -20,7 +20,7 @@ use crate::{
     atomic::Shared,
     buffer, collide, fate, framing, grants, hold, instance, lead,
     maps::{PACER, PATHS, SERVERS},
-    network, queue,
+    network, packet, queue,
     scratch::{Job, Place, Scratch, Walk},
     sight, ties, timeline,
 };
@@ -153,10 +153,14 @@ fn leg(
         }
         let mut event = visit(path.servers[index], half, interface);
         if event != PASSED {
+            if event == SPARES {
+                packet::look(ctx);
+                event = visit(path.servers[index], half, interface);
+            }
             if event == CHANGES {
                 event = timeline::cross_changing(path.servers[index], half, interface);
             } else if event == JUDGES {
-                queue::look(ctx);
+                packet::look(ctx);
                 event = queue::cross(path.servers[index], half);
             }
             if event == GRANTED {
@@ -178,6 +182,8 @@ fn leg(
 pub(crate) const PASSED: u32 = u32::MAX;
 /// [`visit`]'s answer at a server that changes: it has not crossed it.
 const CHANGES: u32 = u32::MAX - 1;
+/// [`visit`]'s answer at a server that spares ECN-capable packets, if nobody has looked yet whether this is one: it has not crossed it.
+const SPARES: u32 = u32::MAX - 5;
 /// [`visit`]'s answer at a server whose law judges packets: it has not crossed it.
 pub(crate) const JUDGES: u32 = u32::MAX - 2;
 /// The answer where a packet was served, and [`ties::tied_fate`] says what becomes of it: not below those that served it, for the
@@ -199,6 +205,9 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     };
     if config.flags & SERVER_FRAMING != 0 {
         framing::frame(index);
+    }
+    if config.flags & SERVER_SPARES != 0 && !looked() {
+        return SPARES;
     }
     if config.flags & (SERVER_TIMELINE | SERVER_LAW) != 0 {
         return if config.flags & SERVER_LAW != 0 {
@@ -243,6 +252,13 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     } else {
         event
     }
+}
+
+/// Whether the ECN field of the packet in this CPU's scratch is known.
+#[inline(always)]
+fn looked() -> bool {
+    // SAFETY: this CPU's scratch; no reference to it lives.
+    Scratch::here().is_some_and(|scratch| unsafe { (*scratch).walk.flags } & Walk::LOOKED != 0)
 }
 
 /// Service, then fate. Whatever comes of it, `place` says when a packet that was served leaves the buffer.

@@ -13,7 +13,7 @@ use perturb_common::{
 use crate::{
     account,
     maps::FRAGMENTS,
-    scratch::{self, Scratch},
+    scratch::{self, Scratch, Walk},
     tunnel::{self, NOT_YET},
 };
 
@@ -61,6 +61,29 @@ pub(crate) fn load<T>(ctx: &TcContext, offset: u32) -> Result<T, Malformed> {
             return Err(Malformed);
         }
         Ok(value.assume_init())
+    }
+}
+
+/// Notes the packet's ECN field in the walk of this CPU's scratch. A subprogram of its own, for the caller's stack: where
+/// something is written there on one way only, the verifier walks on twice.
+#[inline(never)]
+pub(crate) fn look(ctx: &TcContext) {
+    let start = ctx.data() + ETHERNET as usize;
+    let first = if start + 2 <= ctx.data_end() {
+        // SAFETY: it lies before the end.
+        unsafe { (start as *const [u8; 2]).read() }
+    } else {
+        load(ctx, ETHERNET).unwrap_or([0; 2])
+    };
+    let first = u32::from(u16::from_be_bytes(first));
+    let ecn = match u16::from_be(skb(ctx).protocol as u16) {
+        IPV4 => first & 3,
+        IPV6 => first >> 4 & 3,
+        _ => 0,
+    };
+    if let Some(scratch) = Scratch::here() {
+        // SAFETY: this CPU's scratch; no reference to this part of it lives.
+        unsafe { (*scratch).walk.flags |= Walk::LOOKED | u64::from(ecn) << Walk::ECN_SHIFT };
     }
 }
 

@@ -1,7 +1,6 @@
 //! Servers whose law judges packets: see [`perturb_common::queue`]. Global functions, which take numbers only: what has no law
 //! does not pay for it. Only servers of scope `shared` have one.
 
-use aya_ebpf::programs::TcContext;
 use perturb_common::{
     abi::{Event, SERVER_FATE, SERVER_TIES, SERVER_TIMELINE, ServerConfig, in_half},
     departure::{Outcome, Service, departure},
@@ -19,7 +18,6 @@ use crate::{
     fold::{self, Dropped, PASSED, TIED, contended},
     framing,
     maps::{QUEUES, SERVERS, STATES},
-    packet::{self, ETHERNET, IPV4, IPV6, skb},
     scratch::{Scratch, Walk},
     timeline,
 };
@@ -31,8 +29,6 @@ pub(crate) struct Judged {
     head: Head,
     /// What the law remembers after it; what it remembered before stays in [`QUEUES`] meanwhile.
     after: State,
-    /// Its ECN field.
-    ecn: u32,
     /// A [`Verdict`].
     verdict: u32,
     /// 0, or why it is not served: the number of a [`Stop`], or [`EARLY`].
@@ -52,29 +48,6 @@ fn copy(from: &State, to: &mut State) {
                 .add(word)
                 .write_volatile(from.cast::<u64>().add(word).read_volatile());
         }
-    }
-}
-
-/// Notes the packet's ECN field in this CPU's scratch: 0 of what is not IP. A subprogram of its own, for the caller's stack: where
-/// something is written there on one way only, the verifier walks on twice.
-#[inline(never)]
-pub(crate) fn look(ctx: &TcContext) {
-    let start = ctx.data() + ETHERNET as usize;
-    let first = if start + 2 <= ctx.data_end() {
-        // SAFETY: it lies before the end.
-        unsafe { (start as *const [u8; 2]).read() }
-    } else {
-        packet::load(ctx, ETHERNET).unwrap_or([0; 2])
-    };
-    let first = u32::from(u16::from_be_bytes(first));
-    let ecn = match u16::from_be(skb(ctx).protocol as u16) {
-        IPV4 => first & 3,
-        IPV6 => first >> 4 & 3,
-        _ => 0,
-    };
-    if let Some(scratch) = Scratch::here() {
-        // SAFETY: this CPU's scratch; no reference to this part of it lives.
-        unsafe { (*scratch).judged.ecn = ecn };
     }
 }
 
@@ -170,7 +143,7 @@ extern "C" fn step(server: u32, free: u64, judges: u32) -> u32 {
         return 0;
     }
     let small = config.law.small_takes(config.server.gap, config.server.per_byte);
-    meet(config, judged, Instant(free), walk.time, judged.service.backlog, small);
+    meet(config, judged, Instant(free), walk, judged.service.backlog, small);
     if config.law.is_early() {
         return stopped_by(early(server));
     }
@@ -178,13 +151,13 @@ extern "C" fn step(server: u32, free: u64, judges: u32) -> u32 {
     stopped_by(judged.verdict)
 }
 
-/// Puts a packet that comes at `arrival` and waits for `sojourn` before a server's law.
+/// Puts a packet that waits for `sojourn` before a server's law.
 #[inline(always)]
 fn meet(
     config: &ServerConfig,
     judged: &mut Judged,
     free: Instant,
-    arrival: Instant,
+    walk: &Walk,
     sojourn: Ticks,
     small: Ticks,
 ) {
@@ -195,11 +168,11 @@ fn meet(
         // SAFETY: a map value that is this CPU's: it has the lock.
         copy(unsafe { &(*queue).state }, &mut judged.after);
     }
-    judged.head.start = arrival.after(sojourn);
+    judged.head.start = walk.time.after(sojourn);
     judged.head.sojourn = sojourn;
-    judged.head.idle = arrival.since(free);
+    judged.head.idle = walk.time.since(free);
     judged.head.small = small;
-    judged.head.ecn = judged.ecn;
+    judged.head.ecn = walk.ecn();
     judged.head.salt = config.salt;
 }
 
@@ -218,8 +191,8 @@ extern "C" fn judge(server: u32, free: u64) -> u32 {
             .change
             .small_takes(&config.law, Instant(free))
             .unwrap_or_else(own);
-        let arrival = (*scratch).walk.time;
-        meet(config, &mut (*scratch).judged, Instant(free), arrival, sojourn, small);
+        let (walk, judged) = (&(*scratch).walk, &mut (*scratch).judged);
+        meet(config, judged, Instant(free), walk, sojourn, small);
     }
     stopped_by(if config.law.is_early() {
         early(server)

@@ -82,7 +82,7 @@ pub(crate) struct Walk {
     pub(crate) wait: u64,
     /// Logical time of arrival at the next server.
     pub(crate) time: Instant,
-    /// `Walk::MARK`, `Walk::REORDER`.
+    /// `Walk::*`.
     pub(crate) flags: u64,
     /// What it costs there: both copies of a duplicated packet.
     pub(crate) load: Load,
@@ -112,6 +112,16 @@ impl Walk {
     pub(crate) const MARK: u64 = 1;
     /// It may overtake others.
     pub(crate) const REORDER: u64 = 2;
+    /// Its ECN field is known ([`crate::packet::look`]).
+    pub(crate) const LOOKED: u64 = 4;
+    /// It lies here in the flags: the two low bits of the IP header's class, 0 of what is not IP.
+    pub(crate) const ECN_SHIFT: u32 = 3;
+
+    /// Its ECN field, if somebody has looked.
+    #[inline(always)]
+    pub(crate) const fn ecn(&self) -> u32 {
+        (self.flags >> Self::ECN_SHIFT) as u32 & 3
+    }
 }
 
 impl Scratch {

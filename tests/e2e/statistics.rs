@@ -3,6 +3,8 @@
 //!
 //! Significance is 1e-4 for each figure; perturb's losses are functions of the seed, so that theirs are the same in every run.
 
+mod courses;
+
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -21,6 +23,17 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     each("statistics::slots_beside_netem", |setting| {
         thrice(|| slots(setting))
+    }),
+    each(
+        "statistics::marks_in_place_of_losses_beside_netem",
+        courses::marks,
+    ),
+    each("statistics::reordering_beside_netem", courses::order),
+    each("statistics::jitter_is_a_process_in_time", |setting| {
+        thrice(|| courses::drift(setting))
+    }),
+    each("statistics::adaptive_red_finds_its_probability", |setting| {
+        thrice(|| courses::adaptive(setting))
     }),
 ];
 

@@ -2,12 +2,17 @@
 //! `perturb_common::fate` gives for the seed, the server and the packet's index, packet for packet,
 //! and the same in a second run. Marks, copies and flipped bits arrive where packets are held.
 
+use std::ops::Range;
+
 use crate::support::{
     Context, Ran, Rig,
     packet::{TCP, UDP, V4, V6, checksum, tcp, udp},
 };
 use perturb_common::{
-    abi::{Direction, Event, SERVER_BURST, SERVER_KEEP_ORDER, SERVER_TIES, ServerConfig, ServerState},
+    abi::{
+        Direction, Event, SERVER_BURST, SERVER_KEEP_ORDER, SERVER_SPARES, SERVER_TIES, ServerConfig,
+        ServerState,
+    },
     departure::{Load, Outcome, departure},
     fate::{Chance, JITTER_ENTRIES, Purpose, draw, jitter_ticks},
     tables::Tables,
@@ -37,6 +42,17 @@ fn frame() -> Vec<u8> {
     V4::new([10, 0, 0, 1], [10, 0, 0, 2], UDP, udp(7, 9, 200)).frame()
 }
 
+/// The byte of the frame that has DSCP and ECN.
+const CLASS: usize = 15;
+
+/// Sets the ECN field of [`frame`].
+fn set_ecn(frame: &mut [u8], ecn: u8) {
+    let mut packet = V4::new([10, 0, 0, 1], [10, 0, 0, 2], UDP, udp(7, 9, 200));
+    packet.tos = ecn;
+    const HEADER: Range<usize> = 14..34;
+    frame[HEADER].copy_from_slice(&packet.frame()[HEADER]);
+}
+
 /// What becomes of a packet at a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
@@ -45,6 +61,7 @@ enum Fate {
         at: MonoNanos,
         copies: u64,
         corrupted: Option<(usize, u8)>,
+        marked: bool,
     },
 }
 
@@ -77,7 +94,9 @@ impl Reference {
         self.index += 1;
         let draw = |purpose| draw(config.salt, 0, index, purpose);
         let loss = draw(Purpose::Loss);
-        if tables.nth.iter().any(|nth| nth.index == index + 1) {
+        let spares = config.flags & SERVER_SPARES != 0 && frame[CLASS] & 3 != 0;
+        let numbered = tables.nth.iter().any(|nth| nth.index == index + 1);
+        if numbered && !spares {
             return Fate::Dropped(Event::NthLoss);
         }
         let damage = draw(Purpose::Damage);
@@ -85,7 +104,7 @@ impl Reference {
             self.tied(config, tables, draw, service.free)
         } else {
             let mut tied = u64::from(config.loss.hit((loss >> 32) as u32)) * Tied::LOST;
-            if config.flags & SERVER_BURST != 0 {
+            if config.flags & SERVER_BURST != 0 && !numbered {
                 let bad = config.burst.step(self.memory.0 & 3 == 1, draw(Purpose::Burst));
                 self.memory.0 = u64::from(bad);
                 if config.burst.lost(bad, loss as u32) {
@@ -97,11 +116,13 @@ impl Reference {
             Tied(tied).with(draw(Purpose::Jitter) as usize % JITTER_ENTRIES)
         };
         let is = |what| tied.0 & what != 0;
-        if is(Tied::LOST_IN_BURST) {
-            return Fate::Dropped(Event::BurstLoss);
-        }
-        if is(Tied::LOST) {
-            return Fate::Dropped(Event::Loss);
+        let lost = is(Tied::LOST) || is(Tied::LOST_IN_BURST);
+        if lost && !spares {
+            return Fate::Dropped(if is(Tied::LOST_IN_BURST) {
+                Event::BurstLoss
+            } else {
+                Event::Loss
+            });
         }
         let mut time = service.next;
         if is(Tied::AHEAD) {
@@ -125,6 +146,7 @@ impl Reference {
             at: time.ceil_nanos(),
             copies,
             corrupted,
+            marked: lost || numbered,
         }
     }
 
@@ -159,7 +181,7 @@ impl Reference {
 }
 
 /// What the program did with a packet.
-fn observed(rig: &Rig, ran: &Ran, sent: &[u8], before: &[u64; 4]) -> Fate {
+fn observed(rig: &Rig, ran: &Ran, sent: &[u8], before: &[u64; 5]) -> Fate {
     let after = drops_and_copies(rig);
     let grown = |event: usize| after[event] - before[event];
     for (index, event) in [Event::Loss, Event::BurstLoss, Event::NthLoss]
@@ -170,21 +192,34 @@ fn observed(rig: &Rig, ran: &Ran, sent: &[u8], before: &[u64; 4]) -> Fate {
             return Fate::Dropped(event);
         }
     }
-    let mut differences = (12..sent.len()).filter(|&at| ran.data[at] != sent[at]);
-    let corrupted = differences.next().map(|at| (at, ran.data[at] ^ sent[at]));
+    let marked = grown(4) == 1;
+    let mut expected = sent.to_owned();
+    if marked {
+        set_ecn(&mut expected, 3);
+    }
+    let mut differences = (12..sent.len()).filter(|&at| ran.data[at] != expected[at]);
+    let corrupted = differences.next().map(|at| (at, ran.data[at] ^ expected[at]));
     assert_eq!(differences.next(), None, "one bit at most");
     Fate::Departs {
         at: MonoNanos(rig.departure(ran)),
         copies: 1 + grown(3),
         corrupted,
+        marked,
     }
 }
 
-fn drops_and_copies(rig: &Rig) -> [u64; 4] {
-    [Event::Loss, Event::BurstLoss, Event::NthLoss, Event::Duplicated].map(|event| rig.event(event))
+fn drops_and_copies(rig: &Rig) -> [u64; 5] {
+    [
+        Event::Loss,
+        Event::BurstLoss,
+        Event::NthLoss,
+        Event::Duplicated,
+        Event::Marked,
+    ]
+    .map(|event| rig.event(event))
 }
 
-const FATES: [&str; 17] = [
+const FATES: [&str; 21] = [
     "loss: 5%",
     "bandwidth: 1Gbit/s, framing: { packet_overhead: 40, cell_size: 48, cell_overhead: 5 }, loss: 2%",
     "bandwidth: 20Gbit/s, framing: { without_ethernet: true, packet_overhead: 5 }, duplicate: 3%",
@@ -199,8 +234,12 @@ const FATES: [&str; 17] = [
     "latency: 5ms, jitter: { distribution: pareto, scale: 1ms, correlation: 80% }, gap: 3us",
     "latency: 5ms, jitter: { distribution: normal, stddev: 1ms, time_constant: 5ms, reorder: true }, gap: 90us",
     "latency: 5ms, jitter: 1ms, reorder: { probability: 40%, correlation: 50%, gap: 3 }, loss: 10%, gap: 2us",
+    "loss: { random: 10%, gilbert_elliott: { p: 2%, r: 30% }, nth: [1, 2, 7, 8, 1999], ecn: true }, duplicate: 5%, corrupt: 5%",
+    "loss: { random: 20%, correlation: 60%, ecn: true }, latency: 1ms, jitter: { scale: 100us, correlation: 80% }, gap: 1us",
+    "queue: { kind: step, threshold: 1s }, loss: { random: 10%, ecn: true }, latency: 5ms, gap: 2us",
+    "loss: { random: 10%, ecn: true }, gap: 2us; loss: 1%",
     // The other ways to a fate.
-    "scope: flow, loss: { random: 20%, correlation: 60% }, jitter: { scale: 1ms, time_constant: 1ms }, latency: 5ms, gap: 2us",
+    "scope: flow, loss: { random: 20%, correlation: 60%, ecn: true }, jitter: { scale: 1ms, time_constant: 1ms }, latency: 5ms, gap: 2us",
     "queue: { kind: step, threshold: 1s }, loss: { random: 20%, correlation: 60% }, latency: 5ms, jitter: { scale: 1ms, correlation: 80% }, gap: 2us",
     "loss: { random: 20%, correlation: 60% }, latency: 5ms, jitter: { scale: 1ms, time_constant: 1ms }, gap: 2us; loss: 1%",
 ];
@@ -218,11 +257,15 @@ fn fates_are_those_of_the_seed() {
             rig.forget_states();
             let config = rig.tables.servers[1];
             let mut reference = Reference::default();
-            let mut kinds = [0; 4];
+            let marks = rig.counters(1).servers[1].marks;
+            let mut kinds = [0; 5];
             let mut frame = frame();
-            for _ in 0..PACKETS {
+            for number in 0..PACKETS {
                 // A checksum that a flipped bit must not repair.
                 frame[50] = frame[50].wrapping_add(1);
+                if keys.contains("ecn") {
+                    set_ecn(&mut frame, (number % 4) as u8);
+                }
                 let before = drops_and_copies(&rig);
                 let ran = rig.send(Direction::Egress, &frame, Context::default());
                 let arrival = Instant(rig.state("clock").free);
@@ -236,8 +279,12 @@ fn fates_are_those_of_the_seed() {
                 match fate {
                     Fate::Dropped(_) => kinds[0] += 1,
                     Fate::Departs {
-                        copies, corrupted, ..
+                        copies,
+                        corrupted,
+                        marked,
+                        ..
                     } => {
+                        kinds[4] += u64::from(marked);
                         kinds[1] += 1;
                         kinds[2] += copies - 1;
                         kinds[3] += u64::from(corrupted.is_some());
@@ -248,6 +295,10 @@ fn fates_are_those_of_the_seed() {
                 kinds[1] > PACKETS / 2 && kinds[0] + kinds[2] + kinds[3] > 0 || keys.contains("jitter"),
                 "{keys}: {kinds:?}"
             );
+            // A quarter of the packets are not ECN-capable.
+            let spares = keys.contains("ecn");
+            assert_eq!(kinds[4] > kinds[0] && kinds[0] > 20, spares, "{keys}: {kinds:?}");
+            assert_eq!(rig.counters(1).servers[1].marks - marks, kinds[4], "{keys}");
         }
     }
 }

@@ -216,6 +216,8 @@ pub const SERVER_TIES: u32 = 128;
 pub const SERVER_FRAMING: u32 = 256;
 /// [`ServerConfig::flags`]: packets leave in slots ([`ServerConfig::grants`]); scope shared only.
 pub const SERVER_GRANTS: u32 = 512;
+/// [`ServerConfig::flags`]: what would be lost by chance or by its number is marked instead, if it is ECN-capable (netem's `ecn`).
+pub const SERVER_SPARES: u32 = 1024;
 
 /// A server's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -68,9 +68,7 @@ pub fn keep_needed() -> io::Result<()> {
 
 /// Whether this thread may look into every process of its PID and user namespaces (`ptrace_may_access`).
 pub(crate) fn sees_processes() -> io::Result<bool> {
-    Ok(capabilities(None)?
-        .effective
-        .contains(CapabilitySet::SYS_PTRACE))
+    Ok(capabilities(None)?.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 /// Whom a command belongs to.

@@ -133,11 +133,7 @@ fn find_namespace(inode: u64) -> anyhow::Result<Found> {
     };
     // Cheap places first: usually the namespace is named or has a process.
     let found = mounted(&link)
-        .or_else(|| {
-            processes()
-                .map(|process| process.join("ns/net"))
-                .find(&mut is_it)
-        })
+        .or_else(|| processes().map(|process| process.join("ns/net")).find(&mut is_it))
         .or_else(|| {
             processes()
                 .flat_map(|process| entries(&process.join("fd")))

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use perturb_common::abi::{
     self, Direction, JitterTable, MAX_BOUNDS, MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS,
     MAX_VECTORS, NONE, NthKey, SERVER_BURST, SERVER_COLLISIONS, SERVER_FATE, SERVER_FRAMING, SERVER_GRANTS,
-    SERVER_KEEP_ORDER, SERVER_LAW, SERVER_NTH, SERVER_TIES, SETTING_CHECKSUM, SETTING_EXACT,
+    SERVER_KEEP_ORDER, SERVER_LAW, SERVER_NTH, SERVER_SPARES, SERVER_TIES, SETTING_CHECKSUM, SETTING_EXACT,
     SETTING_FREE_ACKNOWLEDGMENTS, ServerConfig, Settings,
 };
 use perturb_common::collisions::CollisionTable;
@@ -403,6 +403,7 @@ fn config(profile: &Profile, name: &Name, server: &Server, longest_queue: Durati
         flags: flag(in_order, SERVER_KEEP_ORDER)
             | flag(!server.loss.nth.is_empty(), SERVER_NTH)
             | flag(server.loss.burst.is_some(), SERVER_BURST)
+            | flag(server.loss.ecn, SERVER_SPARES)
             | flag(ties::of(server).is_some(), SERVER_TIES)
             | flag(server.framing != Framing::default(), SERVER_FRAMING)
             | flag(server.collisions.is_some(), SERVER_COLLISIONS)

@@ -425,6 +425,12 @@ pub(crate) static LOSS: Section = Section {
             "none",
             "These packets of each instance of the server, counted from 1.",
         ),
+        key(
+            "ecn",
+            Shape::Flag,
+            "false",
+            "Of these packets, the ECN-capable ones are CE-marked and go on, as with netem's `ecn`.",
+        ),
     ],
 };
 

@@ -97,6 +97,8 @@ pub struct Loss {
     pub states: Option<LossStates>,
     /// The listed packets, counted from 1, ascending.
     pub nth: Vec<u64>,
+    /// Of these, ECN-capable packets are marked and go on.
+    pub ecn: bool,
 }
 
 /// Two states, good and bad; each packet first moves the chain, then is lost with its state's probability.

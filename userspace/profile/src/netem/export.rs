@@ -257,6 +257,7 @@ fn loss(netem: &mut Netem, server: &Server, lose: &mut impl FnMut(&str)) {
         }
         if netem.loss.is_none() {
             netem.loss = one;
+            netem.ecn = server.loss.ecn;
         } else {
             lose("a loss: netem has one model, and it is another one");
         }

@@ -310,9 +310,7 @@ fn server(found: &Found, lost: &mut Vec<String>) -> Server {
             });
         }
     }
-    if netem.ecn {
-        lose("`ecn`: what is lost is lost, and not marked".to_owned());
-    }
+    server.loss.ecn = netem.ecn;
     let in_order = netem.jitter > Duration::ZERO && netem.rate == Some(Link::plain(IN_ORDER));
     let mut correlated = |what, Chance { share, correlation }| Correlated {
         probability: share,

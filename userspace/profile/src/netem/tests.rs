@@ -313,6 +313,17 @@ fn the_limit_has_room_for_what_is_under_way() {
 }
 
 #[test]
+fn what_would_be_lost_is_marked_both_ways() {
+    let imported = import("loss gemodel 1% 10% ecn", None).unwrap();
+    assert_eq!(imported.lost, Vec::<String>::new());
+    assert!(imported.profile.servers[0].1.loss.ecn);
+    let (netem, lost) = exported(&["latency: 1ms", "loss: { random: 3%, ecn: true }"]);
+    assert!(netem.ecn && lost.is_empty(), "{lost}");
+    let (netem, _) = exported(&["loss: 3%", "loss: { nth: 4, ecn: true }"]);
+    assert!(!netem.ecn);
+}
+
+#[test]
 fn of_a_limit_the_buffer_is_what_waits() {
     let buffer = |options: &str| {
         let imported = import(options, None).unwrap();

@@ -104,5 +104,6 @@ pub(super) fn loss(loss: &Loss) -> Value {
             Value::List(loss.nth.iter().map(|&index| Value::Integer(index)).collect()),
         );
     }
+    map.unless_default("ecn", &loss.ecn, |&flag| Value::Flag(flag));
     Value::Map(map)
 }

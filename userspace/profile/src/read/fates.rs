@@ -180,6 +180,7 @@ pub(crate) fn loss(at: At<'_>, findings: &mut Findings<'_>) -> Option<Loss> {
         burst,
         states,
         nth: nth.unwrap_or_default(),
+        ecn: fields.read("ecn", findings, read::flag).unwrap_or_default(),
     })
 }
 

@@ -122,13 +122,19 @@ pub(crate) fn loss() -> BoxedStrategy<Loss> {
             p23,
             p14,
         });
-    ((share(), correlation()), (of(burst), of(states)), nth)
-        .prop_map(|((random, correlation), (burst, states), nth)| Loss {
+    (
+        (share(), correlation()),
+        (of(burst), of(states)),
+        nth,
+        any::<bool>(),
+    )
+        .prop_map(|((random, correlation), (burst, states), nth, ecn)| Loss {
             random,
             correlation,
             states: if burst.is_some() { None } else { states },
             burst,
             nth,
+            ecn,
         })
         .boxed()
 }
