@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::{
     harness::{Setting, Test, each, once},
-    runs::said,
+    runs::{run_script, said},
     update::{done, update, wait},
 };
 
@@ -309,16 +309,7 @@ fn legs(setting: &Setting) -> Result<()> {
         kill -INT $capture
         wait $capture || exit 12
     "#;
-    let output = Command::new(&setting.product.path)
-        .args(["run", "--pacer", setting.pacer.name(), "--hosts", "3"])
-        .arg(setting.product.profile(profile)?)
-        .args(["--", "sh", "-c", script])
-        .env("PERTURB", &setting.product.path)
-        .env("FOLDER", folder.path())
-        .stdin(Stdio::null())
-        .output()
-        .context("starting perturb run")?;
-    ensure!(output.status.success(), "{output:?}");
+    run_script(setting, profile, script, folder.path())?;
     let text = std::fs::read_to_string(folder.path().join("said"))?;
     ensure!(
         text.contains("standard output: 40 packets captured, 40 released, 0 dropped; 0 still held"),

@@ -1,12 +1,13 @@
 //! `perturb status --flows`: what an emulation has seen, and as requests for `perturb locality`.
 
-use std::process::{Command, Stdio};
-
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Setting, Test, each, thrice};
+use crate::{
+    harness::{Setting, Test, each, thrice},
+    runs::run_script,
+};
 
 pub(crate) const TESTS: &[Test] = &[each(
     "flows::packets_become_requests_and_working_sets",
@@ -37,16 +38,7 @@ const SCRIPT: &str = r#"
 /// Phases are found by time, in which a busy machine puts pauses of its own: what is wrong with them is the answer.
 fn requests(setting: &Setting) -> Result<Option<String>> {
     let folder = TempDir::with_prefix("perturb-flows-")?;
-    let output = Command::new(&setting.product.path)
-        .args(["run", "--pacer", setting.pacer.name(), "--hosts", "3"])
-        .arg(setting.product.profile("latency: 1ms")?)
-        .args(["--", "sh", "-c", SCRIPT])
-        .env("PERTURB", &setting.product.path)
-        .env("FOLDER", folder.path())
-        .stdin(Stdio::null())
-        .output()
-        .context("starting perturb run")?;
-    ensure!(output.status.success(), "{output:?}");
+    run_script(setting, "latency: 1ms", SCRIPT, folder.path())?;
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).context(name.to_owned());
 
     let lines: Vec<Value> = read("requests")?

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     os::unix::process::CommandExt as _,
+    path::Path,
     process::{Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
@@ -63,6 +64,21 @@ fn shell(setting: &Setting, hosts: u32, script: &str) -> Result<Output> {
 /// What a command printed.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Runs a shell's script over a profile with three hosts; it finds perturb in PERTURB and a folder in FOLDER.
+pub(crate) fn run_script(setting: &Setting, profile: &str, script: &str, folder: &Path) -> Result<()> {
+    let output = Command::new(&setting.product.path)
+        .args(["run", "--pacer", setting.pacer.name(), "--hosts", "3"])
+        .arg(setting.product.profile(profile)?)
+        .args(["--", "sh", "-c", script])
+        .env("PERTURB", &setting.product.path)
+        .env("FOLDER", folder)
+        .stdin(Stdio::null())
+        .output()
+        .context("starting perturb run")?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(())
 }
 
 /// The record of a run, which must not outlive the next command.

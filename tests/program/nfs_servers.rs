@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use perturb_tests::product::executable;
+use perturb_tests::product::{self, executable};
 use perturb_verdict::{complete, installed, or_end, root};
 use serde_json::Value;
 
@@ -92,17 +92,8 @@ fn ganesha() {
     or_end!(installed(&["ganesha.nfsd", "rpcbind", "rpcinfo", "unshare"]));
     let out = tempfile::tempdir().unwrap();
     let script = script(out.path(), GANESHA, 2_000);
-    let mut command = Command::new("unshare");
-    command
-        .args([
-            "--net",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--mount-proc",
-            "--kill-child",
-        ])
-        .arg(script);
+    let mut command = product::apart();
+    command.arg(script);
     let said = run(&mut command, out.path());
     check(out.path(), &said);
 }

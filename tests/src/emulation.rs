@@ -95,11 +95,25 @@ impl<'a> Emulation<'a> {
 
     /// Ends it, and says if it dropped what it should not have.
     pub fn stop(self) -> Result<()> {
+        if let Self::Perturb(applied) = &self {
+            applied.nothing_unintended()?;
+        }
+        self.end()
+    }
+
+    /// The same after more packets than it may carry: how many its hold device had no room for.
+    pub fn stop_flooded(self) -> Result<u64> {
+        let refused = match &self {
+            Self::Perturb(applied) => applied.nothing_but_refused()?,
+            Self::Off | Self::Netem(_) | Self::Edt(_) => 0,
+        };
+        self.end()?;
+        Ok(refused)
+    }
+
+    fn end(self) -> Result<()> {
         match self {
-            Self::Perturb(applied) => {
-                applied.nothing_unintended()?;
-                applied.stop()
-            }
+            Self::Perturb(applied) => applied.stop(),
             Self::Off | Self::Netem(_) | Self::Edt(_) => Ok(()),
         }
     }

@@ -65,6 +65,21 @@ pub fn executable() -> &'static str {
     &PATH
 }
 
+/// A command whose network, mounts and processes are its own; what it starts ends with it.
+#[must_use]
+pub fn apart() -> Command {
+    let mut command = Command::new("unshare");
+    command.args([
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+    ]);
+    command
+}
+
 impl Product {
     /// The executable that the environment variable PERTURB_BIN names.
     pub fn find() -> Result<Self> {
@@ -293,16 +308,26 @@ impl Applied<'_> {
 
     /// Fails if packets were dropped that the profile does not drop.
     pub fn nothing_unintended(&self) -> Result<()> {
-        let report = self.counters()?;
-        let unintended = &report["unintended"];
-        let counts = unintended
-            .as_object()
-            .context("no unintended drops are reported")?;
-        ensure!(
-            counts.values().all(|count| count == 0),
-            "packets were dropped that should not be: {unintended}"
-        );
+        let refused = self.nothing_but_refused()?;
+        ensure!(refused == 0, "the hold device had no room for {refused} packets");
         Ok(())
+    }
+
+    /// The same after more packets than the pacer carries: how many the hold device had no room for.
+    pub fn nothing_but_refused(&self) -> Result<u64> {
+        let mut report = self.counters()?;
+        let unintended = report["unintended"]
+            .as_object_mut()
+            .context("no unintended drops are reported")?;
+        let refused = unintended
+            .remove("hold_device")
+            .and_then(|count| count.as_u64())
+            .context("what the hold device drops is not reported")?;
+        ensure!(
+            unintended.values().all(|count| count == 0),
+            "packets were dropped that should not be: {unintended:?}"
+        );
+        Ok(refused)
     }
 
     /// Sends a signal to its process. SIGSTOP is there when all its threads stand: until its first one has run, the others

@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{collections::BTreeMap, fs};
 
 use anyhow::Result;
-use perturb_tests::product::executable;
+use perturb_tests::product::{self, executable};
 use perturb_verdict::{installed, or_end, root, skip};
 
 const SERVICES: &str = include_str!("services.sh");
@@ -41,15 +41,7 @@ fn are_followed(engine: &str) -> Result<()> {
     let regions = out.path().join("regions.yaml");
     fs::write(&regions, REGIONS).unwrap();
     fs::write(out.path().join("regions.csv"), TABLE).unwrap();
-    let output = Command::new("unshare")
-        .args([
-            "--net",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--mount-proc",
-            "--kill-child",
-        ])
+    let output = product::apart()
         .args(["bash", "-c", SERVICES])
         .env("ENGINE", engine)
         .env("OUT", out.path())
