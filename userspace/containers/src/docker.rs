@@ -10,16 +10,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http_body_util::{BodyExt as _, Empty};
-use hyper::{
-    Request, Response, StatusCode,
-    body::{Bytes, Incoming},
-    client::conn::http1,
-    header,
-};
-use hyper_util::rt::TokioIo;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use perturb_ask::{AskError, Method, Response, StatusCode};
 use serde::{Deserialize, de::DeserializeOwned};
-use tokio::{net::UnixStream, time::timeout};
+use tokio::time::timeout;
 
 use crate::{Attachment, Container, EngineError, Network, State, engine::Lookup};
 
@@ -213,46 +208,41 @@ fn is_relevant(line: &[u8]) -> bool {
 }
 
 async fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, EngineError> {
-    let read = async {
-        let response = ask(socket, path).await?;
-        let collected = response.into_body().collect().await;
-        collected.map_err(|error| EngineError::Broken(error.to_string()))
-    };
-    let body = timeout(PATIENCE, read)
-        .await
-        .map_err(|_| EngineError::Silent(PATIENCE))??;
-    serde_json::from_slice(&body.to_bytes()).map_err(|error| EngineError::Unreadable {
+    let body = in_time(async { Ok(perturb_ask::read(ask(socket, path).await?).await?) }).await?;
+    serde_json::from_slice(&body).map_err(|error| EngineError::Unreadable {
         path: path.into(),
         source: error,
     })
 }
 
-async fn ask(socket: &Path, path: &str) -> Result<Response<Incoming>, EngineError> {
-    let stream = UnixStream::connect(socket).await.map_err(EngineError::Socket)?;
-    let broken = |error: hyper::Error| EngineError::Broken(error.to_string());
-    let asked = async {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // It ends with the answer; what goes wrong there shows in it.
-        tokio::spawn(connection);
-        let request = Request::get(path)
-            .header(header::HOST, "localhost")
-            .body(Empty::<Bytes>::new())
-            .map_err(|error| EngineError::Broken(error.to_string()))?;
-        sender.send_request(request).await.map_err(broken)
-    };
-    let response = timeout(PATIENCE, asked)
+async fn in_time<T>(answer: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+    timeout(PATIENCE, answer)
         .await
-        .map_err(|_| EngineError::Silent(PATIENCE))??;
+        .unwrap_or(Err(EngineError::Silent(PATIENCE)))
+}
+
+async fn ask(socket: &Path, path: &str) -> Result<Response<Incoming>, EngineError> {
+    let asked = async { Ok(perturb_ask::ask(socket, Method::GET, path, None).await?) };
+    let response = in_time(asked).await?;
     if response.status() == StatusCode::OK {
         return Ok(response);
     }
     let status = response.status().as_u16();
-    let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
+    let body = perturb_ask::read(response).await?;
     let message = serde_json::from_slice(&body).map_or_else(
         |_| String::from_utf8_lossy(&body).into_owned(),
         |Refusal { message }| message,
     );
     Err(EngineError::Answer { status, message })
+}
+
+impl From<AskError> for EngineError {
+    fn from(error: AskError) -> Self {
+        match error {
+            AskError::Socket(error) => Self::Socket(error),
+            AskError::Broken(why) => Self::Broken(why),
+        }
+    }
 }
 
 #[cfg(test)]

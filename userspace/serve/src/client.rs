@@ -3,9 +3,8 @@
 use std::{fs, io, os::unix::fs::FileTypeExt as _, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use http_body_util::{BodyExt as _, Full};
-use hyper::{Method, Request, StatusCode, body::Bytes, client::conn::http1, header};
-use hyper_util::rt::TokioIo;
+use hyper::body::Bytes;
+use perturb_ask::{Method, StatusCode};
 use perturb_emulator::{registry::RECORDS, status::Report};
 use serde::Deserialize;
 use serde_json::Value;
@@ -191,40 +190,28 @@ impl Client {
         path: &str,
         body: Option<(&'static str, String)>,
     ) -> Result<(StatusCode, Bytes), AskError> {
-        let stream = UnixStream::connect(&self.socket)
+        let answered = async {
+            let answer = perturb_ask::ask(&self.socket, method, path, body).await?;
+            let status = answer.status();
+            Ok((status, perturb_ask::read(answer).await?))
+        };
+        answered
             .await
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            .map_err(|error: perturb_ask::AskError| match error {
+                perturb_ask::AskError::Socket(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                    ) =>
+                {
                     AskError::Ended(self.id.clone())
                 }
-                _ => AskError::Failed(
-                    anyhow::Error::new(error).context(format!("asking at {}", self.socket.display())),
-                ),
-            })?;
-        let asked = async {
-            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-            let mut request = Request::builder()
-                .method(method)
-                .uri(path)
-                .header(header::HOST, "perturb");
-            let body = body.map(|(kind, body)| {
-                request = std::mem::take(&mut request).header(header::CONTENT_TYPE, kind);
-                body
-            });
-            let request = request.body(Full::new(Bytes::from(body.unwrap_or_default())))?;
-            let answered = async {
-                let answer = sender.send_request(request).await?;
-                let status = answer.status();
-                anyhow::Ok((status, answer.into_body().collect().await?.to_bytes()))
-            };
-            // The connection ends with its only answer.
-            let (answer, _) = tokio::join!(answered, connection);
-            answer
-        };
-        asked
-            .await
-            .with_context(|| format!("asking {}", self.id))
-            .map_err(AskError::Failed)
+                other => AskError::Failed(anyhow::Error::new(other).context(format!(
+                    "asking {} at {}",
+                    self.id,
+                    self.socket.display()
+                ))),
+            })
     }
 }
 
