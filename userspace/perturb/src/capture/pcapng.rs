@@ -1,8 +1,5 @@
 //! Writes pcapng files: a section header, two interfaces, packets with comments, and statistics at the end. Little-endian, times
 //! in nanoseconds.
-//!
-//! By hand rather than by the crate pcap-file: that writes neither `epb_packetid` by name nor nanoseconds without a block being put
-//! together by hand all the same, and four kinds of blocks are all there is.
 
 use std::io::{self, Write};
 

@@ -21,7 +21,10 @@ impl fmt::Display for Explanation {
         let mut rows: Vec<[String; 9]> = vec![HEADER.map(str::to_owned)];
         for class in &self.classes {
             for (direction, path) in [("egress", &class.egress), ("ingress", &class.ingress)] {
-                rows.push(row(&class.name, direction, path.as_ref()));
+                // Of a matrix a line below says so, once.
+                if path.is_some() || !self.each_sends {
+                    rows.push(row(&class.name, direction, path.as_ref()));
+                }
             }
         }
         if rows.len() > 1 {
