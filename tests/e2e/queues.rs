@@ -44,10 +44,13 @@ tests! {
     "red_32_cubic": RED, 32, "cubic";
     "codel_1_bbr": CODEL, 1, "bbr";
     "codel_8_bbr": CODEL, 8, "bbr";
+    "codel_32_bbr": CODEL, 32, "bbr";
     "pie_1_bbr": PIE, 1, "bbr";
     "pie_8_bbr": PIE, 8, "bbr";
+    "pie_32_bbr": PIE, 32, "bbr";
     "red_1_bbr": RED, 1, "bbr";
     "red_8_bbr": RED, 8, "bbr";
+    "red_32_bbr": RED, 32, "bbr";
 }
 
 /// A law: as `tc` has it, once or more, and as a profile.
