@@ -93,6 +93,8 @@ pub(crate) enum Served {
     Early,
     /// Transmitted and lost.
     Lost,
+    /// Marked in place of being lost.
+    Spared,
 }
 
 /// Counts what a server did.
@@ -113,6 +115,7 @@ pub(crate) fn server(slot: u32, bytes: u64, served: &Served) {
             Served::TailDrop => counters.tail_drops += 1,
             Served::Early => counters.early_drops += 1,
             Served::Lost => counters.losses += 1,
+            Served::Spared => counters.loss_marks += 1,
         }
     }
 }

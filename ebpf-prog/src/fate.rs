@@ -11,7 +11,6 @@ use perturb_common::{
     },
     departure::Load,
     fate::{Chance, JITTER_ENTRIES, Purpose, draw, jitter_ticks},
-    queue::Verdict,
     steps::{self, ATTEMPTS},
     ties::Tied,
     units::{Instant, Ticks},
@@ -65,7 +64,7 @@ pub(crate) unsafe fn decide(
             return Err(event.into());
         }
         walk.flags |= Walk::MARK;
-        account::verdict(config.slot, Verdict::Mark as u32);
+        account::server(config.slot, 0, &Served::Spared);
     }
     let ahead = tied.0 & Tied::AHEAD != 0;
     if ahead {

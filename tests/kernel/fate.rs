@@ -257,7 +257,7 @@ fn fates_are_those_of_the_seed() {
             rig.forget_states();
             let config = rig.tables.servers[1];
             let mut reference = Reference::default();
-            let marks = rig.counters(1).servers[1].marks;
+            let marks = rig.counters(1).servers[1].loss_marks;
             let mut kinds = [0; 5];
             let mut frame = frame();
             for number in 0..PACKETS {
@@ -298,7 +298,7 @@ fn fates_are_those_of_the_seed() {
             // A quarter of the packets are not ECN-capable.
             let spares = keys.contains("ecn");
             assert_eq!(kinds[4] > kinds[0] && kinds[0] > 20, spares, "{keys}: {kinds:?}");
-            assert_eq!(rig.counters(1).servers[1].marks - marks, kinds[4], "{keys}");
+            assert_eq!(rig.counters(1).servers[1].loss_marks - marks, kinds[4], "{keys}");
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 22;
+pub const ABI_VERSION: u64 = 23;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;

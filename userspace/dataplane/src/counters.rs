@@ -79,5 +79,6 @@ fn add_server(total: &mut ServerCounters, cpu: &ServerCounters) {
     total.early_drops += cpu.early_drops;
     total.marks += cpu.marks;
     total.marks_above += cpu.marks_above;
+    total.loss_marks += cpu.loss_marks;
     total.max_backlog = total.max_backlog.max(cpu.max_backlog);
 }

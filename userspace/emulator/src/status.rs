@@ -125,6 +125,8 @@ pub struct ServerReport {
     pub tail_drops: u64,
     /// Dropped by a loss model.
     pub losses: u64,
+    /// Marked by it in place of being dropped.
+    pub loss_marks: u64,
     /// Time it was busy, summed over its instances.
     pub busy_ms: f64,
     /// Longest backlog that a packet found, as the time it waited.

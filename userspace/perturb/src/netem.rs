@@ -26,7 +26,7 @@ What becomes of the options, as keys of a server:
                bandwidth: 1Mbit/s, framing: { packet_overhead: 32, cell_size: 48, cell_overhead: 5 }
   slot 1ms 9ms packets 5
                slot: { min: 1ms, max: 9ms, packets: 5 }, behind jitter and losses in a server of its own
-  ecn          none
+  loss 1% ecn  loss: { random: 1%, ecn: true }
 
 What is not the same:
   correlation  netem's correlated draws change rate and jitter; here P is lost, and losses k packets apart correlate by C^k

@@ -18,7 +18,7 @@ pub use warnings::Warning;
 use crate::compile::Files;
 use crate::delay;
 use crate::keys::MAX_HORIZON;
-use crate::model::{Acknowledgments, Class, Name, Overhead, Profile, ServerId, Slot};
+use crate::model::{Acknowledgments, Class, Loss, Name, Overhead, Profile, ServerId, Slot};
 use crate::topology::Topology;
 
 /// What a profile means.
@@ -113,6 +113,9 @@ pub struct PathMeaning {
     pub longest_wait: Option<Duration>,
     /// Probability that a frame is lost to independent or burst loss, in the long run.
     pub loss: Probability,
+    /// The same of ECN-capable frames, where some of them are marked instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capable_loss: Option<Probability>,
 }
 
 /// Without a `horizon` in the profile: at least this, so that a queue without a buffer is not cut short.
@@ -245,6 +248,8 @@ fn path_meaning(profile: &Profile, path: &[ServerId], overhead: Duration) -> Pat
         .filter(|(_, server)| delay::queues(server))
         .map(|(_, server)| delay::longest_wait(server, profile.frame()))
         .collect();
+    let losses: Vec<&Loss> = servers.iter().map(|(_, server)| &server.loss).collect();
+    let certain: Vec<&Loss> = losses.iter().copied().filter(|loss| !loss.ecn).collect();
     PathMeaning {
         servers: servers.iter().map(|(name, _)| (*name).clone()).collect(),
         overhead,
@@ -262,17 +267,17 @@ fn path_meaning(profile: &Profile, path: &[ServerId], overhead: Duration) -> Pat
         longest_wait: waits
             .filter(|waits| !waits.is_empty())
             .map(|waits| waits.into_iter().fold(Duration::ZERO, Duration::saturating_add)),
-        loss: loss(&servers),
+        loss: loss(&losses),
+        capable_loss: (certain.len() < losses.len()).then(|| loss(&certain)),
     }
 }
 
 /// Long-run loss over independent servers: 1 - Π (1 - p), the bad state's share being p/(p+r).
-fn loss(servers: &[(&Name, &crate::Server)]) -> Probability {
+fn loss(losses: &[&Loss]) -> Probability {
     let share =
         |probability: Probability| probability.billionths() as f64 / Probability::ONE.billionths() as f64;
-    let survival: f64 = servers
+    let survival: f64 = losses
         .iter()
-        .map(|(_, server)| &server.loss)
         .map(|loss| {
             let burst = loss.burst.map_or(0.0, |burst| {
                 let (p, r) = (share(burst.to_bad), share(burst.to_good));

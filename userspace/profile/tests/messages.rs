@@ -169,6 +169,40 @@ fn a_full_packet_fits_every_buffer() {
 }
 
 #[test]
+fn marks_in_place_of_losses_need_a_loss() {
+    let text = |loss: &str| format!("{{ version: 1, loss: {{ {loss} }} }}");
+    let needs = Problem::Needs {
+        other: "random",
+        why: "it marks what would be lost (`random: 0%` where a timeline or a trace says when)",
+    };
+    assert_eq!(errors(&text("ecn: true")), vec![needs]);
+    // The correlation is of random losses, which there are none of.
+    assert!(parse(&text("correlation: 5%, ecn: true")).is_err());
+    for good in [
+        "random: 0%, ecn: true",
+        "nth: 3, ecn: true",
+        "gilbert_elliott: { p: 1%, r: 10% }, ecn: true",
+    ] {
+        let profile = parse(&text(good)).unwrap();
+        assert_eq!(parse(&profile.to_string()).unwrap(), profile);
+    }
+    let two = "{ version: 1, servers: { a: { loss: { random: 10%, ecn: true } }, b: { loss: 20% } }, \
+               classes: [{ name: x, match: {}, egress: [a, b], ingress: [b] }] }";
+    let meaning = explain(&parse(two).unwrap(), &perturb_profile::Files::default());
+    let class = &meaning.classes[0];
+    let losses = |path: &Option<perturb_profile::PathMeaning>| {
+        let path = path.as_ref().unwrap();
+        (
+            path.loss.to_string(),
+            path.capable_loss.map(|loss| loss.to_string()),
+        )
+    };
+    assert_eq!(losses(&class.egress), ("28%".into(), Some("20%".into())));
+    assert_eq!(losses(&class.ingress), ("20%".into(), None));
+    assert!(meaning.to_string().contains("28%, ECN-capable 20%"));
+}
+
+#[test]
 fn queues_say_what_does_not_fit() {
     let server = |keys: &str| format!("{{ version: 1, servers: {{ s: {{ {keys} }} }} }}");
     let queue = |keys: &str| server(&format!("bandwidth: 20Mbit/s, queue: {{ {keys} }}"));

@@ -65,6 +65,7 @@ fn full() -> Report {
             bytes: 15000,
             tail_drops: 1,
             losses: 2,
+            loss_marks: 3,
             busy_ms: 1500.0,
             max_backlog_us: 3000.0,
             backlog_us: Some(1000.0),

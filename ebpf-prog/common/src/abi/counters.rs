@@ -122,6 +122,8 @@ pub struct ServerCounters {
     pub marks: u64,
     /// Marked here because they waited for longer than its threshold.
     pub marks_above: u64,
+    /// Marked here in place of being lost.
+    pub loss_marks: u64,
 }
 
 /// What the controller tells of pacer and devices through the PACER_STATS map: index into it.

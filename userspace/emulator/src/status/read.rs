@@ -190,6 +190,7 @@ fn server_report(
         bytes: counters.bytes,
         tail_drops: counters.tail_drops,
         losses: counters.losses,
+        loss_marks: counters.loss_marks,
         busy_ms: micros(counters.busy) / 1e3,
         max_backlog_us: micros(counters.max_backlog),
         backlog_us: (free.0 != 0 || counters.packets == 0).then_some(wait as f64 / 1e3),

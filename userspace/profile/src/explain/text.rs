@@ -135,7 +135,9 @@ fn row(class: &Name, direction: &str, path: Option<&PathMeaning>) -> [String; 9]
         path.lone_frame.to_string(),
         or_no_limit(path.bandwidth.map(|rate| rate.to_string())),
         or_no_limit(path.longest_wait.map(|wait| wait.to_string())),
-        path.loss.to_string(),
+        path.capable_loss.map_or(path.loss.to_string(), |capable| {
+            format!("{}, ECN-capable {capable}", path.loss)
+        }),
         servers.join(" > "),
     ]
 }

@@ -82,7 +82,13 @@ pub(super) fn reorder(reorder: &Reorder) -> Value {
 
 pub(super) fn loss(loss: &Loss) -> Value {
     let mut map = Map::default();
-    map.unless_default("random", &loss.random, bare);
+    // `ecn` needs a loss beside it, if only one that a timeline or a trace changes.
+    let alone = loss.ecn && loss.burst.is_none() && loss.states.is_none() && loss.nth.is_empty();
+    if alone {
+        map.set("random", bare(&loss.random));
+    } else {
+        map.unless_default("random", &loss.random, bare);
+    }
     map.unless_default("correlation", &loss.correlation, bare);
     map.optional("gilbert_elliott", loss.burst.as_ref(), |burst| {
         let mut map = Map::default();

@@ -170,6 +170,11 @@ pub(crate) fn loss(at: At<'_>, findings: &mut Findings<'_>) -> Option<Loss> {
             findings,
         );
     }
+    let models = ["random", "gilbert_elliott", "state", "nth"];
+    if fields.node("ecn").is_some() && models.iter().all(|key| fields.node(key).is_none()) {
+        let why = "it marks what would be lost (`random: 0%` where a timeline or a trace says when)";
+        fields.needs("ecn", "random", why, findings);
+    }
     Some(Loss {
         random: fields
             .read("random", findings, |at, f| at.quantity(keys::SHARE, f))

@@ -329,6 +329,12 @@ fn servers(sheet: &mut Sheet, servers: &[ServerReport]) {
         drops,
     );
     sheet.counters(
+        "perturb_server_loss_marks",
+        None,
+        "Packets that a server's loss marked in place of losing them",
+        of(|server| server.loss_marks as f64),
+    );
+    sheet.counters(
         "perturb_server_busy",
         Some(Unit::Seconds),
         "Time for which a server is taken, summed over its instances and counted when packets come: over times longer than its queue its rate is the utilization",

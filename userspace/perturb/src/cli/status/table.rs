@@ -63,6 +63,13 @@ impl fmt::Display for Sheet<'_> {
         {
             writeln!(f, "  timeline of {}: {}", server.name, moment(timeline))?;
         }
+        for server in report.servers.iter().filter(|server| server.loss_marks > 0) {
+            writeln!(
+                f,
+                "  loss of {}: marked {} packets in place of losing them",
+                server.name, server.loss_marks
+            )?;
+        }
         for (server, queue) in report
             .servers
             .iter()
@@ -322,6 +329,7 @@ mod tests {
             bytes: 1_234_567,
             tail_drops: 3,
             losses: 1,
+            loss_marks: 7,
             busy_ms: 1.2,
             max_backlog_us: 52.1,
             backlog_us: None,
@@ -330,7 +338,7 @@ mod tests {
             queue: None,
         });
         let text = Sheet(&report).to_string();
-        let rows: Vec<&str> = text.lines().skip(1).take(5).collect();
+        let rows: Vec<&str> = text.lines().skip(1).take(6).collect();
         assert_eq!(
             rows,
             [
@@ -339,6 +347,7 @@ mod tests {
                 "  all                  ingress           0          0              0         3            -",
                 "  server                 in use    packets       busy          bytes   dropped  max backlog      backlog",
                 "  uplink                 12.5 %       1200     1.2 ms        1234567         4      52.1 us            -",
+                "  loss of uplink: marked 7 packets in place of losing them",
             ]
         );
         let text = Activity::between(&report, &report, Duration::from_secs(1)).to_string();
