@@ -15,7 +15,7 @@ use perturb_common::{
 };
 
 use crate::{
-    account, classify, flows, fold,
+    account, cgroup, classify, flows, fold,
     hold::{self, PASS},
     lead,
     maps::{ATTACHMENTS, CLASSES, CONTROL, NEAR, SETTINGS},
@@ -147,6 +147,12 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         account::event(ctx, Event::Malformed);
         return PASS;
     }
+    let levels = profile.settings.cgroup_levels;
+    if direction as u32 == Direction::Egress as u32 && levels != 0 {
+        let cgroup = cgroup::of_sender(ctx, profile.half(), levels);
+        // SAFETY: this CPU's scratch.
+        unsafe { (&raw mut (*scratch).key.cgroup).write_volatile(cgroup as u16) };
+    }
     // SAFETY: this CPU's scratch.
     let ((class, path), load) = unsafe { (profile.path(scratch, direction), (*scratch).load) };
     if path == NONE {
@@ -215,10 +221,12 @@ pub(crate) fn capture(ctx: &TcContext, direction: Direction) -> i32 {
         let tag = Tag {
             direction: direction as u32,
             position: 0,
-            waits: false,
+            waits: levels != 0,
             epoch: 0,
         };
-        return hold::split(ctx, attachment, tag, arrival(ctx, direction, now));
+        // SAFETY: this CPU's scratch.
+        let cgroup = unsafe { (&raw const (*scratch).key.cgroup).read_volatile() };
+        return hold::split(ctx, attachment, tag, cgroup, arrival(ctx, direction, now));
     }
     let job = Job {
         now,

@@ -149,7 +149,7 @@ extern "C" fn search(half: u32) -> u32 {
     };
     // SAFETY: this CPU's scratch; nothing that is called from here writes to it.
     let key = unsafe { &(*scratch).key };
-    let direction = key.direction & 1;
+    let direction = u32::from(key.direction) & 1;
     let Some(settings) = SETTINGS.get(half & 1) else {
         return NONE;
     };
@@ -166,8 +166,9 @@ extern "C" fn search(half: u32) -> u32 {
         small(Dimension::Protocol, u64::from(key.protocol)),
         small(Dimension::Dscp, u64::from(key.dscp)),
         small(Dimension::Mark, u64::from(key.mark)),
+        small(Dimension::Cgroup, u64::from(key.cgroup)),
     );
-    let (Some(a), Some(b), Some(c), Some(d), Some(e), Some(f), Some(g), Some(h)) = vectors else {
+    let (Some(a), Some(b), Some(c), Some(d), Some(e), Some(f), Some(g), Some(h), Some(i)) = vectors else {
         account::count(Event::Inconsistent);
         return NONE;
     };
@@ -182,7 +183,8 @@ extern "C" fn search(half: u32) -> u32 {
             & e.words[word]
             & f.words[word]
             & g.words[word]
-            & h.words[word];
+            & h.words[word]
+            & i.words[word];
         if rules != 0 {
             let rule = word as u32 * 64 + lowest_bit(rules);
             return match RULES.get(rule_place(table, rule)) {

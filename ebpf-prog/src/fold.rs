@@ -80,7 +80,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         wire: 0,
         damage: 0,
     };
-    let direction = direction(scratch.key.direction);
+    let direction = direction(scratch.key.direction.into());
     sight::begin(place);
     let folded = leg(ctx, place, path, position, half, attachment.target);
     // SAFETY: as above; nothing changes it from here on.

@@ -15,7 +15,7 @@ use aya_ebpf::{
     programs::{SkBuffContext, TcContext},
 };
 use perturb_common::{
-    abi::{Attachment, Event, NONE, PACER_USER, Slot, Tag, Ticket},
+    abi::{Attachment, Event, NONE, PACER_USER, Slot, Tag, Ticket, carried_cgroup},
     priorities,
     shared::Word as _,
     slots::{self, Answer, CUT, Owner},
@@ -25,6 +25,7 @@ use perturb_common::{
 use crate::{
     account,
     atomic::Shared,
+    cgroup,
     maps::{NEXT_SLOT, PACER, PRIORITIES, SLOTS as SLOT_TABLE},
     memory,
     packet::{TCP, skb},
@@ -76,7 +77,7 @@ pub(crate) fn hold(
     packets: u64,
 ) -> i32 {
     // SAFETY: this CPU's scratch.
-    let (now, half) = unsafe { ((*scratch).job.now, (*scratch).job.half) };
+    let (now, half, cgroup) = unsafe { ((*scratch).job.now, (*scratch).job.half, (*scratch).key.cgroup) };
     let owner = Owner::new(departure, packets);
     let packets = (packets & !CUT) as u32;
     if !memory::charge(ctx, tag.direction, packets, half) {
@@ -85,8 +86,9 @@ pub(crate) fn hold(
         return consume();
     }
     let held = if PACER.load() == PACER_USER {
-        ticket(ctx, departure, tag, owner, now, order)
+        ticket(ctx, departure, tag, cgroup, owner, now, order)
     } else {
+        let order = cgroup::with(order, half, cgroup);
         stamp_time(ctx, departure, tag, owner, now, order)
     };
     if let Err(event) = held {
@@ -124,9 +126,18 @@ pub(crate) fn cut_by_tap(ctx: &TcContext, protocol: u8) -> u64 {
 /// left to the device filled in. The parts arrive when it does: what passes until they come out is no delay of theirs, and on a
 /// busy processor it is more than the time between them.
 #[inline(always)]
-pub(crate) fn split(ctx: &TcContext, attachment: &Attachment, tag: Tag, arrival: MonoNanos) -> i32 {
+pub(crate) fn split(
+    ctx: &TcContext,
+    attachment: &Attachment,
+    tag: Tag,
+    cgroup: u16,
+    arrival: MonoNanos,
+) -> i32 {
     // SAFETY: helpers on the context of a running program; the verifier admits the store.
     unsafe {
+        if tag.waits {
+            cgroup::carry(ctx, cgroup);
+        }
         (*ctx.skb.skb).tc_index = tag.encode_with(label(ctx));
         // Refused for what is not IP, whose parts arrive when they come out.
         bpf_skb_set_tstamp(ctx.skb.skb, arrival.0, STAMP_MONO);
@@ -230,6 +241,7 @@ fn ticket(
     ctx: &TcContext,
     departure: MonoNanos,
     tag: Tag,
+    cgroup: u16,
     owner: Owner,
     now: MonoNanos,
     order: u32,
@@ -243,7 +255,8 @@ fn ticket(
         (&raw mut (*slot).mac).cast::<MacWords>().write(mac);
         (*slot).mark = skb(ctx).mark;
         (*slot).priority = skb(ctx).priority;
-        (*slot).epoch = tag.epoch;
+        (*slot).epoch = tag.epoch as u16;
+        (*slot).cgroup = cgroup;
         if bpf_skb_store_bytes(ctx.skb.skb, 0, (&raw const ticket).cast(), MAC_BYTES, 0) != 0 {
             return Err(Event::HoldFull);
         }
@@ -298,26 +311,32 @@ fn owner_of(index: u32) -> Option<Shared> {
 /// Reads tag and time off a packet that leaves the hold device, and gives it back what holding took. An error is the
 /// reason to drop it.
 #[inline(always)]
-pub(crate) fn reclaim(ctx: &TcContext) -> Result<Held, Event> {
+pub(crate) fn reclaim(ctx: &TcContext, scratch: *mut Scratch) -> Result<Held, Event> {
+    // SAFETY: this CPU's scratch.
+    let cgroup = unsafe { &raw mut (*scratch).cgroup };
     if PACER.load() == PACER_USER {
         // Out of the splitter packets come with a tag, out of the TAP with a ticket.
         return match Tag::decode_with(skb(ctx).tc_index) {
             Some((tag, label)) => {
                 give_priority(ctx, label);
                 let departure = arrival_of_part(ctx);
+                cgroup::of_part(ctx, tag, cgroup);
                 Ok(Held { tag, departure })
             }
-            None => open(ctx),
+            None => open(ctx, cgroup),
         };
     }
     let skb = skb(ctx);
     let (tag, label) = Tag::decode_with(skb.tc_index).ok_or(Event::Foreign)?;
+    // SAFETY: as above.
+    unsafe { cgroup.write_volatile(carried_cgroup(skb.hash).into()) };
     let mut departure = MonoNanos(skb.tstamp);
     if tag.position != 0 {
         memory::discharge(ctx, tag.direction, 1);
     }
     if tag.position == 0 {
         departure = arrival_of_part(ctx);
+        cgroup::of_part(ctx, tag, cgroup);
     } else if skb.tstamp_type != STAMP_MONO as u8 {
         // One that was not IP when it was held left its time in a slot. It may be IP by now: the far end has taken a VLAN tag
         // out of its data (`skb_vlan_untag`).
@@ -381,7 +400,7 @@ fn priority_at(label: u32) -> Option<Shared> {
 }
 
 #[inline(always)]
-fn open(ctx: &TcContext) -> Result<Held, Event> {
+fn open(ctx: &TcContext, cgroup: *mut u64) -> Result<Held, Event> {
     let mut ticket = Ticket::default();
     // SAFETY: the helper writes the whole ticket or fails.
     if unsafe { bpf_skb_load_bytes(ctx.skb.skb.cast(), 0, (&raw mut ticket).cast(), MAC_BYTES) } != 0 {
@@ -392,6 +411,7 @@ fn open(ctx: &TcContext) -> Result<Held, Event> {
     let slot = SLOT_TABLE.get_ptr_mut(index).ok_or(Event::Foreign)?;
     // SAFETY: the slot may be another packet's, which writes to it meanwhile: what is read counts only if it was not.
     let (mac, mark, priority, epoch) = unsafe {
+        cgroup.write_volatile((&raw const (*slot).cgroup).read_volatile().into());
         (
             (&raw const (*slot).mac).cast::<MacWords>().read_volatile(),
             (&raw const (*slot).mark).read_volatile(),
@@ -416,7 +436,10 @@ fn open(ctx: &TcContext) -> Result<Held, Event> {
         (*ctx.skb.skb).mark = mark;
         (*ctx.skb.skb).priority = priority;
     }
-    let tag = Tag { epoch, ..tag };
+    let tag = Tag {
+        epoch: epoch.into(),
+        ..tag
+    };
     Ok(Held { tag, departure })
 }
 

@@ -81,7 +81,7 @@ pub(crate) fn named(scratch: &Scratch, scope: u32, slot: u32, interface: u32) ->
 #[inline(always)]
 fn told_apart(scratch: &Scratch, scope: u32, slot: u32, interface: u32) -> KeyWords {
     let [source, more_source, destination, more_destination, small, _] = scratch.key.words();
-    let egress = scratch.key.direction == Direction::Egress as u32;
+    let egress = scratch.key.direction == Direction::Egress as u16;
     let slot = u64::from(slot);
     if scope == Scope::Interface as u32 {
         return [0, 0, 0, 0, u64::from(interface) << 32, slot];

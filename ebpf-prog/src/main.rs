@@ -26,6 +26,7 @@ mod account;
 mod atomic;
 mod buffer;
 mod capture;
+mod cgroup;
 mod classify;
 mod collide;
 mod fate;

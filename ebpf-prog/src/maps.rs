@@ -32,6 +32,9 @@ pub(crate) static HAVE_JIT: Global<u32> = Global::new(1);
 /// [`perturb_common::abi::PACER_FQ`] or [`perturb_common::abi::PACER_USER`].
 #[unsafe(no_mangle)]
 pub(crate) static PACER: Global<u32> = Global::new(0);
+/// 1 if the kernel says of which cgroup a packet's socket is (`bpf_skb_ancestor_cgroup_id`).
+#[unsafe(no_mangle)]
+pub(crate) static HAVE_CGROUPS: Global<u32> = Global::new(1);
 /// One less than the places of the flow cache, a power of two.
 #[unsafe(no_mangle)]
 pub(crate) static FLOW_MASK: Global<u32> = Global::new(262_143);

@@ -26,7 +26,7 @@ pub(crate) fn release(ctx: &TcContext) -> i32 {
     let Some(scratch) = Scratch::here() else {
         return hold::DISCARD;
     };
-    match hold::reclaim(ctx) {
+    match hold::reclaim(ctx, scratch) {
         // SAFETY: this CPU's scratch.
         Ok(held) => unsafe { (&raw mut (*scratch).held).write_volatile(held) },
         Err(event) => {
@@ -84,7 +84,12 @@ fn next_leg(ctx: &TcContext, attachment: &Attachment, scratch: *mut Scratch, now
     // SAFETY: this CPU's scratch, and the reference ends with the call.
     packet::parse(ctx, direction, unsafe { &mut *scratch }).ok()?;
     // SAFETY: this CPU's scratch.
-    let (class, path) = unsafe { profile.path(scratch, direction) };
+    let (class, path) = unsafe {
+        if profile.settings.cgroup_levels != 0 {
+            (&raw mut (*scratch).key.cgroup).write_volatile((*scratch).cgroup as u16);
+        }
+        profile.path(scratch, direction)
+    };
     let changed = outdated(profile.settings.epoch) != 0;
     if changed {
         account::event(ctx, Event::Outdated);

@@ -39,6 +39,8 @@ pub(crate) struct Scratch {
     pub(crate) memory: Memory,
     pub(crate) fragment: FragmentKey,
     pub(crate) held: Held,
+    /// Number of its sender's cgroup, which it carried while it was held.
+    pub(crate) cgroup: u64,
     /// How late it was released, ns.
     pub(crate) late: u64,
     pub(crate) sighted: Sighted,

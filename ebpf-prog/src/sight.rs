@@ -207,7 +207,7 @@ extern "C" fn tell_fold(interface: u32, event: u32, departure: u64) -> u32 {
         head.lateness = 0;
         head.what = Sight::Folded as u32;
         head.event = event;
-        head.direction = (*scratch).key.direction;
+        head.direction = (*scratch).key.direction.into();
         head.interface = interface;
         head.class = (*scratch).job.class;
         head.position = (*scratch).job.position;
@@ -272,7 +272,7 @@ extern "C" fn tell_refusal(event: u32, departure: u64) -> u32 {
         head.lateness = 0;
         head.what = Sight::Refused as u32;
         head.event = event;
-        head.direction = (*scratch).key.direction;
+        head.direction = (*scratch).key.direction.into();
         head.interface = 0;
         head.class = NONE;
         head.position = 0;

@@ -8,6 +8,7 @@ mod answers;
 mod api;
 mod buffers;
 mod capture;
+mod cgroups;
 mod changes;
 mod classes;
 mod confirm;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         flows::TESTS,
         scopes::TESTS,
         classes::TESTS,
+        cgroups::TESTS,
         groups::TESTS,
         packets::TESTS,
         hop::TESTS,

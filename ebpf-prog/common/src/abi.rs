@@ -16,13 +16,15 @@ mod hold;
 mod sighting;
 
 pub use self::{
-    classifier::{Bound, DIMENSIONS, Dimension, RuleVector, SPANS_LEN, Span, hosts_span, rule_place},
+    classifier::{
+        Bound, DIMENSIONS, Dimension, RuleVector, SPANS_LEN, Span, cgroups_span, hosts_span, rule_place,
+    },
     counters::{
         ClassCounters, EVENTS, Event, MAX_PACER_THREADS, PACER_STATS_LEN, PacerStat, ServerCounters,
         ThreadStat, class_counter, thread_stat,
     },
     histogram::{BUCKETS, Sojourns},
-    hold::{PACER_FQ, PACER_USER, SLOTS, Slot, Tag, Ticket},
+    hold::{PACER_FQ, PACER_USER, SLOTS, Slot, Tag, Ticket, carried_cgroup, carry_cgroup},
     sighting::{
         CLASS_WORDS, CROSSINGS, Crossing, MAX_SNAP, SIGHTED_CORRUPTED, SIGHTED_DUPLICATED, SIGHTED_MARK,
         SIGHTING_BYTES, Sight, Sighting,
@@ -62,6 +64,10 @@ pub const MAX_TIMELINES: u32 = MAX_SERVERS;
 pub const MAX_SEGMENTS: u32 = 1 << 22;
 /// Slots for packet-limited buffers, over all servers: the sum of their `packets`.
 pub const MAX_RING_SLOTS: u32 = 1 << 18;
+/// cgroups of a profile: their numbers, from 1, travel in a byte of a packet's hash ([`carry_cgroup`]).
+pub const MAX_CGROUPS: u32 = 255;
+/// How many levels below the root of cgroup2 a cgroup of a profile may lie.
+pub const MAX_CGROUP_LEVEL: u32 = 16;
 /// Entries of all `nth` lists of a profile.
 pub const MAX_NTH: u32 = 1 << 16;
 /// Longest host overhead per wire packet.
@@ -178,8 +184,8 @@ pub struct Settings {
     pub network: Network,
     /// Index of the timeline of overheads in the whole TIMELINES map; `SETTING_OVERHEADS` says whether there is one.
     pub overheads: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Bit n: a cgroup of the profile lies n levels below the root of cgroup2 ([`cgroups_span`]). 0: no class names one.
+    pub cgroup_levels: u32,
 }
 
 /// Whose packets queue together at a server.
@@ -373,7 +379,9 @@ pub struct FlowKey {
     /// The packet's fwmark.
     pub mark: u32,
     /// [`Direction`].
-    pub direction: u32,
+    pub direction: u16,
+    /// Number of the sender's cgroup in the profile, from 1; 0 for none of its.
+    pub cgroup: u16,
 }
 
 /// Flows in the NOTED map: the last ones that were classified.

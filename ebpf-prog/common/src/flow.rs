@@ -319,12 +319,13 @@ pub(crate) mod tests {
             source: core::array::from_fn(|at| at as u8),
             source_port: 0x1234,
             mark: 0x5678_9abc,
-            direction: Direction::Ingress as u32,
+            direction: Direction::Ingress as u16,
+            cgroup: 0x9abc,
             ..FlowKey::default()
         };
         let words = key.words();
         assert_eq!(words[0].to_ne_bytes(), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!((words[4] & 0xffff, words[5]), (0x1234, 0x1_5678_9abc));
+        assert_eq!((words[4] & 0xffff, words[5]), (0x1234, 0x9abc_0001_5678_9abc));
     }
 
     /// As many flows as the profile asks for: nearly all have a place, in an order that is the same in

@@ -28,6 +28,8 @@ pub struct Tables {
     pub paths: Vec<Path>,
     /// Boundaries between the addresses of a network's hosts: see [`crate::abi::hosts_span`].
     pub hosts: Vec<Bound>,
+    /// Boundaries between the ids of the cgroups that classes name: see [`crate::abi::cgroups_span`].
+    pub cgroups: Vec<Bound>,
     /// Classes in the profile's order.
     pub classes: Vec<Class>,
     /// Their names.

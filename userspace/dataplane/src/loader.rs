@@ -16,7 +16,8 @@ use perturb_common::{
         ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
         MAX_COLLISION_TABLES, MAX_JITTER_TABLES, MAX_PATHS, MAX_RING_SLOTS, MAX_RULES, MAX_SEGMENTS,
         MAX_SERVERS, MAX_TIMELINES, MAX_VECTORS, NONE, NthKey, RULE_WORDS, RuleVector, SERVER_TIES,
-        SERVER_TIMELINE, ServerCounters, ServerState, Sojourns, Span, hosts_span, in_half, rule_place,
+        SERVER_TIMELINE, ServerCounters, ServerState, Sojourns, Span, cgroups_span, hosts_span, in_half,
+        rule_place,
     },
     collisions::Contention,
     grants::Granted,
@@ -437,13 +438,19 @@ impl Loader {
             bound += classifier.bounds.len() as u32;
             vector += classifier.vectors.len() as u32;
         }
-        let hosts = Span {
-            start: bound,
-            len: tables.hosts.len() as u32,
-        };
-        write("SPANS", self.maps.spans.set(hosts_span(half), Wire(hosts), 0))?;
-        for (place, index) in tables.hosts.iter().zip(bound..) {
-            write("BOUNDS", self.maps.bounds.set(index, Wire(*place), 0))?;
+        for (span, places) in [
+            (hosts_span(half), &tables.hosts),
+            (cgroups_span(half), &tables.cgroups),
+        ] {
+            let own = Span {
+                start: bound,
+                len: places.len() as u32,
+            };
+            write("SPANS", self.maps.spans.set(span, Wire(own), 0))?;
+            for (place, index) in places.iter().zip(bound..) {
+                write("BOUNDS", self.maps.bounds.set(index, Wire(*place), 0))?;
+            }
+            bound += own.len;
         }
         Ok(())
     }

@@ -5,7 +5,8 @@ use std::{io, os::fd::OwnedFd, panic, thread, time::Duration};
 use aya::{
     Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
     maps::Map,
-    programs::{ProgramError, ProgramFd, SchedClassifier, SocketFilter},
+    programs::{ProgramError, ProgramFd, ProgramType, SchedClassifier, SocketFilter},
+    sys::{BpfHelper, is_helper_supported},
 };
 use perturb_common::{
     abi::{PACER_FQ, PACER_USER},
@@ -118,6 +119,7 @@ impl Programs {
             return Err(LoadError::NotEmbedded);
         }
         let jit = u32::from(jit::compiles());
+        let cgroups = u32::from(tells_cgroups() == Some(true));
         let pacer = match options.pacer {
             Pacer::Fq => PACER_FQ,
             Pacer::User => PACER_USER,
@@ -133,6 +135,7 @@ impl Programs {
         let mut loader = EbpfLoader::new();
         loader
             .override_global("HAVE_JIT", &jit, true)
+            .override_global("HAVE_CGROUPS", &cgroups, true)
             .override_global("PACER", &pacer, true)
             .override_global("AYA_LOG_LEVEL", &level, false)
             .override_global("FLOW_MASK", &flow_mask, true)
@@ -221,6 +224,17 @@ impl Programs {
     pub fn log_reader(&mut self, log: &'static dyn log::Log) -> Result<LogReader, aya_log::Error> {
         aya_log::EbpfLogger::init_with_logger(&mut self.ebpf, log)
     }
+}
+
+/// Whether this kernel tells programs of which cgroup a packet's socket is (CONFIG_SOCK_CGROUP_DATA); nothing if it does not let us
+/// ask.
+#[must_use]
+pub fn tells_cgroups() -> Option<bool> {
+    is_helper_supported(
+        ProgramType::SchedClassifier,
+        BpfHelper::BPF_FUNC_skb_ancestor_cgroup_id,
+    )
+    .ok()
 }
 
 /// Loads a program into the kernel, unless it is there.

@@ -95,7 +95,9 @@ impl Room {
             paths: count(tables.paths.len()),
             rules: count(classifiers.clone().map(|one| one.rules.len()).max().unwrap_or(0)),
             bounds: count(
-                classifiers.clone().map(|one| one.bounds.len()).sum::<usize>() + tables.hosts.len(),
+                classifiers.clone().map(|one| one.bounds.len()).sum::<usize>()
+                    + tables.hosts.len()
+                    + tables.cgroups.len(),
             ),
             vectors: count(classifiers.map(|one| one.vectors.len()).sum()),
             jitter: count(tables.jitter.len()),

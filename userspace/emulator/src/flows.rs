@@ -144,7 +144,7 @@ impl Emulated {
         }
         let index = in_half(self.half, class);
         let class = maps.classes.get(&index, 0).context("reading a class")?.0;
-        let (local, remote) = if key.direction == Direction::Egress as u32 {
+        let (local, remote) = if key.direction == Direction::Egress as u16 {
             (&key.source, &key.destination)
         } else {
             (&key.destination, &key.source)
@@ -192,7 +192,7 @@ impl Names {
             source_port: port(key.source_port),
             destination: address(key.destination),
             destination_port: port(key.destination_port),
-            direction: if key.direction == Direction::Egress as u32 {
+            direction: if key.direction == Direction::Egress as u16 {
                 "egress"
             } else {
                 "ingress"
@@ -249,7 +249,7 @@ mod tests {
             destination_port: 80,
             ethertype: 0x0800,
             protocol,
-            direction: Direction::Ingress as u32,
+            direction: Direction::Ingress as u16,
             ..FlowKey::default()
         }
     }

@@ -1,4 +1,4 @@
-//! Hosts that classes name: their addresses are looked up when a profile is put in force, and again and again.
+//! Hosts and cgroups that classes name: they are looked up when a profile is put in force, and again and again.
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +13,12 @@ use std::{
 use anyhow::Context as _;
 use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
 use perturb_containers::{Container, Lookup, Selector, choose, engines};
-use perturb_profile::{Files, Group, Loaded, Prefix, Profile};
+use perturb_profile::{Cgroup, Files, Group, Loaded, Prefix, Profile};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    cgroups,
     prepared::{Prepared, ProfileError},
     registry::Record,
     running::Running,
@@ -28,23 +29,60 @@ use crate::{
 /// How often addresses are looked up.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// A host that classes name.
+/// A host that classes name, or a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamedHost {
     /// Its addresses, as they were looked up last.
     #[schema(value_type = Vec<String>)]
     pub addresses: Vec<IpAddr>,
+    /// The id of what is called `cgroup PATH`, if it is there: the inode of its directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<u64>,
     /// How often they have changed.
     pub changes: u64,
     /// How often they could not be looked up; then they stay.
     pub failures: u64,
 }
 
+impl NamedHost {
+    /// Where it is, for messages.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match self.cgroup {
+            Some(id) => format!("id {id}"),
+            None if self.addresses.is_empty() => "nowhere".to_owned(),
+            None => {
+                let addresses: Vec<String> = self.addresses.iter().map(IpAddr::to_string).collect();
+                addresses.join(", ")
+            }
+        }
+    }
+}
+
+/// What a host or a cgroup is called in messages.
+#[must_use]
+pub fn title(name: &str) -> String {
+    let what = if name.starts_with(Cgroup::CALLED) {
+        ""
+    } else {
+        "host "
+    };
+    format!("{what}{name}")
+}
+
 /// The hosts by their names.
 pub type Hosts = BTreeMap<String, NamedHost>;
 
-/// What was looked up, by name.
-type Found = BTreeMap<String, io::Result<Vec<IpAddr>>>;
+/// What was looked up, by name: addresses, or a cgroup's id.
+type Found = BTreeMap<String, io::Result<(Vec<IpAddr>, Option<u64>)>>;
+
+/// The addresses of a host, in order, or the id of a cgroup.
+fn look_up_again(name: &str) -> io::Result<(Vec<IpAddr>, Option<u64>)> {
+    match name.strip_prefix(Cgroup::CALLED) {
+        Some(path) => Ok((Vec::new(), Some(cgroups::id(path)?))),
+        None => Ok((look_up(name)?, None)),
+    }
+}
 
 /// The addresses of a host, in order.
 fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
@@ -140,10 +178,10 @@ fn network((address, mask): (SockaddrStorage, SockaddrStorage)) -> Option<Prefix
     Prefix::containing(address, u8::try_from(length).ok()?)
 }
 
-/// Looks up all hosts that classes and groups name and the profile does not know, and the networks of interfaces.
+/// Looks up all hosts that classes and groups name and the profile does not know, the networks of interfaces, and cgroups.
 ///
 /// # Errors
-/// If one has no address.
+/// If a host has no address, or there are no cgroups at all.
 pub fn find(profile: &Profile, files: &mut Files) -> Result<(), ProfileError> {
     for name in profile.named_hosts() {
         let addresses = look_up(&name).map_err(|error| ProfileError::Host {
@@ -153,6 +191,7 @@ pub fn find(profile: &Profile, files: &mut Files) -> Result<(), ProfileError> {
         files.hosts.insert(name, addresses);
     }
     files.networks = networks(profile)?;
+    files.cgroups = cgroups::find(profile.named_cgroups()).map_err(ProfileError::Cgroups)?;
     Ok(())
 }
 
@@ -192,8 +231,8 @@ impl Follower {
         let (tell, told) = mpsc::channel();
         let ask = move || {
             let found = names.into_iter().map(|name| {
-                let addresses = look_up(&name);
-                (name, addresses)
+                let found = look_up_again(&name);
+                (name, found)
             });
             // Nobody waits for it any more if the emulation has ended.
             let _ = tell.send(found.collect());
@@ -207,14 +246,15 @@ impl Follower {
     }
 }
 
-/// The hosts as they are then, and whether an address has changed.
+/// The hosts as they are then, and whether an address has changed, or a cgroup was made anew.
 fn updated(before: &Hosts, found: &Found) -> (Hosts, bool) {
     let mut hosts = before.clone();
     let mut changed = false;
     for (name, host) in &mut hosts {
         match found.get(name) {
-            Some(Ok(addresses)) if *addresses != host.addresses => {
+            Some(Ok((addresses, cgroup))) if *addresses != host.addresses || *cgroup != host.cgroup => {
                 host.addresses.clone_from(addresses);
+                host.cgroup = *cgroup;
                 host.changes += 1;
                 changed = true;
             }
@@ -245,7 +285,7 @@ fn take(running: &mut Running, found: &Found) -> anyhow::Result<()> {
                     record.updates = updates;
                 }
                 Err(error) => {
-                    log::error!("the addresses of hosts have changed, and cannot be put in force: {error:#}");
+                    log::error!("the addresses of hosts, or cgroups, have changed, and cannot be put in force: {error:#}");
                     return Ok(());
                 }
             }
@@ -259,12 +299,21 @@ fn take(running: &mut Running, found: &Found) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What a cgroup is called among hosts.
+pub(crate) fn called(cgroup: &Cgroup) -> String {
+    format!("{}{cgroup}", Cgroup::CALLED)
+}
+
 /// The profile in force, with these addresses.
 fn again(record: &Record, hosts: &Hosts) -> anyhow::Result<Prepared> {
     let profile = perturb_profile::parse(&record.in_force.profile).context("reading the profile in force")?;
     let directory = record.in_force.directory.as_deref().unwrap_or(Path::new("/"));
     let mut files = perturb_profile::files(&profile, directory)?;
     files.networks = networks(&profile)?;
+    let cgroups = profile.named_cgroups().into_iter();
+    let ids = cgroups.filter_map(|one| Some((one.clone(), hosts.get(&called(one))?.cgroup?)));
+    files.cgroups.ids = ids.collect();
+    files.cgroups.root_is_below = cgroups::root_is_below()?;
     files.hosts = hosts
         .iter()
         .map(|(name, host)| (name.clone(), host.addresses.clone()))
@@ -273,25 +322,18 @@ fn again(record: &Record, hosts: &Hosts) -> anyhow::Result<Prepared> {
 }
 
 fn tell(before: &Hosts, after: &Hosts, found: &Found) {
-    let list = |addresses: &[IpAddr]| {
-        let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
-        addresses.join(", ")
-    };
     for (name, host) in after {
         let Some(old) = before.get(name) else { continue };
         if host.changes != old.changes {
-            log::info!(
-                "host {name} is {} now; it was {}",
-                list(&host.addresses),
-                list(&old.addresses)
-            );
+            log::info!("{} is {} now; it was {}", title(name), host.place(), old.place());
         }
         if let Some(Err(error)) = found.get(name)
             && old.failures == 0
         {
             log::warn!(
-                "host {name} cannot be looked up: {error}; its addresses stay {}",
-                list(&host.addresses)
+                "{} cannot be looked up: {error}; it stays {}",
+                title(name),
+                host.place()
             );
         }
     }
@@ -309,17 +351,25 @@ mod tests {
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
             changes,
             failures,
+            ..NamedHost::default()
         };
         let hosts = |a, b| Hosts::from([("a".to_owned(), a), ("b".to_owned(), b)]);
         let before = hosts(host(&["192.0.2.1"], 0, 0), host(&["192.0.2.2"], 3, 1));
-        let same = ("a".to_owned(), Ok(vec!["192.0.2.1".parse().unwrap()]));
+        let same = ("a".to_owned(), Ok((vec!["192.0.2.1".parse().unwrap()], None)));
         let failed = ("b".to_owned(), Err(io::ErrorKind::NotFound.into()));
         let found = BTreeMap::from([same, failed]);
         let after = hosts(host(&["192.0.2.1"], 0, 0), host(&["192.0.2.2"], 3, 2));
         assert_eq!(updated(&before, &found), (after, false));
-        let moved = ("a".to_owned(), Ok(vec!["2001:db8::1".parse().unwrap()]));
+        let moved = ("a".to_owned(), Ok((vec!["2001:db8::1".parse().unwrap()], None)));
         let after = hosts(host(&["2001:db8::1"], 1, 0), host(&["192.0.2.2"], 3, 1));
         assert_eq!(updated(&before, &BTreeMap::from([moved])), (after, true));
+        // A service that was not there, and was started; then again.
+        for id in [7, 8] {
+            let before = hosts(host(&[], 0, 0), NamedHost::default());
+            let again = ("a".to_owned(), Ok((Vec::new(), Some(id))));
+            let (after, changed) = updated(&before, &BTreeMap::from([again]));
+            assert!(changed && after["a"].cgroup == Some(id) && after["a"].changes == 1);
+        }
     }
 
     #[test]

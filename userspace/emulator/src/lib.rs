@@ -19,6 +19,7 @@
 
 mod admission;
 pub mod causes;
+mod cgroups;
 pub mod clear;
 pub mod conduct;
 pub mod confirm;

@@ -10,6 +10,7 @@ use perturb_dataplane::{
 use perturb_profile::{Files, Loaded, Profile, Size, Whose};
 
 use crate::{
+    cgroups,
     hosts::{self, Hosts, NamedHost},
     registry::InForce,
 };
@@ -54,6 +55,9 @@ pub enum ProfileError {
         /// Why, and what to do.
         why: &'static str,
     },
+    /// A class names a cgroup, and there are none.
+    #[error("the profile names a cgroup: {0}; or match by ports or addresses instead")]
+    Cgroups(std::io::Error),
     /// It is too large for the tables.
     #[error(transparent)]
     Compile(#[from] perturb_profile::CompileError),
@@ -183,6 +187,7 @@ impl Prepared {
                 why: "private hosts have no interfaces of this machine; name them under `host`",
             });
         }
+        files.cgroups = cgroups::find(profile.named_cgroups()).map_err(ProfileError::Cgroups)?;
         let expanded = perturb_profile::expand(&profile, hosts)?;
         Self::compile(&Loaded { profile, files }, expanded)
     }
@@ -242,8 +247,15 @@ impl Prepared {
         }
     }
 
-    /// The hosts that are to be looked up again, with their addresses now.
+    /// The hosts and cgroups that are to be looked up again, with what was found.
     fn named_hosts(&self) -> Hosts {
+        let cgroups = self.profile.named_cgroups().into_iter().map(|one| {
+            let host = NamedHost {
+                cgroup: self.files.cgroups.ids.get(one).copied(),
+                ..NamedHost::default()
+            };
+            (hosts::called(one), host)
+        });
         let named = self.profile.named_hosts().into_iter();
         named
             .filter_map(|name| {
@@ -254,6 +266,7 @@ impl Prepared {
                 };
                 Some((name, host))
             })
+            .chain(cgroups)
             .collect()
     }
 

@@ -55,7 +55,7 @@ pub struct Report {
     /// Until it undoes itself unless it is confirmed (`--confirm`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm_left_ms: Option<u64>,
-    /// Hosts that classes name, whose addresses are looked up.
+    /// Hosts that classes name, whose addresses are looked up, and cgroups.
     #[serde(default, skip_serializing_if = "Hosts::is_empty")]
     #[schema(value_type = std::collections::BTreeMap<String, crate::hosts::NamedHost>)]
     pub named_hosts: Hosts,

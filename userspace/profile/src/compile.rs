@@ -35,6 +35,7 @@ use perturb_common::timeline::Timeline;
 use perturb_common::units::{GapPerByte, Nanos, TICK_SHIFT, Ticks};
 use perturb_quantity::{Duration, Probability, Rate, Size};
 
+use crate::cgroup::Cgroups;
 use crate::expand::Network;
 use crate::explain::horizon;
 use crate::groups::Matrix;
@@ -59,6 +60,8 @@ pub struct Files {
     pub hosts: BTreeMap<String, Vec<IpAddr>>,
     /// Networks of the interfaces that groups name. A name that is not there has none.
     pub networks: BTreeMap<String, Vec<Prefix>>,
+    /// cgroups that classes name.
+    pub cgroups: Cgroups,
     /// What the files' names are relative to, if they were read.
     pub directory: Option<PathBuf>,
     /// Jitter tables.
@@ -253,6 +256,8 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
         egress.clone()
     };
     tables.classifier = [egress, ingress];
+    limit("cgroups", named.cgroups.len(), abi::MAX_CGROUPS)?;
+    tables.cgroups = classifier::between(named.cgroups.ids(&files.cgroups));
     let bounds: usize = tables
         .classifier
         .iter()
@@ -260,7 +265,7 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
         .sum();
     limit(
         "boundaries between the values of the classes' matches",
-        bounds + tables.hosts.len(),
+        bounds + tables.hosts.len() + tables.cgroups.len(),
         MAX_BOUNDS,
     )?;
     // One more is the loader's: that of all rules.
@@ -297,7 +302,7 @@ fn with_network(profile: &Profile, network: Option<&Network>, files: &Files) -> 
         epoch: 0,
         network: paths.network,
         overheads: NONE,
-        reserved: 0,
+        cgroup_levels: named.cgroups.levels(&files.cgroups),
     };
     Ok(tables)
 }

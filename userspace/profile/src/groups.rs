@@ -8,7 +8,7 @@
 //! read ([`crate::load`]); then the matrix is gone, and its pairs are as if written by hand.
 
 use crate::matching::{HostName, Prefix};
-use crate::model::{Name, Profile, ServerId, Treatment};
+use crate::model::{Class, Name, Profile, ServerId, Treatment};
 
 /// A named set of peers: those with any of these addresses or names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -56,12 +56,12 @@ impl Matrix {
 }
 
 impl Profile {
-    /// Whether a class tells hosts apart by their own side: then each host emulates for itself what it sends.
+    /// Whether a class tells hosts apart by their own side, or senders on a host: then each host emulates for itself what it sends.
     #[must_use]
     pub fn tells_own_side(&self) -> bool {
         self.classes
             .iter()
-            .any(|class| !class.matching.local_group.is_empty())
+            .any(|Class { matching, .. }| !matching.local_group.is_empty() || !matching.cgroup.is_empty())
     }
 
     /// How many servers and classes, the last ones of either, stand for a matrix that has not been read.

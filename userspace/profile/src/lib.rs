@@ -12,6 +12,7 @@
 
 #![warn(missing_docs)]
 
+mod cgroup;
 mod compile;
 mod delay;
 mod diagnostic;
@@ -44,6 +45,7 @@ pub mod document {
     pub use crate::yaml::{Kind, parse};
 }
 
+pub use cgroup::{Cgroup, Cgroups};
 pub use compile::{CompileError, Files, compile, compile_network};
 pub use diagnostic::{Contradiction, Diagnostic, Diagnostics, Problem, Refused};
 pub use expand::{ExpandError, Network, expand, expand_prefixes, hosts_of, network};

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::cgroup::Cgroup;
 use crate::model::Name;
 
 /// The conditions of a class; an empty list is no condition. The default matches everything, IP or not.
@@ -49,6 +50,8 @@ pub struct Match {
     pub dscp: Vec<Dscp>,
     /// Firewall marks.
     pub fwmark: Vec<u32>,
+    /// cgroups of the sender's socket, or above it.
+    pub cgroup: Vec<Cgroup>,
 }
 
 impl Match {
@@ -98,7 +101,8 @@ impl Match {
             && self.group.is_empty()
             && self.local_group.is_empty()
             && self.local_port.is_empty()
-            && self.remote_port.is_empty())
+            && self.remote_port.is_empty()
+            && self.cgroup.is_empty())
     }
 
     /// Whether it matches everything.

@@ -307,6 +307,7 @@ fn matching(matching: &Match) -> Value {
     map.unless_default("fwmark", &matching.fwmark, |list| {
         alternatives(list, |&mark| Value::Integer(mark.into()))
     });
+    map.unless_default("cgroup", &matching.cgroup, |list| alternatives(list, text));
     Value::Map(map)
 }
 

@@ -23,6 +23,8 @@ struct Headers {
     destination_port: u16,
     dscp: u8,
     mark: u32,
+    /// Path of the sender's; none of a packet that is received.
+    cgroup: &'static str,
 }
 
 impl Headers {
@@ -44,7 +46,7 @@ impl Headers {
         self
     }
 
-    fn key(&self) -> [(u64, u64); 8] {
+    fn key(&self) -> [(u64, u64); 9] {
         let address = |address: Ipv6Addr| ((address.to_bits() >> 64) as u64, address.to_bits() as u64);
         let small = |value: u32| (0, u64::from(value));
         [
@@ -56,12 +58,18 @@ impl Headers {
             small(self.protocol.into()),
             small(self.dscp.into()),
             small(self.mark),
+            small(0),
         ]
     }
 }
 
 fn has_ports(protocol: u8) -> bool {
     [6, 17, 33, 132, 136].contains(&protocol)
+}
+
+/// Whether a cgroup is another, or below it.
+fn is_in(cgroup: &str, other: &str) -> bool {
+    cgroup == other || cgroup.starts_with(&format!("{other}/"))
 }
 
 /// The meaning of a match, condition by condition.
@@ -116,6 +124,9 @@ fn matches(matching: &Match, packet: &Headers) -> bool {
         && (matching.protocol.is_empty() || ip && matching.protocol.contains(&Protocol(packet.protocol)))
         && (matching.dscp.is_empty() || ip && matching.dscp.contains(&Dscp(packet.dscp)))
         && (matching.fwmark.is_empty() || matching.fwmark.contains(&packet.mark))
+        && (matching.cgroup.is_empty()
+            || packet.direction == Direction::Egress
+                && matching.cgroup.iter().any(|one| is_in(packet.cgroup, one.as_str())))
         && (source.is_empty() || within(source, packet.source))
         && (destination.is_empty() || within(destination, packet.destination))
         && (matching.local.is_empty() || within(&matching.local, local))
@@ -170,9 +181,10 @@ fn packet() -> impl Strategy<Value = Headers> {
         (port(), port()),
         prop_oneof![0..4u8, 0..64u8],
         prop_oneof![0..4u32, any::<u32>()],
+        proptest::sample::select(vec!["", "a", "a/b", "a/b/c", "ab", "d"]),
     )
         .prop_map(
-            |(egress, ethertype, addresses, protocol, ports, dscp, mark)| Headers {
+            |(egress, ethertype, addresses, protocol, ports, dscp, mark, cgroup)| Headers {
                 direction: if egress {
                     Direction::Egress
                 } else {
@@ -186,6 +198,7 @@ fn packet() -> impl Strategy<Value = Headers> {
                 destination_port: ports.1,
                 dscp,
                 mark,
+                cgroup,
             },
         )
         .prop_map(Headers::normal)
@@ -273,7 +286,16 @@ fn near_match() -> impl Strategy<Value = Match> {
 fn agree(matches_: &[Match], tables: &Tables, packet: &Headers) -> Result<(), TestCaseError> {
     let scanned = matches_.iter().position(|matching| matches(matching, packet));
     let scanned = scanned.map_or(NONE, |class| class as u32);
-    let found = tables.classifier[packet.direction as usize].classify(packet.key());
+    let mut key = packet.key();
+    // What the programs know of a sender: the deepest of the profile's cgroups that it is in, by its number.
+    let profile = with_classes(matches_.to_vec());
+    let named = profile.named_cgroups();
+    let named: Vec<_> = named.into_iter().collect();
+    let own = named.iter().rposition(|one| is_in(packet.cgroup, one.as_str()));
+    if packet.direction == Direction::Egress {
+        key[8].1 = own.map_or(0, |at| at as u64 + 1);
+    }
+    let found = tables.classifier[packet.direction as usize].classify(key);
     prop_assert_eq!(found, scanned, "{:?}", packet);
     Ok(())
 }
@@ -427,6 +449,7 @@ fn large_profile(classes: &[Match]) {
                 destination_port,
                 dscp: 0,
                 mark: 0,
+                cgroup: "",
             };
             agree(classes, &tables, &packet).unwrap();
         }

@@ -22,10 +22,12 @@ pub enum Dimension {
     Dscp = 6,
     /// [`FlowKey::mark`].
     Mark = 7,
+    /// [`FlowKey::cgroup`].
+    Cgroup = 8,
 }
 
 /// Number of dimensions.
-pub const DIMENSIONS: u32 = 8;
+pub const DIMENSIONS: u32 = 9;
 
 /// Index in the SPANS map of the hosts of a half's network: the boundaries between their addresses, whose `vector` is
 /// the host's number from 0, or [`NONE`] between hosts.
@@ -34,6 +36,14 @@ pub const DIMENSIONS: u32 = 8;
 pub const fn hosts_span(half: u32) -> u32 {
     4 * DIMENSIONS + half
 }
+
+/// Index in the SPANS map of the cgroups of a half: the boundaries between their ids, whose `vector` is the cgroup's number in
+/// the profile, or [`NONE`] between them.
+#[inline(always)]
+#[must_use]
+pub const fn cgroups_span(half: u32) -> u32 {
+    4 * DIMENSIONS + 2 + half
+}
 /// Index in the RULES map of a rule's class. `table` is `half * 2 + direction`.
 #[inline(always)]
 #[must_use]
@@ -41,10 +51,10 @@ pub const fn rule_place(table: u32, rule: u32) -> u32 {
     rule * 4 + table
 }
 /// Elements of the SPANS map.
-pub const SPANS_LEN: u32 = 4 * DIMENSIONS + 2;
+pub const SPANS_LEN: u32 = 4 * DIMENSIONS + 4;
 
 /// The boundaries of one dimension: `BOUNDS[start..start + len]`. Index in the DIMENSIONS map:
-/// `(half * 2 + direction) * 8 + dimension`.
+/// `(half * 2 + direction) * DIMENSIONS + dimension`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]

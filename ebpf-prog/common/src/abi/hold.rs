@@ -21,7 +21,8 @@ pub struct Tag {
     pub direction: u32,
     /// Index of the next server on its path, or [`Tag::DELIVER`].
     pub position: u32,
-    /// Whether it waits for its departure: how late it leaves is then how late the pacer's timer is ([`Lead`]).
+    /// Whether it waits for its departure: how late it leaves is then how late the pacer's timer is ([`Lead`]). On the way
+    /// through the splitter, where nothing waits: whether its hash carries a cgroup ([`carry_cgroup`]).
     ///
     /// [`Lead`]: crate::lead::Lead
     pub waits: bool,
@@ -95,6 +96,28 @@ impl Tag {
 
 const _: () = assert!(Tag::EPOCHS.is_power_of_two() && Tag::EPOCH + Tag::EPOCHS.trailing_zeros() <= 14);
 
+/// Bits of a hash that carry the number of a cgroup.
+const CGROUP: u32 = super::MAX_CGROUPS;
+const _: () = assert!((CGROUP + 1).is_power_of_two());
+
+/// A packet's hash (`skb->hash`) that carries the number of its sender's cgroup where the packet has no socket any more: on
+/// perturb's own devices, and on the parts of a super-packet, which have it from the whole. The upper bits, by which a queue and a
+/// processor are chosen (`reciprocal_scale`), stay; sch_fq takes all of it for the flow, of which a cgroup is a part.
+#[inline(always)]
+#[must_use]
+pub const fn carry_cgroup(hash: u32, cgroup: u16) -> u32 {
+    let upper = hash & !CGROUP;
+    // 0 would be no hash.
+    (if upper == 0 { CGROUP + 1 } else { upper }) | (cgroup as u32 & CGROUP)
+}
+
+/// The number that a hash carries.
+#[inline(always)]
+#[must_use]
+pub const fn carried_cgroup(hash: u32) -> u16 {
+    (hash & CGROUP) as u16
+}
+
 /// The hold device is a veth pair with sch_fq: the kernel keeps the time.
 pub const PACER_FQ: u32 = 0;
 /// The hold device is a TAP that a thread of the controller reads.
@@ -116,7 +139,9 @@ pub struct Slot {
     /// Destination and source MAC addresses (user pacer: the ticket lies in their place).
     pub mac: [u8; 12],
     /// [`Tag::epoch`] (user pacer).
-    pub epoch: u32,
+    pub epoch: u16,
+    /// Number of the sender's cgroup (user pacer).
+    pub cgroup: u16,
 }
 
 /// The 12 bytes in place of the MAC addresses while a packet is in the TAP: when it leaves and

@@ -6,7 +6,7 @@ use std::{
 };
 
 use nix::ifaddrs::getifaddrs;
-use perturb_common::abi::{Direction, NONE};
+use perturb_common::abi::{DIMENSIONS, Direction, NONE};
 use perturb_emulator::prepared::Prepared;
 use perturb_profile::{Class, Treatment};
 
@@ -52,7 +52,7 @@ impl Connection {
     }
 
     /// Its packets of a direction, as classifiers see them.
-    fn key(self, direction: Direction) -> [(u64, u64); 8] {
+    fn key(self, direction: Direction) -> [(u64, u64); DIMENSIONS as usize] {
         let (source, destination) = match direction {
             Direction::Egress => (self.server, self.client),
             Direction::Ingress => (self.client, self.server),
@@ -74,6 +74,8 @@ impl Connection {
             small(ethertype),
             small(TCP),
             small(0),
+            small(0),
+            // Which cgroup sshd made it in, nobody knows here.
             small(0),
         ]
     }

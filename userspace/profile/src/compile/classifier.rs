@@ -76,6 +76,18 @@ fn rules_of(matching: &Match, direction: Direction, named: &Members<'_>) -> Vec<
         Dimension::Mark,
         points(matching.fwmark.iter().map(|&mark| mark.into())),
     );
+    if !matching.cgroup.is_empty() {
+        let numbers = match direction {
+            Direction::Egress => named.cgroups.within(&matching.cgroup),
+            Direction::Ingress => Vec::new(),
+        };
+        let numbers = numbers.into_iter().map(u128::from);
+        narrow(
+            &mut base,
+            Dimension::Cgroup,
+            Some(numbers.map(|one| (one, one)).collect()),
+        );
+    }
     for (dimension, list) in [
         (Dimension::Source, &matching.source),
         (Dimension::Destination, &matching.destination),
@@ -183,6 +195,20 @@ pub(super) fn hosts(hosts: &[Vec<Prefix>]) -> Result<Vec<Bound>, CompileError> {
         ranges.extend(of_host.iter().map(|&(low, high)| (low, high, number)));
     }
     ranges.sort_unstable();
+    let bounds = between(ranges);
+    limit(
+        "boundaries between the hosts' addresses",
+        bounds.len(),
+        1 << MAX_BOUND_BITS,
+    )?;
+    Ok(bounds)
+}
+
+/// Boundaries between ascending ranges that have nothing in common, each with a number.
+pub(super) fn between(ranges: Vec<(u128, u128, u32)>) -> Vec<Bound> {
+    if ranges.is_empty() {
+        return Vec::new();
+    }
     let bound = |value: u128, vector| Bound {
         high: (value >> 64) as u64,
         low: value as u64,
@@ -199,12 +225,7 @@ pub(super) fn hosts(hosts: &[Vec<Prefix>]) -> Result<Vec<Bound>, CompileError> {
         from = high.checked_add(1);
     }
     bounds.extend(from.map(|from| bound(from, NONE)));
-    limit(
-        "boundaries between the hosts' addresses",
-        bounds.len(),
-        1 << MAX_BOUND_BITS,
-    )?;
-    Ok(bounds)
+    bounds
 }
 
 fn ethertypes(matching: &Match) -> Option<Intervals> {

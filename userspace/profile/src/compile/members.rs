@@ -1,8 +1,9 @@
-//! The addresses behind the names that classes match by: hosts, and groups of them.
+//! What is behind the names that classes match by: addresses of hosts and of groups of them, numbers of cgroups.
 
 use std::collections::HashMap;
 
 use super::{CompileError, Files};
+use crate::cgroup::Numbers;
 use crate::expand::shared;
 use crate::matching::{HostName, Prefix};
 use crate::model::{Name, Profile};
@@ -12,6 +13,7 @@ pub(super) struct Members<'p> {
     profile: &'p Profile,
     files: &'p Files,
     groups: HashMap<&'p Name, Vec<Prefix>>,
+    pub(super) cgroups: Numbers<'p>,
 }
 
 impl<'p> Members<'p> {
@@ -22,6 +24,7 @@ impl<'p> Members<'p> {
             profile,
             files,
             groups: HashMap::new(),
+            cgroups: Numbers::of(profile),
         };
         let of_group = |(name, group): &'p (Name, crate::Group)| {
             let named = group.named();

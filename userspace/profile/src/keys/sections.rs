@@ -153,6 +153,14 @@ pub(crate) static MATCH: Section = Section {
             "any",
             "Firewall mark, decimal or 0x.",
         ),
+        key(
+            "cgroup",
+            Shape::OneOrMore(&Shape::Text),
+            "any",
+            "Path of a cgroup below the root of cgroup2, as systemd's `ControlGroup` or /proc/PID/cgroup have it: \
+             system.slice/postgresql.service. Packets that this host sends through a socket made in it, or in one below it. Looked up \
+             when the profile is put in force, and every 10 s; it need not be there yet. Not with `ingress`.",
+        ),
     ],
 };
 

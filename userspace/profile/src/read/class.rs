@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use perturb_quantity::closest;
 
+use crate::cgroup::Cgroup;
 use crate::diagnostic::{Contradiction, Problem};
 use crate::findings::Findings;
 use crate::keys::{self, ALTERNATIVES, Bounds};
@@ -114,6 +115,10 @@ pub(crate) fn classes(
                 Some(Match::default())
             };
             let treatment = treatment(&fields, servers, findings);
+            if fields.has("ingress") && matching.as_ref().is_some_and(|matching| !matching.cgroup.is_empty()) {
+                let why = "a packet that comes in has no socket yet, so nobody knows whose it is; let a class that matches by ports                            or addresses have `ingress`";
+                fields.report("ingress", Problem::Excludes { other: "match: cgroup", why }, findings);
+            }
             Some(Class {
                 name: name?,
                 matching: matching?,
@@ -205,6 +210,11 @@ fn conditions(at: At<'_>, groups: &Groups, findings: &mut Findings<'_>) -> Optio
         fwmark: numbers(&fields, "fwmark", findings, |at, f| {
             u32::try_from(at.integer(keys::ANY_U32, f)?).ok()
         }),
+        cgroup: fields
+            .read("cgroup", findings, |at, f| {
+                at.one_or_more(ALTERNATIVES, f, cgroup)
+            })
+            .unwrap_or_default(),
     };
     if fields.has("host") && fields.has("remote") {
         let why = "both say who the other side is";
@@ -214,6 +224,16 @@ fn conditions(at: At<'_>, groups: &Groups, findings: &mut Findings<'_>) -> Optio
         at.report(Problem::NeverMatches(contradiction), findings);
     }
     Some(matching)
+}
+
+fn cgroup(at: At<'_>, findings: &mut Findings<'_>) -> Option<Cgroup> {
+    match Cgroup::parse(&at.prose(keys::MAX_TEXT, findings)?) {
+        Ok(cgroup) => Some(cgroup),
+        Err(problem) => {
+            at.report(problem, findings);
+            None
+        }
+    }
 }
 
 fn numbers<T: Copy + Eq + std::hash::Hash>(

@@ -240,6 +240,14 @@ pub(crate) fn matching() -> BoxedStrategy<Match> {
     (prop_oneof![4 => ip, 1 => other], distinct(any::<u32>()))
         .prop_map(|(matching, fwmark)| Match { fwmark, ..matching })
         .prop_flat_map(|matching| {
+            let cgroup = prop_oneof![Just("a"), Just("a/b"), Just("a/b/x"), Just("d")];
+            let cgroup = cgroup.prop_map(|path| Cgroup::new(path).unwrap());
+            prop_oneof![3 => Just(Vec::new()), 1 => distinct(cgroup.boxed())].prop_map(move |cgroup| Match {
+                cgroup,
+                ..matching.clone()
+            })
+        })
+        .prop_flat_map(|matching| {
             let host = prop_oneof![Just("db"), Just("a.b-c_d.example")];
             let host = host.prop_map(|name| HostName::new(name).unwrap());
             distinct(host.boxed()).prop_map(move |host| Match {
@@ -279,7 +287,13 @@ fn classes(servers: usize) -> BoxedStrategy<Vec<Class>> {
             .prop_map(|(egress, ingress)| Treatment::Emulate { egress, ingress }),
     ];
     vec((name(), matching(), treatment), 0..5)
-        .prop_map(|classes| {
+        .prop_map(|mut classes| {
+            for (_, matching, treatment) in &mut classes {
+                // What comes in has no sender here.
+                if matches!(treatment, Treatment::Emulate { ingress: Some(_), .. }) {
+                    matching.cgroup.clear();
+                }
+            }
             let mut seen = std::collections::HashSet::new();
             let mut classes: Vec<_> = classes
                 .into_iter()

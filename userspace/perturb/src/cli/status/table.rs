@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use perturb_emulator::hosts::title;
 use perturb_emulator::status::{ClassReport, QueueReport, Report, ServerReport, TimelineReport};
 use perturb_present::Table;
 
@@ -46,11 +47,11 @@ impl fmt::Display for Sheet<'_> {
             )?;
         }
         for (name, host) in &report.named_hosts {
-            let addresses: Vec<String> = host.addresses.iter().map(ToString::to_string).collect();
             writeln!(
                 f,
-                "  host {name}: {}; changed {} times, not found {} times",
-                addresses.join(", "),
+                "  {}: {}; changed {} times, not found {} times",
+                title(name),
+                host.place(),
                 host.changes,
                 host.failures
             )?;
