@@ -245,4 +245,28 @@ mod tests {
         );
         assert_eq!(meant("system.slice/quite-another"), None);
     }
+
+    #[test]
+    fn a_cgroup_is_a_path_and_of_what_is_sent() {
+        let class = |cgroup: &str, ways: &str| {
+            crate::parse(&format!(
+                "{{ version: 1, servers: {{ s: {{ latency: 1ms }} }}, classes: [{{ match: {{ cgroup: {cgroup} }}, {ways} }}] }}"
+            ))
+        };
+        for (cgroup, ways, wanted) in [
+            ("/", "egress: [s]", "the root"),
+            (
+                "/sys/fs/cgroup/system.slice",
+                "egress: [s]",
+                "which is mounted there",
+            ),
+            ("a/../b", "egress: [s]", "no path of a cgroup"),
+            ("a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q", "egress: [s]", "16 levels"),
+            ("a", "egress: [s], ingress: [s]", "no socket yet"),
+        ] {
+            let found = class(cgroup, ways).unwrap_err().to_string();
+            assert!(found.contains(wanted), "{cgroup}: {found}");
+        }
+        assert_eq!(class("/a/b/", "bypass: true"), class("a/b", "bypass: true"));
+    }
 }

@@ -354,37 +354,6 @@ fn contradictory_matches_are_errors() {
 }
 
 #[test]
-fn a_cgroup_is_a_path_and_of_what_is_sent() {
-    let class = |cgroup: &str, ways: &str| {
-        format!(
-            "{{ version: 1, servers: {{ s: {{ latency: 1ms }} }}, classes: [{{ match: {{ cgroup: {cgroup} }}, {ways} }}] }}"
-        )
-    };
-    for (bad, wanted) in [
-        ("/", "the root"),
-        ("/sys/fs/cgroup/system.slice", "which is mounted there"),
-        ("a/../b", "no path of a cgroup"),
-        ("a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q", "16 levels"),
-    ] {
-        let found = errors(&class(bad, "egress: [s]"));
-        assert!(
-            matches!(found[..], [Problem::Unfit { why, .. }] if why.contains(wanted)),
-            "{bad}: {found:?}"
-        );
-    }
-    let found = errors(&class("a", "egress: [s], ingress: [s]"));
-    assert!(
-        matches!(found[..], [Problem::Excludes { why, .. }] if why.contains("no socket yet")),
-        "{found:?}"
-    );
-    for good in ["a", "/system.slice/ssh.service", "[a, a/b]"] {
-        assert!(parse(&class(good, "egress: [s]")).is_ok(), "{good}");
-    }
-    let one = |text: &str| parse(&class(text, "bypass: true")).unwrap();
-    assert_eq!(one("/a/b/"), one("a/b"));
-}
-
-#[test]
 fn a_threshold_in_bytes_is_of_one_rate() {
     let profile = |server: &str| {
         format!(
