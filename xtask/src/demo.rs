@@ -20,15 +20,17 @@ use crate::{
 };
 
 const PROFILE: &str = "configs/simple.yaml";
+/// How it is compiled: see the manifest of the workspace.
+const PROFILE_OF_CARGO: &str = "demo";
 
 /// How long the demonstration measures.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Packets per delay
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 200)]
     packets: u32,
     /// Seconds per throughput
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 1)]
     seconds: u32,
     /// In the sandbox, where netem and sch_fq are; so it is without root
     #[arg(long)]
@@ -37,22 +39,26 @@ pub(crate) struct Args {
 
 pub(crate) fn demonstrate(args: &Args) -> Result<ExitCode> {
     setup::run(&setup::Args::default())?;
-    let built = compile::build(compile::Args { release: true }, Mode::Check)?;
+    let object = compile::object(&setup::tools(Mode::Check)?)?;
     let target = workspace::target()?;
-    let mut cargo = compile::cargo("build", &built.object);
+    // One call: what both need is compiled once.
+    let mut cargo = compile::cargo("build", &object);
     cargo
         .args([
-            "--release",
+            "--profile",
+            PROFILE_OF_CARGO,
+            "--package",
+            "perturb",
             "--package",
             "perturb-tests",
-            "--bin",
-            "compare",
-            "--target-dir",
         ])
+        .args(["--bin", "perturb", "--bin", "compare", "--target-dir"])
         .arg(&target);
     run(&mut cargo)?;
+    let programs = target.join(PROFILE_OF_CARGO);
 
-    let perturb = built.program.as_os_str();
+    let perturb = programs.join("perturb");
+    let perturb = perturb.as_os_str();
     let profile = workspace::root().join(PROFILE);
     let ping: [&OsStr; 8] = [
         perturb,
@@ -69,7 +75,7 @@ pub(crate) fn demonstrate(args: &Args) -> Result<ExitCode> {
     if code != 0 {
         return Ok(ExitCode::from(code));
     }
-    let compare = target.join("release/compare");
+    let compare = programs.join("compare");
     let (packets, seconds) = (args.packets.to_string(), args.seconds.to_string());
     let compare: [&OsStr; 5] = [
         compare.as_os_str(),
