@@ -10,6 +10,10 @@ use std::{
     process::Command,
 };
 
+/// Where it is set, it tells the target, the sysroot and the linker, as CARGO_ENCODED_RUSTFLAGS has them: a static program
+/// has a C library that the programs it preloads into do not share.
+const FLAGS_VARIABLE: &str = "PERTURB_PRELOAD_FLAGS";
+
 /// What cargo tells a build script.
 pub(crate) fn variable(name: &str) -> Result<OsString> {
     env::var_os(name).ok_or_else(|| Error::other(format!("cargo sets no {name}")))
@@ -31,20 +35,25 @@ pub(crate) fn compile<S: AsRef<OsStr>>(name: &str, root: &Path, options: &[S]) -
         // Optimized in every profile: it runs inside the programs that are measured.
         .args(["-C", "opt-level=3", "-C", "panic=abort"])
         .args(["-C", "strip=symbols", "-C", "lto=fat"])
-        .args(["--cap-lints", "allow", "--target"])
-        .arg(variable("TARGET")?)
+        .args(["--cap-lints", "allow"])
         .args(options)
         .arg("-o")
         .arg(&out)
         .arg(root);
-    if let Some(linker) = env::var_os("RUSTC_LINKER") {
-        let mut option = OsString::from("linker=");
-        option.push(linker);
-        compiler.arg("-C").arg(option);
-    }
-    if env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "musl") {
-        // Else it would have a C library of its own.
-        compiler.args(["-C", "target-feature=-crt-static"]);
+    println!("cargo::rerun-if-env-changed={FLAGS_VARIABLE}");
+    if let Ok(flags) = env::var(FLAGS_VARIABLE) {
+        compiler.args(flags.split('\x1f'));
+    } else {
+        compiler.arg("--target").arg(variable("TARGET")?);
+        if let Some(linker) = env::var_os("RUSTC_LINKER") {
+            let mut option = OsString::from("linker=");
+            option.push(linker);
+            compiler.arg("-C").arg(option);
+        }
+        if env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "musl") {
+            // Else it would have a C library of its own.
+            compiler.args(["-C", "target-feature=-crt-static"]);
+        }
     }
     let status = compiler.status()?;
     if !status.success() {

@@ -27,10 +27,11 @@ pub fn set_priority(priority: Priority) -> bool {
         Priority::Favored | Priority::Ordinary => (libc::SCHED_OTHER, 0),
         Priority::Idle => (libc::SCHED_IDLE, 0),
     };
-    let parameter = libc::sched_param { sched_priority };
+    let policy = policy | libc::SCHED_RESET_ON_FORK;
+    // The kernel's `struct sched_param` is this number alone. By a system call, since musl's function does nothing.
+    let parameter: libc::c_int = sched_priority;
     // SAFETY: `parameter` outlives the call; 0 is the calling thread.
-    let set =
-        unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const parameter) == 0 };
+    let set = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameter) == 0 };
     if priority == Priority::Favored {
         // SAFETY: the call takes numbers only; 0 is the calling thread, on Linux.
         return unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LEAST_NICE) == 0 } && set;

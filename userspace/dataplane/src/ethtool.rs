@@ -127,7 +127,7 @@ unsafe fn device(interface: &str, number: libc::c_ulong, data: *mut libc::c_char
         return Err(io::ErrorKind::InvalidInput.into());
     }
     for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = from.cast_signed();
+        *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = data;
     // Any socket reaches the device ioctls (`sock_ioctl`, `dev_ioctl`).

@@ -159,8 +159,8 @@ fn user_mode(linux: &Path, task: &Task, init: &Path, scratch: &Path) -> Result<C
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         // By a relative name: an absolute one may have blanks and colons, at which the list would be split.
         .current_dir(scratch);
-    // Linked with the C library of this program, which must be linux.uml's, too.
-    if cfg!(target_env = "gnu") {
+    // Its C library must be linux.uml's; a static program brings a shim for that one (userspace/cdylib.rs).
+    if cfg!(target_env = "gnu") || option_env!("PERTURB_PRELOAD_FLAGS").is_some() {
         command.env("LD_PRELOAD", "./shim.so");
     }
     Ok(command)

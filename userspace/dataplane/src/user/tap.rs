@@ -81,7 +81,7 @@ impl Tap {
             // SAFETY: all-zero bytes are a valid ifreq.
             let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
             for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
-                *to = from.cast_signed();
+                *to = from as libc::c_char;
             }
             let several = if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
             let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;

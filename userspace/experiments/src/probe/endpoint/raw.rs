@@ -72,7 +72,7 @@ pub(super) fn send(
             header.msg_hdr.msg_iovlen = 1;
             if payload < message {
                 header.msg_hdr.msg_control = (&raw mut control).cast();
-                header.msg_hdr.msg_controllen = size_of_val(&control);
+                header.msg_hdr.msg_controllen = size_of_val(&control) as _;
             }
             header
         })
@@ -109,7 +109,7 @@ impl SegmentSize {
         let mut header: libc::cmsghdr = unsafe { zeroed() };
         header.cmsg_level = libc::SOL_UDP;
         header.cmsg_type = libc::UDP_SEGMENT;
-        header.cmsg_len = size_of::<libc::cmsghdr>() + size_of::<u16>();
+        header.cmsg_len = (size_of::<libc::cmsghdr>() + size_of::<u16>()) as _;
         Self {
             header,
             size: payload as u16,
@@ -186,7 +186,7 @@ impl Receiver {
                 header.msg_hdr.msg_iov = vector;
                 header.msg_hdr.msg_iovlen = 1;
                 header.msg_hdr.msg_control = (&raw mut *control).cast();
-                header.msg_hdr.msg_controllen = size_of_val(control);
+                header.msg_hdr.msg_controllen = size_of_val(control) as _;
                 header
             })
             .collect();
@@ -197,7 +197,7 @@ impl Receiver {
         };
         let (first, room) = (messages.as_mut_ptr(), messages.len() as u32);
         // SAFETY: the headers point to buffers that outlive the call.
-        let count = unsafe { libc::recvmmsg(socket.as_raw_fd(), first, room, flags, null_mut()) };
+        let count = unsafe { libc::recvmmsg(socket.as_raw_fd(), first, room, flags as _, null_mut()) };
         let (read, wall) = (clock::now(), clock::wall());
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
         let datagram = |(place, (header, source)): (usize, (&libc::mmsghdr, &libc::sockaddr_storage))| {
