@@ -51,6 +51,8 @@ tests! {
     "red_1_bbr": RED, 1, "bbr";
     "red_8_bbr": RED, 8, "bbr";
     "red_32_bbr": RED, 32, "bbr";
+    "adaptive_red_8_cubic": ADAPTIVE, 8, "cubic";
+    "adaptive_red_32_cubic": ADAPTIVE, 32, "cubic";
 }
 
 /// A law: as `tc` has it, once or more, and as a profile.
@@ -58,12 +60,15 @@ struct Law {
     kind: &'static str,
     tc: &'static [&'static str],
     profile: &'static str,
+    /// How long it takes to find its way.
+    warm_up: Duration,
 }
 
 const CODEL: Law = Law {
     kind: "codel",
     tc: &["limit 1000"],
     profile: "",
+    warm_up: WARM_UP,
 };
 
 /// The kernel's derandomizes, and updates every 20 ms: 15 are four of its ticks of 4 ms, and its timer adds one (`timer_expire_entry` of
@@ -72,6 +77,7 @@ const PIE: Law = Law {
     kind: "pie",
     tc: &["limit 1000", "limit 1000 dq_rate_estimator"],
     profile: ", t_update: 20ms, derandomize: true",
+    warm_up: WARM_UP,
 };
 
 /// Thresholds of 10 and 30 ms.
@@ -79,6 +85,15 @@ const RED: Law = Law {
     kind: "red",
     tc: &["limit 400000 min 12500 max 37500 avpkt 1000 burst 21 probability 0.1 bandwidth 10Mbit"],
     profile: ", min: 12.5kB, max: 37.5kB, avpkt: 1kB, burst: 21, probability: 10%",
+    warm_up: WARM_UP,
+};
+
+/// The same whose max_p moves, by a hundredth each half second at most.
+const ADAPTIVE: Law = Law {
+    kind: "red",
+    tc: &["limit 400000 min 12500 max 37500 avpkt 1000 burst 21 probability 0.1 bandwidth 10Mbit adaptive"],
+    profile: ", min: 12.5kB, max: 37.5kB, avpkt: 1kB, burst: 21, probability: 10%, adaptive: true",
+    warm_up: Duration::from_secs(15),
 };
 
 impl Law {
@@ -167,7 +182,7 @@ fn beside(setting: &Setting, law: &Law, flows: usize, control: &'static str) -> 
         .apply_to(router, port, &law.profile(), setting.pacer, &[])?;
     let transfer = Transfer {
         flows,
-        warm_up: WARM_UP,
+        warm_up: law.warm_up,
         window: WINDOW,
         congestion_control: control,
     };
