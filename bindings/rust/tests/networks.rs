@@ -95,6 +95,7 @@ fn what_speaks_against_it_is_an_error() {
     assert!(why[0].contains("no packet crossed"), "{why:?}");
     mobile().expect_traffic(false).start().unwrap().end().unwrap();
     let refused = Network::of_text("version: 1\nlatenzy: 20ms\n")
+        .program(executable())
         .start()
         .unwrap_err();
     assert!(

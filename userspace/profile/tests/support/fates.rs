@@ -72,7 +72,8 @@ pub(crate) fn jitter() -> BoxedStrategy<Jitter> {
 }
 
 pub(crate) fn slot() -> BoxedStrategy<Slot> {
-    let time = || (0..=10_000_000_000u64).prop_map(Duration::from_nanos);
+    // A drawn slot may take five times as long, and all of a path together at most the horizon.
+    let time = || (0..=1_000_000_000u64).prop_map(Duration::from_nanos);
     let between = prop_oneof![
         (time(), time()).prop_map(|(one, other)| Between::Range(one.min(other), one.max(other))),
         (distribution(), time(), time()).prop_map(|(distribution, delay, scale)| Between::Drawn {
