@@ -216,7 +216,7 @@ fn held_packets_keep_their_neighbor(setting: &Setting) -> Result<()> {
     }
     let (bed, before) = setting.bed()?;
     // Emulation and what else this machine does cost as much again, and more.
-    let seconds = (6.0 * ROUND as f64 / Flood::rate(&bed)?).ceil().max(4.0) as u64;
+    let seconds = (12.0 * ROUND as f64 / Flood::rate(&bed)?).ceil().max(4.0) as u64;
     let profile = format!(
         "
 horizon: {}s

@@ -30,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
     each("capture::legs_of_private_hosts", legs),
     once("capture::one_reader_and_when_it_ends", ends),
     once("capture::its_own_losses_are_counted", losses),
+    once("capture::time_without_it_is_said", stopped),
     once("capture::names_follow_a_change", renamed),
 ];
 
@@ -419,6 +420,25 @@ fn losses(setting: &Setting) -> Result<()> {
     );
     drops_are_in_the_file(&capture, missing)?;
     applied.stop()
+}
+
+/// It does not run for longer than the programs go on without it: what they count as lost is not all.
+fn stopped(setting: &Setting) -> Result<()> {
+    let (bed, before) = setting.bed()?;
+    let applied = setting.product.apply(&bed.left, PROFILE, setting.pacer)?;
+    let mut capture = Capture::begin(setting, &bed.left, &[])?;
+    capture.signal(Signal::SIGSTOP)?;
+    thread::sleep(Duration::from_secs(3));
+    ping(&bed, 5)?;
+    capture.signal(Signal::SIGCONT)?;
+    thread::sleep(Duration::from_millis(600));
+    ping(&bed, 5)?;
+    let text = capture.stop()?;
+    ensure!(text.contains("are missing, and nobody counted them"), "{text}");
+    let captured = count(&capture.frames()?, "captured: ");
+    ensure!(captured == 10, "{captured} of the second five requests and answers are there");
+    applied.stop()?;
+    before.must_be_that_of(&bed.left)
 }
 
 /// The statistics at the file's end: an option 5 of 8 bytes in the first one's block.

@@ -65,6 +65,8 @@ pub struct Sights {
     /// What was lost before, by direction.
     lost_before: [u64; 2],
     renewed: Instant,
+    /// For how long nothing was told, because nobody put off the end.
+    untold: Duration,
     _claim: registry::Lock,
 }
 
@@ -132,6 +134,7 @@ impl Sights {
             maps,
             sightings,
             renewed: Instant::now(),
+            untold: Duration::ZERO,
             _claim: claim,
         };
         sights.set(CONTROL_SNAP, sights.wanted.snap.clamp(1, MAX_SNAP).into())?;
@@ -146,7 +149,9 @@ impl Sights {
     /// When its maps cannot be used.
     pub fn take(&mut self, into: &mut Vec<Sighted>) -> anyhow::Result<bool> {
         let mut lives = true;
-        if self.renewed.elapsed() >= RENEWAL {
+        let since = self.renewed.elapsed();
+        if since >= RENEWAL {
+            self.untold += since.saturating_sub(GRACE);
             self.put_off(GRACE)?;
             lives = self.record.has_owner()?;
         }
@@ -172,6 +177,12 @@ impl Sights {
     pub fn lost(&self) -> anyhow::Result<[u64; 2]> {
         let now = unseen(&self.maps)?;
         Ok([0, 1].map(|direction| now[direction] - self.lost_before[direction]))
+    }
+
+    /// For how long the programs told nothing, and counted nothing as lost, because this process did not run.
+    #[must_use]
+    pub const fn untold(&self) -> Duration {
+        self.untold
     }
 
     /// The emulation.

@@ -301,6 +301,14 @@ impl Capture {
         if vanished > 0 {
             eprintln!("{vanished} packets never came out; `perturb status` may say why");
         }
+        let untold = self.sights.untold();
+        if !untold.is_zero() {
+            log::warn!(
+                "packets of {:.1} s are missing, and nobody counted them: this process did not run for longer than the emulation \
+                 waits for it",
+                untold.as_secs_f64()
+            );
+        }
         let all = lost[0] + lost[1];
         if all > 0 {
             log::warn!(
