@@ -436,7 +436,10 @@ fn stopped(setting: &Setting) -> Result<()> {
     let text = capture.stop()?;
     ensure!(text.contains("are missing, and nobody counted them"), "{text}");
     let captured = count(&capture.frames()?, "captured: ");
-    ensure!(captured == 10, "{captured} of the second five requests and answers are there");
+    ensure!(
+        captured == 10,
+        "{captured} of the second five requests and answers are there"
+    );
     applied.stop()?;
     before.must_be_that_of(&bed.left)
 }
