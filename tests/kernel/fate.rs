@@ -219,7 +219,7 @@ fn drops_and_copies(rig: &Rig) -> [u64; 5] {
     .map(|event| rig.event(event))
 }
 
-const FATES: [&str; 21] = [
+const FATES: [&str; 22] = [
     "loss: 5%",
     "bandwidth: 1Gbit/s, framing: { packet_overhead: 40, cell_size: 48, cell_overhead: 5 }, loss: 2%",
     "bandwidth: 20Gbit/s, framing: { without_ethernet: true, packet_overhead: 5 }, duplicate: 3%",
@@ -239,6 +239,7 @@ const FATES: [&str; 21] = [
     "queue: { kind: step, threshold: 1s }, loss: { random: 10%, ecn: true }, latency: 5ms, gap: 2us",
     "loss: { random: 10%, ecn: true }, gap: 2us; loss: 1%",
     // The other ways to a fate.
+    "scope: flow, loss: { random: 20%, ecn: true }, latency: 5ms, gap: 2us",
     "scope: flow, loss: { random: 20%, correlation: 60%, ecn: true }, jitter: { scale: 1ms, time_constant: 1ms }, latency: 5ms, gap: 2us",
     "queue: { kind: step, threshold: 1s }, loss: { random: 20%, correlation: 60% }, latency: 5ms, jitter: { scale: 1ms, correlation: 80% }, gap: 2us",
     "loss: { random: 20%, correlation: 60% }, latency: 5ms, jitter: { scale: 1ms, time_constant: 1ms }, gap: 2us; loss: 1%",

@@ -313,11 +313,9 @@ impl Rig {
             .map(|name| self.slot(name))
             .collect();
         for slot in slots {
-            self.loader
-                .maps_mut()
-                .states
-                .set(slot, Wire(ServerState::default()), 0)
-                .unwrap();
+            let maps = self.loader.maps_mut();
+            maps.states.set(slot, Wire(ServerState::default()), 0).unwrap();
+            maps.ordinals.set(slot, 0, 0).unwrap();
         }
         let instances = &mut self.loader.maps_mut().instances;
         for place in 0..instances.len() {
