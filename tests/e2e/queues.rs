@@ -312,10 +312,12 @@ fn of_server(applied: &Applied<'_>) -> Result<Counts> {
     let report = applied.counters()?;
     let server = &report["servers"][0];
     let count = |value: &Value| value.as_f64().with_context(|| format!("not a number: {server}"));
+    // Bits per microsecond, in bytes. perturb counts packets as they come, the kernel as they leave.
+    let waiting = count(&server["backlog_us"])? * MBITS / 8.0;
     Ok(Counts {
         at: clock::now(),
         sent: count(&server["packets"])?,
-        bytes: count(&server["bytes"])?,
+        bytes: count(&server["bytes"])? - waiting,
         dropped: count(&server["queue"]["drops"])? + count(&server["tail_drops"])?,
     })
 }
