@@ -30,9 +30,21 @@ fn wake_up() -> u64 {
 /// When a packet arrives in the emulation that comes now.
 #[inline(always)]
 pub(crate) fn arrival(now: MonoNanos) -> MonoNanos {
+    MonoNanos(now.0.saturating_sub(lead(now).0))
+}
+
+/// When a packet came that arrives in the emulation then; within a sixteenth of the time since, by which the lead may have risen.
+#[inline(always)]
+pub(crate) fn came(arrival: MonoNanos, now: MonoNanos) -> MonoNanos {
+    MonoNanos(arrival.0.saturating_add(lead(now).0))
+}
+
+#[inline(always)]
+fn lead(now: MonoNanos) -> Nanos {
     // SAFETY: an aligned word of a map value.
-    let lead = word().map_or(Lead::default(), |word| Lead(unsafe { atomic::load(word) }));
-    MonoNanos(now.0.saturating_sub(lead.at(now).0))
+    word()
+        .map_or(Lead::default(), |word| Lead(unsafe { atomic::load(word) }))
+        .at(now)
 }
 
 /// Whether a packet that departs then will wait for the pacer's timer.

@@ -20,6 +20,7 @@ use perturb_common::{
 };
 
 use crate::{
+    lead,
     maps::{CONTROL, SIGHTINGS, UNSEEN},
     packet::skb,
     scratch::{Scratch, Walk},
@@ -201,8 +202,14 @@ extern "C" fn tell_fold(interface: u32, event: u32, departure: u64) -> u32 {
         if walk.damage != 0 {
             flags |= SIGHTED_CORRUPTED;
         }
-        head.time = (*scratch).job.now.0;
-        head.arrival = (*scratch).job.arrival.0;
+        let job = &(*scratch).job;
+        head.time = job.now.0;
+        if job.position == 0 {
+            // One that was split came before its parts came out.
+            let came = lead::came(job.arrival, job.now);
+            head.time = if came.0 < job.now.0 { came.0 } else { job.now.0 };
+        }
+        head.arrival = job.arrival.0;
         head.departure = departure;
         head.lateness = 0;
         head.what = Sight::Folded as u32;

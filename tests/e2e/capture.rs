@@ -396,16 +396,17 @@ fn losses(setting: &Setting) -> Result<()> {
     let applied = setting.product.apply(&bed.left, profile, setting.pacer)?;
     let mut capture = Capture::begin(setting, &bed.left, &["--snaplen", "2048"])?;
     capture.signal(Signal::SIGSTOP)?;
+    // All at once: the programs go on without the reader for two seconds.
     let plan = Plan {
         count: 1200,
         size: 1400,
-        interval: Duration::from_micros(100),
+        burst: 1200,
+        patience: Duration::from_millis(200),
+        receive_afterwards: true,
         ..Plan::default()
     };
     datagrams::send(&bed.left, &bed.right, &plan)?;
     capture.signal(Signal::SIGCONT)?;
-    // Those that were held are released.
-    thread::sleep(Duration::from_millis(200));
     let text = capture.stop()?;
     let report = applied.counters()?;
     let told = capture.frames()?.len() as u64;

@@ -15,11 +15,11 @@ use super::{here, json::OUTPUTS, perturb, printed};
 const TESTS: &[(&str, &str)] = &[
     (
         "apply",
-        "e2e/changes.rs e2e/confirm.rs e2e/update.rs program/containers/services.sh",
+        "e2e/changes.rs e2e/confirm.rs e2e/update.rs program/containers/services.sh program/machines/machines.sh",
     ),
     (
         "clear",
-        "e2e/neighbors.rs e2e/life.rs program/containers/services.sh",
+        "e2e/neighbors.rs e2e/life.rs program/containers/services.sh program/machines/machines.sh",
     ),
     ("confirm", "e2e/confirm.rs"),
     ("check", "golden/scenarios.rs"),

@@ -8,11 +8,14 @@ use std::{
 };
 
 use crate::support::{
+    Context, Rig,
+    cgroup::Own,
     headers::Reader,
     oracle::{CONDITIONS, DIRECTIONS, Verdict, both_pacers},
     packet::{TCP, UDP, V4, V6, ethernet, tcp, udp},
 };
 use perturb_common::abi::{Direction, Event};
+use perturb_verdict::skipped;
 
 const V6_A: [u16; 8] = [0x2001, 0xdb8, 1, 0, 0, 0, 0, 1];
 const V6_B: [u16; 8] = [0x2001, 0xdb8, 2, 0, 0, 0, 0, 2];
@@ -244,4 +247,23 @@ fn reference_says_what_the_standards_say() {
     packet.options = 10;
     let headers = reader.read(&packet.frame(), 0, Direction::Egress).unwrap();
     assert_eq!((headers.ports, headers.protocol), (Some((7, 8)), Some(UDP)));
+}
+
+/// Of this process's packets while it is in the cgroup; a socket that is made elsewhere is no cgroup's of the profile.
+#[test]
+fn a_cgroup_is_that_of_the_socket() {
+    let Some(own) = Own::enter() else {
+        return skipped("no cgroup can be made here");
+    };
+    let profile = "version: 1\nservers: { s0: { latency: 1ms } }\n\
+                   classes: [{ name: own, match: {}, egress: [s0], ingress: [s0] }]\n";
+    let Some(mut rig) = own.rig(profile) else { return };
+    let frame = V4::new([192, 0, 2, 1], [192, 0, 2, 2], UDP, udp(9, 53, 8)).frame();
+    let sends = |rig: &mut Rig| {
+        rig.send(Direction::Egress, &frame, Context::default());
+        (rig.event(Event::Captured), rig.event(Event::Unmatched))
+    };
+    assert_eq!(sends(&mut rig), (1, 0));
+    drop(own);
+    assert_eq!(sends(&mut rig), (1, 1));
 }

@@ -40,6 +40,7 @@ use perturb_verdict::skipped;
 use support::{
     Context, LOOPBACK, Rig,
     batches::{Bench, Fate, NOWHERE, batch, quartiles, record},
+    cgroup::Own,
     lines::Lines,
     packet::{TCP, UDP, V4, V6, tcp, udp},
     sink::Sink,
@@ -206,6 +207,11 @@ fn table() {
     let pie = bench.rig(&servers(1, PIE), Pacer::Fq, 131_072).unwrap();
     let red = bench.rig(&servers(1, RED), Pacer::Fq, 131_072).unwrap();
     let [steady, passing, waiting] = bench.million_steps(&servers(1, ONE)).unwrap();
+    let own = Own::enter();
+    let whose = own.as_ref().and_then(|own| own.rig(&servers(1, ONE)));
+    let whose = whose.map(|rig| bench.add(rig));
+    let seen = bench.rig(&servers(1, ONE), Pacer::Fq, 131_072).unwrap();
+    let sightings = bench.rigs[seen].capture_all(256);
     let held = bench.rigs[untouched].hold; // Of the namespace that this thread is in.
     bench.idle(one, frame());
     let passes = bench.case("no class matches", untouched, egress, frame(), NOWHERE);
@@ -245,6 +251,15 @@ fn table() {
         bench.case(name, rig, direction, frame(), NOWHERE);
     }
     bench.case("1 server, fq, egress, IPv6, alone", one, egress, v6, NOWHERE);
+    if let Some(whose) = whose {
+        bench.case(
+            "1 class by cgroup, fq, egress, alone",
+            whose,
+            egress,
+            frame(),
+            NOWHERE,
+        );
+    }
     let super_packet = bench.case(
         "1 server, fq, egress, super-packet, alone",
         one,
@@ -258,6 +273,14 @@ fn table() {
         ..Context::default()
     };
     bench.case("1 server, fq, egress, held", one, egress, frame(), held);
+    let captured = bench.case(
+        "1 server, captured, fq, egress, held",
+        seen,
+        egress,
+        frame(),
+        held,
+    );
+    bench.cases[captured].sightings = Some(sightings);
     bench.case(
         "1 server, user, egress, held",
         one_user_held,

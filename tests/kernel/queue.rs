@@ -238,15 +238,31 @@ pub(crate) fn slowness(rig: &mut Rig) -> u64 {
     (each.as_micros() as u64).div_ceil(20).max(1)
 }
 
+/// Packets by verdict, of CoDel and step, of PIE, and of RED.
+type Seen = [[u64; 4]; 3];
+
+fn often_enough(seen: &Seen) -> bool {
+    let [codel, pie, red] = seen;
+    let at_least =
+        |seen: &[u64; 4], least: [u64; 4]| seen.iter().zip(least).all(|(&seen, least)| seen >= least);
+    at_least(codel, [5000, 200, 300, 400])
+        && at_least(pie, [1000, 100, 0, 300])
+        && at_least(red, [1000, 20, 20, 20])
+}
+
 #[test]
 fn verdicts_equal_the_law() {
     let mut choices = Choices::new(5);
-    let (mut seen, mut changed) = ([[0; 4]; 3], 0);
+    let (mut seen, mut changed) = (Seen::default(), 0);
     for pacer in [Pacer::Fq, Pacer::User] {
         let Some(mut rig) = Rig::spacious(&profile("first", "gap: 1ns"), pacer) else {
             return;
         };
-        for round in 0..50 {
+        // How a queue builds depends on the machine: it goes on until each verdict was seen often enough.
+        for round in 0..400 {
+            if round >= 50 && often_enough(&seen) {
+                break;
+            }
             // Anew in each round: others use the machine, too, and rates are such that packets queue.
             rig.load(&profile("first", "gap: 1ns"));
             let scale = slowness(&mut rig);
@@ -338,12 +354,8 @@ fn verdicts_equal_the_law() {
         }
         assert_eq!(rig.event(Event::NotEcnCapable), 0);
     }
-    let [[passed, marks, marks_above, drops], pie, red] = seen;
     eprintln!("passed, marked, marked above the threshold, dropped; by pie, by red: {seen:?}");
-    assert!(changed > 20);
-    assert!(passed > 5000 && marks > 200 && marks_above > 300 && drops > 400);
-    assert!(red[0] > 1000 && red.iter().all(|&count| count > 20));
-    assert!(pie[0] > 1000 && pie[1] > 100 && pie[3] > 300);
+    assert!(changed > 20 && often_enough(&seen));
 }
 
 /// Adaptive RED moves max_p by the clock, while its queue is full and while it is empty.

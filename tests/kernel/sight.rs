@@ -3,21 +3,21 @@
 
 use perturb_clock::now;
 use perturb_common::{
-    abi::{
-        CONTROL_CLASSES, CONTROL_SIGHT, CONTROL_SNAP, Direction, Event, MAX_SNAP, NONE, SIGHTING_BYTES,
-        ServerState, Sight,
-    },
+    abi::{Attachment, Direction, Event, MAX_SNAP, NONE, SIGHTING_BYTES, ServerState, Sight},
     units::{MonoNanos, Nanos},
 };
 use perturb_dataplane::{
-    maps::{Maps, Seen, Sightings},
-    programs::Pacer,
+    attach::{Attached, Clsact, Side},
+    maps::{Seen, Sightings},
+    netlink::Netlink,
+    programs::{Pacer, Program},
 };
 
 use crate::support::{
-    Context, Rig,
+    Context, LOOPBACK, Rig,
     choices::Choices,
     packet::{UDP, V4, udp},
+    pair,
 };
 
 const PROFILE: &str = "version: 1\nservers:\n  up: { bandwidth: 10Mbit/s, latency: 3ms }\n  \
@@ -34,16 +34,6 @@ fn frame(port: u16, len: usize) -> Vec<u8> {
     V4::new([10, 0, 0, 1], [10, 0, 0, 2], UDP, udp(7, port, len)).frame()
 }
 
-/// Asks for packets of these classes, a bit each.
-fn ask(rig: &mut Rig, until: u64, snap: u64, classes: u64) -> Sightings {
-    let sightings = Sightings::by_id(&Maps::ids(&rig.programs).unwrap()).unwrap();
-    let control = &mut rig.loader.maps_mut().control;
-    control.set(CONTROL_SNAP, snap, 0).unwrap();
-    control.set(CONTROL_CLASSES, classes, 0).unwrap();
-    control.set(CONTROL_SIGHT, until, 0).unwrap();
-    sightings
-}
-
 fn all(sightings: &mut Sightings) -> Vec<Seen> {
     std::iter::from_fn(|| sightings.take()).collect()
 }
@@ -56,7 +46,7 @@ fn each_packet(pacer: Pacer) {
     let Some(mut rig) = Rig::new(PROFILE, pacer) else {
         return;
     };
-    let mut sightings = ask(&mut rig, u64::MAX, 100, u64::MAX);
+    let mut sightings = rig.capture_all(100);
     let mut choices = Choices::new(20);
     let mut lost = 0;
     for index in 1..=60u64 {
@@ -136,7 +126,7 @@ fn nothing_is_told_unasked() {
         (u64::MAX, 1 << DNS, 53, 1),
         (u64::MAX, 1 << DNS, 54, 0),
     ] {
-        let mut sightings = ask(&mut rig, until, 100, classes);
+        let mut sightings = rig.see(until, 100, classes);
         rig.send(Direction::Egress, &frame(port, 100), Context::default());
         let case = (until, classes, port);
         assert_eq!(all(&mut sightings).len(), told, "{case:?}");
@@ -150,7 +140,7 @@ fn what_finds_no_room_is_counted() {
     let Some(mut rig) = Rig::new(PROFILE, Pacer::Fq) else {
         return;
     };
-    let mut sightings = ask(&mut rig, u64::MAX, MAX_SNAP.into(), u64::MAX);
+    let mut sightings = rig.capture_all(MAX_SNAP.into());
     let frame = frame(54, 1400);
     let enough = u64::from(SIGHTING_BYTES) / frame.len() as u64 + 100;
     for _ in 0..enough {
@@ -164,4 +154,47 @@ fn what_finds_no_room_is_counted() {
     // There is room again.
     rig.send(Direction::Ingress, &frame, Context::default());
     assert_eq!((all(&mut sightings).len(), unseen(&rig)), (1, [0, ingress]));
+}
+
+/// One that is split came when it was captured, not when its parts came out: no lead is there yet, so that is its arrival.
+#[test]
+fn a_split_packet_came_before_its_parts() {
+    let Some(mut rig) = Rig::new(PROFILE, Pacer::Fq) else {
+        return;
+    };
+    let mut netlink = Netlink::open().unwrap();
+    netlink.set_up("lo").unwrap();
+    let [near, far] = pair(&mut netlink, ["near", "far"]);
+    Clsact::ensure(&mut netlink, far).unwrap().forget();
+    for (index, split) in [(LOOPBACK, near), (far, 0)] {
+        rig.attach(
+            index,
+            Attachment {
+                target: LOOPBACK,
+                hold: rig.hold,
+                split,
+                rank: 0,
+            },
+        );
+    }
+    let _release = Attached::new(&mut rig.programs, Program::Release, "far", Side::Ingress).unwrap();
+    let mut sightings = rig.capture_all(100);
+    let frame = frame(53, 500);
+    let sent = now();
+    rig.send(Direction::Egress, &frame, Context::default());
+    let deadline = now() + 2_000_000_000;
+    let seen = loop {
+        match &all(&mut sightings)[..] {
+            [] => assert!(now() < deadline, "nothing came out of the splitter"),
+            [seen] => break seen.clone(),
+            more => panic!("{more:?}"),
+        }
+    };
+    assert_eq!(
+        (seen.sighting.what, seen.sighting.position),
+        (Sight::Folded as u32, 0)
+    );
+    assert_eq!(seen.bytes, frame[..100]);
+    assert_eq!(seen.sighting.time, seen.sighting.arrival);
+    assert!((sent..now()).contains(&seen.sighting.time));
 }

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 pub(crate) mod batches;
+pub(crate) mod cgroup;
 pub(crate) mod choices;
 pub(crate) mod headers;
 pub(crate) mod lines;
@@ -20,8 +21,8 @@ pub(crate) mod steps;
 use aya::programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions};
 use perturb_common::{
     abi::{
-        Attachment, Direction, Event, HELD_ALL, MAX_BOUNDS, MAX_CLASSES, MAX_PATHS, MAX_RULES, MAX_SERVERS,
-        MAX_VECTORS, ServerState, class_counter,
+        Attachment, CONTROL_CLASSES, CONTROL_SIGHT, CONTROL_SNAP, Direction, Event, HELD_ALL, MAX_BOUNDS,
+        MAX_CLASSES, MAX_PATHS, MAX_RULES, MAX_SERVERS, MAX_VECTORS, ServerState, class_counter,
     },
     flow::WAYS,
     instance,
@@ -31,7 +32,7 @@ use perturb_common::{
 use perturb_dataplane::{
     counters::Counters,
     loader::Loader,
-    maps::{Maps, Wire},
+    maps::{Maps, Sightings, Wire},
     netlink::{Netlink, VethPair},
     programs::{LoadError, LoadOptions, Pacer, Program, Programs},
     room::Room,
@@ -294,6 +295,21 @@ impl Rig {
     /// Where a server's state lies.
     pub(crate) fn slot(&self, server: &str) -> u32 {
         self.loader.slots().of(server).unwrap()
+    }
+
+    /// What `perturb capture` reads until a time: so many bytes of packets of these classes, a bit each.
+    pub(crate) fn see(&mut self, until: u64, snap: u64, classes: u64) -> Sightings {
+        let sightings = Sightings::by_id(&Maps::ids(&self.programs).unwrap()).unwrap();
+        let control = &mut self.loader.maps_mut().control;
+        control.set(CONTROL_SNAP, snap, 0).unwrap();
+        control.set(CONTROL_CLASSES, classes, 0).unwrap();
+        control.set(CONTROL_SIGHT, until, 0).unwrap();
+        sightings
+    }
+
+    /// The same of the first 64 classes, for ever.
+    pub(crate) fn capture_all(&mut self, snap: u64) -> Sightings {
+        self.see(u64::MAX, snap, u64::MAX)
     }
 
     /// The departure time that a packet carries after a run; 0 if none, or with fq, if it lies in a slot.

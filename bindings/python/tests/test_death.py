@@ -9,8 +9,10 @@ import sys
 import pytest
 from support import leaves_nothing
 
+# A job in the background starts with SIGINT ignored, and hands that on.
 SCRIPT = """
-import perturb
+import signal, perturb
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with perturb.network({"version": 1, "latency": "20ms"}) as net:
     print(net.id, *(host.run(["readlink", "/proc/self/ns/net"]).stdout.strip() for host in net), flush=True)
     net["h1"].popen(["sleep", "4713"])
@@ -25,7 +27,10 @@ def test_nothing_is_left(sent: signal.Signals) -> None:
         identifier, *hosts = python.stdout.readline().split()
         assert len(hosts) == 2
         python.send_signal(sent)
-        python.wait(timeout=30)
+        try:
+            python.wait(timeout=30)
+        finally:
+            python.kill()
         leaves_nothing(int(identifier.removeprefix("run-")), hosts)
         said = python.stderr.read()
     assert python.returncode == -sent, said

@@ -1,6 +1,6 @@
 //! What goes wrong, in words.
 
-use std::process::ExitStatus;
+use std::{process::ExitStatus, time::Duration};
 
 use perturb_ask::AskError;
 
@@ -54,6 +54,24 @@ pub enum Error {
         /// What it printed.
         out: String,
         /// What it said.
+        err: String,
+    },
+    /// A command on a host took longer than it may.
+    #[error(
+        "{command} (on {host}) was killed, for it took longer than {limit:?}{}{}",
+        shown("standard output", out),
+        shown("standard error", err)
+    )]
+    Slow {
+        /// The host's name.
+        host: String,
+        /// The program and its arguments.
+        command: String,
+        /// How long it may take.
+        limit: Duration,
+        /// What it printed until then.
+        out: String,
+        /// What it said until then.
         err: String,
     },
     /// What was seen is not what the profile makes of a network: no packet crossed it, or packets met what no profile asks for.

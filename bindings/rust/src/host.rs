@@ -2,9 +2,19 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fs::File,
+    io::{Read as _, Seek as _},
     net::IpAddr,
+    os::unix::process::CommandExt as _,
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
 };
 
 use crate::error::{Error, io};
@@ -54,27 +64,84 @@ impl Host {
         command
     }
 
-    /// Runs a line for the host's shell to its end; what it printed.
+    /// Runs a line for the host's shell to its end, however long that takes; what it printed.
     ///
     /// # Errors
     /// It fails, or it cannot be started.
     pub fn run(&self, line: &str) -> Result<String, Error> {
-        let output = self
-            .command("sh")
-            .args(["-c", line])
-            .stdin(std::process::Stdio::null())
-            .output()
-            .map_err(io(format!("{line} (on {})", self.name)))?;
-        let text = |said: &[u8]| String::from_utf8_lossy(said).into_owned();
-        if output.status.success() {
-            return Ok(text(&output.stdout));
-        }
-        Err(Error::Command {
-            host: self.name.clone(),
-            command: line.into(),
-            status: output.status,
-            out: text(&output.stdout),
-            err: text(&output.stderr),
-        })
+        self.finish(line, None)
     }
+
+    /// Runs a line for the host's shell; after `limit`, it and all that it started is killed.
+    ///
+    /// # Errors
+    /// It fails, it takes longer, or it cannot be started.
+    pub fn run_within(&self, limit: Duration, line: &str) -> Result<String, Error> {
+        self.finish(line, Some(limit))
+    }
+
+    fn finish(&self, line: &str, limit: Option<Duration>) -> Result<String, Error> {
+        let named = || format!("{line} (on {})", self.name);
+        // Files, for what outlives the line would hold a pipe open.
+        let file = || tempfile::tempfile().map_err(io("making a file"));
+        let (out, err) = (file()?, file()?);
+        let mut command = self.command("sh");
+        command
+            .args(["-c", line])
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().map_err(io("making a file"))?)
+            .stderr(err.try_clone().map_err(io("making a file"))?);
+        // Without a limit Ctrl-C is for the line as well.
+        if limit.is_some() {
+            command.process_group(0);
+        }
+        let mut child = command.spawn().map_err(io(named()))?;
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        let mut slow = false;
+        let status = match deadline {
+            None => child.wait().map_err(io(named()))?,
+            Some(deadline) => loop {
+                if let Some(status) = child.try_wait().map_err(io(named()))? {
+                    break status;
+                }
+                if Instant::now() >= deadline {
+                    slow = true;
+                    // Not reaped yet, so the group is its own still.
+                    let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+                    break child.wait().map_err(io(named()))?;
+                }
+                thread::sleep(PAUSE);
+            },
+        };
+        let (out, err) = (text(&out), text(&err));
+        let (host, command) = (self.name.clone(), line.to_owned());
+        match limit {
+            Some(limit) if slow => Err(Error::Slow {
+                host,
+                command,
+                limit,
+                out,
+                err,
+            }),
+            _ if status.success() => Ok(out),
+            _ => Err(Error::Command {
+                host,
+                command,
+                status,
+                out,
+                err,
+            }),
+        }
+    }
+}
+
+/// How often a command with a limit is looked at.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What was written to a file so far.
+fn text(mut file: &File) -> String {
+    let mut said = Vec::new();
+    // A file without a name, so that nothing but the memory can be missing.
+    let _ = file.rewind().and_then(|()| file.read_to_end(&mut said));
+    String::from_utf8_lossy(&said).into_owned()
 }

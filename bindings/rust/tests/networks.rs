@@ -108,6 +108,51 @@ fn what_speaks_against_it_is_an_error() {
 }
 
 #[test]
+fn what_takes_too_long_is_killed() {
+    or_end!(root());
+    let net = latency().start().unwrap();
+    let host = net.host("h1").unwrap();
+    let limit = Duration::from_millis(300);
+    let slow = host.run_within(limit, "ping -c 1 h2 && (sleep 4715 & sleep 4715)");
+    let Err(Error::Slow { out, .. }) = &slow else {
+        panic!("{slow:?}");
+    };
+    assert!(out.contains("1 received"), "{out}");
+    // `[4]` does not find the line itself.
+    let left = host.run_within(Duration::from_secs(30), "pgrep -fc 'sleep [4]715'");
+    assert!(
+        matches!(&left, Err(Error::Command { out, .. }) if out == "0\n"),
+        "{left:?}"
+    );
+    net.end().unwrap();
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let missing = Network::of("mobile-lte").program("/nowhere/perturb").start();
+    assert!(
+        matches!(&missing, Err(Error::Missing(why)) if why.contains("PERTURB_BIN")),
+        "{missing:?}"
+    );
+    or_end!(root());
+    let net = latency().start().unwrap();
+    let run: i32 = net.id().strip_prefix("run-").unwrap().parse().unwrap();
+    kill(Pid::from_raw(run), Signal::SIGKILL).unwrap();
+    let begin = Instant::now();
+    let ended = loop {
+        match net.host("h1") {
+            Ok(_) => thread::sleep(Duration::from_millis(10)),
+            Err(error) => break error,
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10), "it is there still");
+    };
+    assert!(
+        matches!(&ended, Error::Ended { status, .. } if status.to_string().contains("SIGKILL")),
+        "{ended:?}"
+    );
+}
+
+#[test]
 fn there_may_be_a_runtime_already() {
     or_end!(root());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -277,7 +277,7 @@ pub fn update(law: &Law, state: &mut State, free: Instant, now: Instant, small: 
     if law.kind == RED {
         red::update(law, state.red(), free, now, small)
     } else {
-        pie::update(law, state.pie(), free, now)
+        pie::update(law, state.pie(), free, now, small)
     }
 }
 

@@ -9,7 +9,10 @@ use perturb_common::{
     timeline::{Rate, Segment},
     units::{GapPerByte, Nanos},
 };
-use perturb_dataplane::programs::{Pacer, Program};
+use perturb_dataplane::{
+    maps::Sightings,
+    programs::{Pacer, Program},
+};
 
 use super::{Context, LOOPBACK, PASS, REDIRECT, Rig};
 
@@ -44,6 +47,8 @@ pub(crate) struct Case {
     pub(crate) fate: Fate,
     /// What a packet is beside its frame.
     pub(crate) context: Context,
+    /// What `perturb capture` would read, taken after each batch.
+    pub(crate) sightings: Option<Sightings>,
     /// Mean time of a run by batch, ns.
     batches: Vec<f64>,
 }
@@ -138,8 +143,12 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn rig(&mut self, profile: &str, pacer: Pacer, flows: u32) -> Option<usize> {
-        self.rigs.push(Rig::with_flows(profile, pacer, flows)?);
-        Some(self.rigs.len() - 1)
+        Some(self.add(Rig::with_flows(profile, pacer, flows)?))
+    }
+
+    pub(crate) fn add(&mut self, rig: Rig) -> usize {
+        self.rigs.push(rig);
+        self.rigs.len() - 1
     }
 
     /// With a server that does the same all the time, in a million steps over and over; packets come some hundred nanoseconds
@@ -182,6 +191,7 @@ impl Bench {
             hold,
             fate: Fate::Held,
             context: Context::default(),
+            sightings: None,
             batches: Vec::new(),
         });
         self.cases.len() - 1
@@ -208,6 +218,10 @@ impl Bench {
                 batch(program, &case.frame, &case.context, BEFORE);
                 let (time, verdict) = batch(program, &case.frame, &case.context, BATCH);
                 case.batches.push(time);
+                if let Some(sightings) = &mut case.sightings {
+                    let told = std::iter::from_fn(|| sightings.take()).count() as u32;
+                    assert_eq!(told * case.takes(rig.pacer), BEFORE + BATCH, "{}", case.name);
+                }
                 case.check(rig.pacer, &before, &Seen::of(rig), verdict);
             }
         }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use perturb_tests::product::{self, executable};
 use perturb_verdict::{installed, or_end, root, skip};
 
-const SERVICES: &str = include_str!("services.sh");
+const SERVICES: &str = concat!(include_str!("engine.sh"), include_str!("services.sh"));
 /// What a container sends arrives so much later, ms.
 const PROFILE: &str =
     "version: 1\nservers: { up: { latency: 40ms } }\nclasses: [{ match: {}, egress: [up] }]\n";

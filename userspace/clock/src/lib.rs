@@ -28,6 +28,16 @@ pub fn wall() -> u64 {
     read(ClockId::CLOCK_REALTIME)
 }
 
+/// Whether somebody, such as chrony, keeps [`wall`] right (`adjtimex`).
+#[must_use]
+pub fn is_kept() -> bool {
+    // SAFETY: all zeros are a value of it: nothing is changed.
+    let mut state: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: it writes to `state`, which lives until then.
+    let answer = unsafe { libc::adjtimex(&raw mut state) };
+    answer >= 0 && state.status & libc::STA_UNSYNC == 0
+}
+
 /// [`now`] and [`wall`] of the same moment: of a few pairs the one that nothing came between.
 #[must_use]
 pub fn both() -> (u64, u64) {

@@ -17,20 +17,32 @@ const INITIAL_NAMESPACE: u64 = 0xefff_fffb;
 /// Where cgroup2 is mounted, from its root on.
 fn mount() -> io::Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo")?;
-    mount_in(&mounts).map(PathBuf::from).ok_or_else(|| {
-        Error::other(
-            "no cgroup2 is mounted here: `mount -t cgroup2 none /sys/fs/cgroup` does so, as systemd does",
-        )
-    })
+    if let Some(mount) = mount_in(&mounts, |root| root == "/") {
+        return Ok(mount.into());
+    }
+    // A mount from outside of a process's namespace of cgroups has a root above the namespace's.
+    Err(Error::other(
+        match mount_in(&mounts, |root| root.starts_with("/..")) {
+            Some(mount) => format!(
+                "cgroup2 at {mount} is of another namespace of cgroups than this process: a container needs `--cgroupns host`, \
+             another process `nsenter --cgroup --target 1`"
+            ),
+            None => {
+                "no cgroup2 is mounted here: `mount -t cgroup2 none /sys/fs/cgroup` does so, as systemd does"
+                    .into()
+            }
+        },
+    ))
 }
 
-fn mount_in(mounts: &str) -> Option<&str> {
+/// Where cgroup2 was mounted last from such a root on.
+fn mount_in(mounts: &str, from: fn(&str) -> bool) -> Option<&str> {
     // number, parent, device, root, mount point, ... - type, ...
     mounts.lines().rev().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
         let mut fields = place.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
-        (root == "/" && kind.starts_with("cgroup2 ")).then_some(point)
+        (from(root) && kind.starts_with("cgroup2 ")).then_some(point)
     })
 }
 
@@ -102,16 +114,21 @@ mod tests {
 
     #[test]
     fn cgroup2_is_found_beside_the_first_version() {
+        let whole = |mounts| mount_in(mounts, |root| root == "/");
         let unified = "31 24 0:27 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
-        assert_eq!(mount_in(unified), Some("/sys/fs/cgroup"));
+        assert_eq!(whole(unified), Some("/sys/fs/cgroup"));
         let hybrid = "30 24 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n\
                       31 30 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                       32 30 0:28 /system.slice /mnt rw - cgroup2 cgroup2 rw\n\
                       33 30 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-        assert_eq!(mount_in(hybrid), Some("/sys/fs/cgroup/unified"));
+        assert_eq!(whole(hybrid), Some("/sys/fs/cgroup/unified"));
+        let first = "31 30 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        assert_eq!(whole(first), None);
+        // The host's, in a container with a namespace of its own.
+        let outside = "31 24 0:27 /../../.. /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
         assert_eq!(
-            mount_in("31 30 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"),
-            None
+            (whole(outside), mount_in(outside, |root| root.starts_with("/.."))),
+            (None, Some("/sys/fs/cgroup"))
         );
     }
 }

@@ -4,7 +4,10 @@
 use std::{io, thread};
 
 use anyhow::Context as _;
-use nix::sys::signal::Signal;
+use nix::{
+    sys::{prctl::set_pdeathsig, signal::Signal},
+    unistd::{Pid, getppid},
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The signals that ask a process, or the command that it runs, to end. They wait until somebody asks for the [`next`].
@@ -112,4 +115,14 @@ pub fn is_ignored(signal: Signal) -> io::Result<bool> {
         action.assume_init()
     };
     Ok(action.sa_sigaction == libc::SIG_IGN)
+}
+
+/// Asks the kernel to end this process with its parent, which may have ended already. Async-signal-safe.
+pub fn end_with(parent: Pid) -> io::Result<()> {
+    set_pdeathsig(Signal::SIGTERM)?;
+    if getppid() == parent {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
 }

@@ -1,7 +1,7 @@
 //! `perturb apply`: a profile on interfaces of this namespace.
 
 pub(crate) mod containers;
-mod daemon;
+pub(crate) mod daemon;
 mod enter;
 mod service;
 
@@ -22,6 +22,7 @@ use perturb_emulator::{
     status::Report,
     update::{self, update},
 };
+use perturb_machines::agent::READY;
 use perturb_present::{LiveLine, Shown};
 use perturb_serve::{Controls, Listeners};
 
@@ -46,6 +47,8 @@ pub(crate) struct Request {
     pub(crate) containers: Option<Choice>,
     /// The container whose interface it is: the process that follows it wants to know when the emulation has begun.
     pub(crate) contained: Option<Contained>,
+    /// `perturb machine` has started it for another machine, and wants to know, too.
+    pub(crate) led: bool,
     /// Which pacer.
     pub(crate) pacer: PacerChoice,
     /// How long the user pacer polls.
@@ -137,7 +140,7 @@ pub(crate) async fn apply(request: Request) -> anyhow::Result<Outcome> {
             daemon::start(&request, ours).map(Outcome::Detached)
         }
         [] => begin(registry, request, &chosen).await.map(Outcome::Ended),
-        [record, ..] if request.contained.is_some() => bail!(
+        [record, ..] if request.contained.is_some() || request.led => bail!(
             "process {} emulates its {} already",
             record.process.pid,
             request.interfaces.join(", ")
@@ -201,8 +204,8 @@ async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow:
         _server = Some(listeners.serve(record, controls)?);
         enter.borrow_mut().listen(record, handle)?;
     }
-    if request.contained.is_some() {
-        println!("ready");
+    if request.contained.is_some() || request.led {
+        println!("{READY}");
     }
     let end = session
         .keep(pending::<Infallible>(), OnSignal::End, OnTrouble::End)

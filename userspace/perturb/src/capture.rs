@@ -4,7 +4,7 @@ mod pcapng;
 mod story;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -31,6 +31,9 @@ use crate::cli::{exit::DONE, time};
 
 /// How often the log is read: it has room for 9000 packets of the default length.
 const PERIOD: Duration = Duration::from_millis(2);
+/// For how long a frame waits for earlier ones, ns: a processor may be interrupted between its clock and the log, and a packet that
+/// is split is told when its parts come out.
+const ORDER: u64 = 20_000_000;
 
 #[derive(Args, Debug)]
 pub(crate) struct CaptureArgs {
@@ -122,6 +125,9 @@ struct Capture {
     offset: u64,
     began: u64,
     partly: bool,
+    /// Frames that wait for earlier ones, by time and the order of their telling.
+    waiting: BTreeMap<(u64, u64), (Direction, Shown)>,
+    told: u64,
     counts: Counts,
 }
 
@@ -176,6 +182,8 @@ impl Capture {
             offset: realtime_offset(),
             began: perturb_clock::now(),
             partly: !args.classes.is_empty(),
+            waiting: BTreeMap::new(),
+            told: 0,
             counts: Counts::default(),
         };
         // A reader at the other end of a pipe sees that it has begun.
@@ -200,20 +208,28 @@ impl Capture {
                 // What was told until now.
                 self.sights.stop()?;
             }
-            let lives = self.look(args.count)?;
-            if end || !lives || args.count.is_some_and(|count| self.counts.all() >= count) {
+            let lives = self.look()?;
+            let last = end || !lives;
+            self.write_until(
+                if last {
+                    u64::MAX
+                } else {
+                    perturb_clock::now().saturating_sub(ORDER)
+                },
+                args.count,
+            )?;
+            if last || args.count.is_some_and(|count| self.counts.all() >= count) {
                 return Ok(());
             }
         }
     }
 
-    /// Writes what was told since the last look; whether the emulation lives.
-    fn look(&mut self, count: Option<u64>) -> anyhow::Result<bool> {
+    /// Takes what was told since the last look; whether the emulation lives.
+    fn look(&mut self) -> anyhow::Result<bool> {
         let mut told = Vec::new();
         let lives = self.sights.take(&mut told)?;
         self.counts.vanished += self.stories.forget(perturb_clock::now());
         let several = self.sights.record().interfaces.len() > 1;
-        let mut frames = Vec::new();
         for sighted in told {
             let interface = several.then(|| self.interface(&sighted)).flatten();
             let direction = sighted.direction();
@@ -221,22 +237,25 @@ impl Capture {
                 if let Some(interface) = interface {
                     shown.comment = format!("{}; on {interface}", shown.comment);
                 }
-                frames.push((direction, shown));
+                self.told += 1;
+                self.waiting.insert((shown.time, self.told), (direction, shown));
             }
-        }
-        // A processor may be interrupted between its clock and the log.
-        frames.sort_by_key(|(_, shown)| shown.time);
-        let any = !frames.is_empty();
-        for (direction, shown) in frames {
-            if count.is_some_and(|count| self.counts.all() >= count) {
-                break;
-            }
-            self.write(direction, &shown)?;
-        }
-        if any {
-            self.file.flush()?;
         }
         Ok(lives)
+    }
+
+    /// Writes the frames until a time, but no more than so many in all.
+    fn write_until(&mut self, time: u64, most: Option<u64>) -> io::Result<()> {
+        let mut any = false;
+        while most.is_none_or(|most| self.counts.all() < most)
+            && let Some(first) = self.waiting.first_entry()
+            && first.key().0 <= time
+        {
+            let (direction, shown) = first.remove();
+            self.write(direction, &shown)?;
+            any = true;
+        }
+        if any { self.file.flush() } else { Ok(()) }
     }
 
     /// On which one of several interfaces.

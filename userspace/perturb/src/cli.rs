@@ -7,6 +7,7 @@ mod emulate;
 pub(crate) mod exit;
 mod files;
 mod inside;
+mod machines;
 pub(crate) mod quantity;
 mod sandbox;
 mod ssh;
@@ -30,6 +31,7 @@ use perturb_emulator::{
     lab::MAX_HOSTS,
     registry::Contained,
 };
+use perturb_machines::Hosts;
 
 use self::{
     exit::{DONE, FAILED, exit_code},
@@ -147,6 +149,9 @@ enum Command {
     /// Inside `run`: mpirun's way to another private host, called as `ssh` would be
     #[command(hide = true)]
     Agent(inside::Agent),
+    /// What `--on` calls on each machine
+    #[command(hide = true)]
+    Machine,
 }
 
 #[derive(Args, Debug)]
@@ -188,6 +193,11 @@ struct Apply {
     /// The container that has the interface.
     #[arg(long, hide = true, value_parser = contained)]
     contained: Option<Contained>,
+    #[command(flatten)]
+    machines: machines::Machines,
+    /// `perturb machine` has started this process.
+    #[arg(long, hide = true)]
+    led: bool,
     #[command(flatten)]
     pacing: PacingArgs,
     /// End after this time, e.g. 30s.
@@ -242,6 +252,11 @@ struct Clear {
     /// Those of this Compose project only.
     #[arg(long = "compose", value_name = "PROJECT", conflicts_with_all = ["all", "interface"])]
     projects: Vec<String>,
+    /// What is given is done on these machines instead, by ssh: n[01-32,40],login.
+    #[arg(long, value_name = "HOSTS")]
+    on: Option<Hosts>,
+    #[command(flatten)]
+    way: machines::Reach,
     /// Every emulation on this machine: the private hosts of every `run`, `sweep`, … end, too. Without an option, what
     /// `apply` did is undone, on all interfaces.
     #[arg(long)]
@@ -445,6 +460,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         }
         Command::Stage(args) => inside::stage(args),
         Command::Agent(args) => inside::agent(&args),
+        Command::Machine => machines::serve(),
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! cli ──► apply, run, status, capture ────────────► perturb-emulator (this machine's emulations; private hosts)
+//!   ├───► cli::machines ─────────────────────────► perturb-machines (the same on many machines, by ssh)
 //!   ├───► top ────────────────────────────────────► perturb-serve (the client of an emulation's API)
 //!   ├───► calibrate, measure, sweep, rto, tcp, … ─► perturb-experiments
 //!   ├───► nfs ────────────────────────────────────► perturb-experiments (curve), perturb-workloads (load, serve)

@@ -27,6 +27,7 @@ mod matching;
 mod model;
 pub mod netem;
 mod own;
+mod pack;
 mod print;
 mod read;
 mod reader;
@@ -62,6 +63,7 @@ pub use model::{
     GilbertElliott, Jitter, Limits, Loss, LossStates, Name, Overhead, Profile, Queue, Reorder, Scope,
     Segmentation, Server, ServerId, Slot, Treatment, Volume,
 };
+pub use pack::{Packed, Unpacked};
 pub use perturb_quantity::{Duration, Probability, Rate, Size};
 pub use read::profile::parse;
 pub use recording::{Format, RecordingError};

@@ -192,6 +192,14 @@ impl Server {
     /// When the current directory is not known.
     pub fn anchor(&mut self, directory: &Path) -> io::Result<()> {
         let directory = std::path::absolute(directory)?;
+        for file in self.files_mut() {
+            *file = directory.join(&*file).to_string_lossy().into_owned();
+        }
+        Ok(())
+    }
+
+    /// The names of its files.
+    pub(crate) fn files_mut(&mut self) -> impl Iterator<Item = &mut String> {
         let jitter = self.jitter.as_mut().map(|jitter| &mut jitter.distribution);
         let slot = self.slot.as_mut().and_then(|slot| match &mut slot.between {
             Between::Drawn { distribution, .. } => Some(distribution),
@@ -204,11 +212,7 @@ impl Server {
                 Distribution::Table(file) => Some(file),
                 _ => None,
             });
-        let trace = self.trace.as_mut().map(|trace| &mut trace.file);
-        for file in table.chain(trace) {
-            *file = directory.join(&file).to_string_lossy().into_owned();
-        }
-        Ok(())
+        table.chain(self.trace.as_mut().map(|trace| &mut trace.file))
     }
 }
 
@@ -255,7 +259,7 @@ fn files_by(
     Ok(files)
 }
 
-fn text_of(path: &Path) -> Result<String, LoadError> {
+pub(crate) fn text_of(path: &Path) -> Result<String, LoadError> {
     std::fs::read_to_string(path).map_err(|error| LoadError::Unreadable {
         path: path.to_owned(),
         error,

@@ -54,6 +54,8 @@ pub(crate) enum Group {
     Metrics,
     /// Podman and Docker, whose containers are emulated
     Containers,
+    /// sshd, for machines of network namespaces
+    Machines,
     /// What the tests of the Python package use
     Python,
     /// bpftool, to look at programs and maps
@@ -125,6 +127,14 @@ impl Group {
                         program("/usr/lib/podman/netavark", "netavark", "joins them"),
                         program("dockerd", "docker.io", "containers of Docker"),
                         program("busybox", "busybox-static", "what is in them"),
+                    ]
+                }
+            }
+            Self::Machines => {
+                const {
+                    &[
+                        program("sshd", "openssh-server", "lets perturb onto machines"),
+                        program("ssh", "openssh-client", "how it gets there"),
                     ]
                 }
             }

@@ -32,7 +32,7 @@ pub enum Sight {
 #[cfg_attr(feature = "alloc", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 pub struct Sighting {
-    /// By the clock, CLOCK_MONOTONIC ns.
+    /// By the clock, CLOCK_MONOTONIC ns: when it came, at the first leg; else when this was done.
     pub time: u64,
     /// When it arrived at the leg's first server, by the emulation's time. 0 if nothing was folded.
     pub arrival: u64,

@@ -1,9 +1,10 @@
 //! PIE (RFC 8033): packets are dropped or marked at random as they come, by a probability that a controller of the queueing delay
 //! moves every T_UPDATE.
 //!
-//! Model: between two arrivals the server only drains, so the delay at each update is known, `free - time`; the updates since the
+//! Model: between two arrivals the server only drains, so the work at each update is known, `free - time`; the updates since the
 //! last packet are made up for when the next one comes ([`update`]), and nothing has to wake up for them. The updates lie T_UPDATE
-//! apart, from the first packet on. The queueing delay at an update is how long a packet that comes then would wait.
+//! apart, from the first packet on. The queueing delay at an update is that work less half a full packet: what is in service, the
+//! RFC's `queue_` holds no more, and of it half is left in the mean.
 //!
 //! Of the RFC's optional parts there are ECN, the cap of 2 % on a step, and derandomization if asked for; not the rate's estimate,
 //! which is known, nor the switching on above a third of the buffer.
@@ -46,10 +47,11 @@ pub struct Pie {
     pub burst_allowance: u64,
 }
 
-/// The next update of those until `now`, at a server that is free again then; whether there may be another.
+/// The next update of those until `now`, at a server that is free again at `free`, and takes `small` for [`Law::small`]; whether there
+/// may be another.
 #[inline(always)]
 #[must_use]
-pub fn update(law: &Law, pie: &mut Pie, free: Instant, now: Instant) -> bool {
+pub fn update(law: &Law, pie: &mut Pie, free: Instant, now: Instant, small: Ticks) -> bool {
     if pie.updated == 0 {
         pie.updated = now.0;
         pie.burst_allowance = law.burst.0;
@@ -60,7 +62,8 @@ pub fn update(law: &Law, pie: &mut Pie, free: Instant, now: Instant) -> bool {
     if at.0 > now.0 || law.interval.0 == 0 {
         return false;
     }
-    let mut qdelay = free.since(at).0;
+    // Of two packets half of one.
+    let mut qdelay = free.since(at).0.saturating_sub(small.0 / 4);
     if qdelay == 0 && pie.qdelay_old == 0 && pie.drop_prob == 0 {
         // Nothing else changes any more.
         let past = now.since(Instant(pie.updated)).0 / law.interval.0 * law.interval.0;

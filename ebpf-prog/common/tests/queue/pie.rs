@@ -92,7 +92,9 @@ impl Discipline for Pie {
     }
 
     fn expire(&mut self, fifo: &Fifo, now: u64) {
-        let current = seconds(fifo.work(now));
+        // Of two packets of MEAN_PKTSIZE, at first, half of one is left in service.
+        let in_service = fifo.link.takes(0, self.small) / 4;
+        let current = seconds(fifo.work(now).saturating_sub(in_service));
         let mut p = 0.125 * (current - self.qdelay_ref) + 1.25 * (current - self.qdelay_old);
         p /= match self.drop_prob {
             prob if prob < 0.000_001 => 2048.0,

@@ -140,7 +140,8 @@ pub(super) fn options(request: &Request) -> Vec<String> {
     options
 }
 
-fn times<const N: usize>(given: [(&str, Option<Duration>); N]) -> Vec<String> {
+/// Options of times, of those that are set.
+pub(crate) fn times<const N: usize>(given: [(&str, Option<Duration>); N]) -> Vec<String> {
     let given = given.into_iter();
     let set = given.filter_map(|(option, time)| Some((option, time.filter(|time| !time.is_zero())?)));
     set.flat_map(|(option, time)| [option.to_owned(), format!("{}ns", time.as_nanos())])

@@ -19,10 +19,12 @@ use perturb_emulator::{
     runtime,
     status::Report,
 };
-use perturb_profile::{Marks, Profile, Tcp};
+use perturb_profile::{Files, Marks, Profile, Tcp};
 use perturb_serve::{Controls, Listeners};
 
-use super::{Apply, Clear, Confirm, Contradiction, DONE, FAILED, Run, asked, sandbox::in_sandbox, ssh};
+use super::{
+    Apply, Clear, Confirm, Contradiction, DONE, FAILED, Run, asked, machines, sandbox::in_sandbox, ssh,
+};
 use crate::{
     apply::{
         self, Outcome,
@@ -32,6 +34,9 @@ use crate::{
 };
 
 pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
+    if let Some(hosts) = &args.machines.on {
+        return machines::apply(hosts, &args);
+    }
     if let (Some(duration), Some(confirm)) = (args.duration, args.confirm)
         && duration <= confirm
     {
@@ -52,9 +57,15 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
     let place = choice
         .as_ref()
         .map_or_else(|| args.interfaces.join(", "), Choice::name);
-    // Whoever stays behind, or emulates a container, was warned of by whoever started it.
+    // Whoever stays behind, emulates a container, or is led was warned of by whoever started it.
     if !args.detached && args.contained.is_none() {
-        warn(&prepared, choice.is_none().then_some(&args.interfaces));
+        if !args.led {
+            warn(&prepared.profile, &prepared.files);
+        }
+        let interfaces = choice.is_none().then_some(&args.interfaces);
+        if let Some(warning) = interfaces.and_then(|interfaces| ssh::warning(&prepared, interfaces)) {
+            eprintln!("perturb: warning: {warning}");
+        }
         for key in of_private_hosts(&prepared.profile) {
             eprintln!("perturb: `{key}` is for private hosts (`perturb run`); it changes nothing on {place}");
         }
@@ -81,6 +92,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         interfaces: args.interfaces.clone(),
         containers: choice,
         contained: args.contained,
+        led: args.led,
         pacer: args.pacing.pacer,
         spin: args.pacing.spin.map(SpinBudget),
         lease: args.lease,
@@ -95,7 +107,7 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
         quiet: args.quiet,
         verbose: args.verbose,
     };
-    let is_contained = request.contained.is_some();
+    let is_silent = request.contained.is_some() || request.led;
     match runtime()?.block_on(apply::apply(request))? {
         Outcome::Updated(record) => {
             eprintln!(
@@ -109,8 +121,8 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
             ask_to_confirm(&record);
         }
         Outcome::Following => eprintln!("emulating on {place} until `perturb clear`"),
-        // Whoever follows the container says so.
-        Outcome::Ended(0) if is_contained => {}
+        // Whoever follows the container, or leads this machine, says so.
+        Outcome::Ended(0) if is_silent => {}
         Outcome::Ended(0) => eprintln!("cleared {place}"),
         Outcome::Ended(lost) => {
             eprintln!("cleared {place}; {lost} packets that were still held are lost");
@@ -172,11 +184,8 @@ fn of_private_hosts(profile: &Profile) -> impl Iterator<Item = &'static str> {
     mtu.into_iter().chain(tcp)
 }
 
-fn warn(prepared: &Prepared, interfaces: Option<&Vec<String>>) {
-    for warning in &perturb_profile::explain(&prepared.profile, &prepared.files).warnings {
-        eprintln!("perturb: warning: {warning}");
-    }
-    if let Some(warning) = interfaces.and_then(|interfaces| ssh::warning(prepared, interfaces)) {
+pub(super) fn warn(profile: &Profile, files: &Files) {
+    for warning in &perturb_profile::explain(profile, files).warnings {
         eprintln!("perturb: warning: {warning}");
     }
 }
@@ -191,6 +200,9 @@ fn ask_to_confirm(record: &Record) {
 }
 
 pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
+    if let Some(hosts) = &args.on {
+        return machines::clear(hosts, &args);
+    }
     let name = args.interface.clone();
     let selectors = selectors(&args.containers, &args.projects);
     let scope = match args.interface {

@@ -25,6 +25,9 @@ pub(crate) fn within(
 pub(crate) const SPAN: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(365 * 86_400);
 
+/// How far apart what is to happen at once may be.
+pub(crate) const APART: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(1);
+
 /// Time between two looks or messages.
 pub(crate) const PERIOD: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
 

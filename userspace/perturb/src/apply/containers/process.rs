@@ -11,10 +11,10 @@ use std::{
 use anyhow::Context as _;
 use nix::{
     sched::{CloneFlags, setns},
-    sys::{prctl::set_pdeathsig, signal::Signal},
-    unistd::{Pid, getpid, getppid},
+    sys::signal::Signal,
+    unistd::{Pid, getpid},
 };
-use perturb_emulator::{container::Inside, registry::Contained};
+use perturb_emulator::{container::Inside, registry::Contained, signals::end_with};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
@@ -94,7 +94,7 @@ fn spawn(request: &Request, contained: &Contained, inside: &Inside) -> anyhow::R
         // SAFETY: the caller's `inside` keeps it open until the child has begun its program.
         let namespace = unsafe { BorrowedFd::borrow_raw(namespace) };
         setns(namespace, CloneFlags::CLONE_NEWNET)?;
-        die_with(parent)
+        end_with(parent)
     };
     let mut command = Command::from(command);
     // The terminal's signals are for this process, which then ends the others.
@@ -102,16 +102,6 @@ fn spawn(request: &Request, contained: &Contained, inside: &Inside) -> anyhow::R
     // SAFETY: setns, prctl and getppid are async-signal-safe, and nothing is allocated.
     unsafe { command.pre_exec(enter) };
     command.spawn().context("starting the process that emulates it")
-}
-
-/// Asks the kernel to end this process with its parent, which may have ended already.
-fn die_with(parent: Pid) -> io::Result<()> {
-    set_pdeathsig(Signal::SIGTERM)?;
-    if getppid() == parent {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::BrokenPipe.into())
-    }
 }
 
 /// Tells what is heard of a process until it has ended.

@@ -1,0 +1,25 @@
+//! perturb on many machines: how they are named, reached and led.
+//!
+//! ```text
+//! crew ──► link ── ssh HOST perturb machine ──► agent ──► perturb apply, in the foreground
+//!  one       one per machine, all at once        there: what the link asks for
+//! ```
+//!
+//! An agent's emulation lasts as long as its connection: it ends with the agent's standard input, and when nothing was heard for
+//! as long as the order says. If the agent is killed, the kernel ends its command, and the emulation's lease is the last resort.
+//! What is lacking: machines do not talk to each other, and nothing is shared between their networks.
+
+#![warn(missing_docs)]
+
+pub mod agent;
+mod compared;
+mod crew;
+mod link;
+mod names;
+mod words;
+
+pub use compared::{Compared, Drift};
+pub use crew::{Crew, Heard, Stage, What};
+pub use link::{Failure, Way};
+pub use names::{Hosts, NameError};
+pub use words::Order;
