@@ -1,6 +1,7 @@
 //! Folds the departure recursion over a path, one leg at a time, with state in maps.
 
 use aya_ebpf::{
+    bindings::__sk_buff,
     helpers::{bpf_get_prandom_u32, bpf_skb_ecn_set_ce},
     programs::TcContext,
 };
@@ -10,7 +11,7 @@ use perturb_common::{
         SERVER_FATE, SERVER_FRAMING, SERVER_GRANTS, SERVER_LAW, SERVER_SPARES, SERVER_TIES, SERVER_TIMELINE,
         ServerConfig, ServerState, Tag, in_half,
     },
-    departure::{Load, Outcome, Service, departure},
+    departure::{Cost, Load, Outcome, Service, depart},
     steps::{self, ATTEMPTS},
     units::{Instant, MonoNanos, Nanos, Ticks},
 };
@@ -63,7 +64,6 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
         arrival,
         half,
         class,
-        position,
         epoch,
         ..
     } = scratch.job;
@@ -82,19 +82,18 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
     };
     let direction = direction(scratch.key.direction.into());
     sight::begin(place);
-    let folded = leg(ctx, place, path, position, half, attachment.target);
+    let folded = leg(ctx, place, path, half, attachment.target);
     // SAFETY: as above; nothing changes it from here on.
     let scratch = unsafe { &*place };
-    let position = match folded {
-        Ok(position) => position,
-        Err(Dropped(event)) => {
-            account::number(ctx, event);
-            account::class(direction, class, scratch.load, None);
-            sight::folded(ctx, place, attachment.target, event, MonoNanos(0));
-            return hold::consume();
-        }
-    };
+    if let Err(Dropped(event)) = folded {
+        account::number(ctx, event);
+        account::class(direction, class, scratch.load, None);
+        sight::folded(ctx, place, attachment.target, event, MonoNanos(0));
+        return hold::consume();
+    }
     let walk = &scratch.walk;
+    // SAFETY: as above.
+    let position = unsafe { (&raw const scratch.reached).read_volatile() };
     let departure = walk.time.ceil_nanos();
     let delay = Nanos(departure.0.saturating_sub(arrival.0));
     if position == Tag::DELIVER {
@@ -130,74 +129,85 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
     hold::hold(ctx, attachment, tag, departure, place, order, packets)
 }
 
-/// Visits servers up to the next cut; says where the fold goes on.
+/// Visits servers up to the next cut, and leaves in the walk where the fold goes on. What decides is read anew at each server, and
+/// what came of it goes by way of memory: the verifier then knows the same at each turn, and walks on once.
 #[inline(always)]
 fn leg(
     ctx: &TcContext,
     place: *mut Scratch,
     path: &Path,
-    from: u32,
     half: u32,
     interface: u32,
-) -> Result<u32, Dropped> {
+) -> Result<(), Dropped> {
+    // SAFETY: `place` is this CPU's scratch, to which no reference lives.
+    let (from, reached) = unsafe { (&raw const (*place).job.position, &raw mut (*place).reached) };
+    let on = |position: u32| {
+        // SAFETY: as above.
+        unsafe { reached.write_volatile(position) };
+    };
+    on(Tag::DELIVER);
     for index in 0..MAX_PATH_SERVERS {
         let position = index as u32;
         if position >= path.len {
             break;
         }
+        // SAFETY: as above.
+        let from = unsafe { from.read_volatile() };
         if position < from {
             continue;
         }
         if position > from && (path.cuts >> position) & 1 != 0 {
-            return Ok(position);
+            on(position);
+            break;
         }
-        let mut event = visit(path.servers[index], half, interface);
+        let mut event = visit(ctx.skb.skb, path.servers[index], half, interface);
         if event != PASSED {
-            if event == SPARES {
-                packet::look(ctx);
-                event = visit(path.servers[index], half, interface);
-            }
-            if event == CHANGES {
-                event = timeline::cross_changing(path.servers[index], half, interface);
-            } else if event == JUDGES {
-                packet::look(ctx);
-                event = queue::cross(path.servers[index], half);
-            }
-            if event == GRANTED {
-                event = grants::wait(path.servers[index], half);
-            }
-            if event == TIED {
-                event = ties::tied_fate(path.servers[index], half, interface);
-            }
+            event = go_on(event, path.servers[index], half, interface);
         }
         sight::crossed(place, path.servers[index]);
         if event != PASSED {
             return Err(Dropped(event));
         }
     }
-    Ok(Tag::DELIVER)
+    Ok(())
 }
 
 /// [`visit`]'s answer for a packet that goes on.
 pub(crate) const PASSED: u32 = u32::MAX;
 /// [`visit`]'s answer at a server that changes: it has not crossed it.
 const CHANGES: u32 = u32::MAX - 1;
-/// [`visit`]'s answer at a server that spares ECN-capable packets, if nobody has looked yet whether this is one: it has not crossed it.
-const SPARES: u32 = u32::MAX - 5;
 /// [`visit`]'s answer at a server whose law judges packets: it has not crossed it.
-pub(crate) const JUDGES: u32 = u32::MAX - 2;
+const JUDGES: u32 = u32::MAX - 2;
 /// The answer where a packet was served, and [`ties::tied_fate`] says what becomes of it: not below those that served it, for the
 /// stack's sake.
 pub(crate) const TIED: u32 = u32::MAX - 3;
 /// The answer where a packet was served, and [`grants::wait`] says when it leaves. Its place in the buffer is not settled.
 pub(crate) const GRANTED: u32 = u32::MAX - 4;
 
-/// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
-/// that dropped it. A global function, which takes numbers only: the verifier walks it once, however
-/// many servers a path has.
+/// What [`visit`] leaves to others, by its answer: [`PASSED`], or the number of the event that dropped the packet. A global function,
+/// which takes numbers only: the verifier walks it once.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
+extern "C" fn go_on(answer: u32, server: u32, half: u32, interface: u32) -> u32 {
+    let mut event = match answer {
+        CHANGES => timeline::cross_changing(server, half, interface),
+        JUDGES => queue::cross(server, half),
+        other => other,
+    };
+    if event == GRANTED {
+        event = grants::wait(server, half);
+    }
+    if event == TIED {
+        event = ties::tied_fate(server, half, interface);
+    }
+    event
+}
+
+/// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
+/// that dropped it, or whose it is ([`go_on`]). A global function: the verifier walks it once, however many servers a path has.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn visit(skb: *mut __sk_buff, server: u32, half: u32, interface: u32) -> u32 {
     let index = in_half(half, server);
     let Some(config) = SERVERS.get(index) else {
         account::count(Event::Inconsistent);
@@ -206,8 +216,8 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     if config.flags & SERVER_FRAMING != 0 {
         framing::frame(index);
     }
-    if config.flags & SERVER_SPARES != 0 && !looked() {
-        return SPARES;
+    if config.flags & (SERVER_SPARES | SERVER_LAW) != 0 {
+        packet::look(skb);
     }
     if config.flags & (SERVER_TIMELINE | SERVER_LAW) != 0 {
         return if config.flags & SERVER_LAW != 0 {
@@ -235,9 +245,9 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     let Some(scratch) = Scratch::here().map(|scratch| unsafe { &mut *scratch }) else {
         return PASSED;
     };
-    let (walk, place) = (&mut scratch.walk, &mut scratch.place);
+    let (walk, place, cost) = (&mut scratch.walk, &mut scratch.place, &mut scratch.cost);
     // SAFETY: `state` points to a value of a map, all of whose words are u64.
-    let event = match unsafe { cross(walk, place, state, config, index, Ticks(lost)) } {
+    let event = match unsafe { cross(walk, place, cost, state, config, index, Ticks(lost)) } {
         Ok(()) => PASSED,
         Err(Dropped(event)) => event,
     };
@@ -254,13 +264,6 @@ extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     }
 }
 
-/// Whether the ECN field of the packet in this CPU's scratch is known.
-#[inline(always)]
-fn looked() -> bool {
-    // SAFETY: this CPU's scratch; no reference to it lives.
-    Scratch::here().is_some_and(|scratch| unsafe { (*scratch).walk.flags } & Walk::LOOKED != 0)
-}
-
 /// Service, then fate. Whatever comes of it, `place` says when a packet that was served leaves the buffer.
 ///
 /// # Safety
@@ -269,6 +272,7 @@ fn looked() -> bool {
 unsafe fn cross(
     walk: &mut Walk,
     place: &mut Place,
+    cost: &mut Cost,
     state: *mut ServerState,
     config: &ServerConfig,
     index: u32,
@@ -278,7 +282,7 @@ unsafe fn cross(
         place.arrived = walk.time.0;
     }
     // SAFETY: the caller's.
-    let service = unsafe { serve(state, config, walk, lost)? };
+    let service = unsafe { serve(state, config, walk, cost, lost)? };
     place.transmitted = service.free.0;
     note(config, &service, walk);
     if config.flags & (SERVER_FATE | SERVER_TIES | SERVER_GRANTS) == SERVER_FATE {
@@ -308,6 +312,7 @@ unsafe fn serve(
     state: *mut ServerState,
     config: &ServerConfig,
     walk: &Walk,
+    cost: &mut Cost,
     lost: Ticks,
 ) -> Result<Service, Dropped> {
     let (arrival, load) = (walk.time, framing::on_wire(config, walk));
@@ -316,7 +321,14 @@ unsafe fn serve(
     let outcome = if server.gap.0 == 0 && server.per_byte.0 == 0 {
         Outcome::Served(Service::at_once(arrival).delayed(lost, server.latency))
     } else {
-        let depart = |free| match departure(server, free, arrival, load) {
+        // By way of memory: the verifier then walks on once, whatever the cost was made of.
+        let cost = &raw mut *cost;
+        // SAFETY: a reference.
+        let cost = unsafe {
+            cost.write_volatile(Cost::of(server, load));
+            cost.read_volatile()
+        };
+        let depart = |free| match depart(server, free, arrival, cost) {
             Outcome::Served(service) => Outcome::Served(service.delayed(lost, server.latency)),
             dropped => dropped,
         };

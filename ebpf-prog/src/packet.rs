@@ -64,10 +64,17 @@ pub(crate) fn load<T>(ctx: &TcContext, offset: u32) -> Result<T, Malformed> {
     }
 }
 
-/// Notes the packet's ECN field in the walk of this CPU's scratch. A subprogram of its own, for the caller's stack: where
-/// something is written there on one way only, the verifier walks on twice.
+/// Notes the packet's ECN field in the walk of this CPU's scratch, if nobody has. A global function: whatever the caller knows, the
+/// verifier walks it once.
+#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn look(ctx: &TcContext) {
+pub(crate) extern "C" fn look(skb: *mut __sk_buff) -> u32 {
+    let Some(scratch) = Scratch::here() else { return 0 };
+    // SAFETY: this CPU's scratch; no reference to this part of it lives.
+    if unsafe { (*scratch).walk.flags } & Walk::LOOKED != 0 {
+        return 0;
+    }
+    let ctx = &TcContext::new(skb);
     let start = ctx.data() + ETHERNET as usize;
     let first = if start + 2 <= ctx.data_end() {
         // SAFETY: it lies before the end.
@@ -76,15 +83,14 @@ pub(crate) fn look(ctx: &TcContext) {
         load(ctx, ETHERNET).unwrap_or([0; 2])
     };
     let first = u32::from(u16::from_be_bytes(first));
-    let ecn = match u16::from_be(skb(ctx).protocol as u16) {
+    let ecn = match u16::from_be(self::skb(ctx).protocol as u16) {
         IPV4 => first & 3,
         IPV6 => first >> 4 & 3,
         _ => 0,
     };
-    if let Some(scratch) = Scratch::here() {
-        // SAFETY: this CPU's scratch; no reference to this part of it lives.
-        unsafe { (*scratch).walk.flags |= Walk::LOOKED | u64::from(ecn) << Walk::ECN_SHIFT };
-    }
+    // SAFETY: as above.
+    unsafe { (*scratch).walk.flags |= Walk::LOOKED | u64::from(ecn) << Walk::ECN_SHIFT };
+    0
 }
 
 /// Where the upper layer begins and whether it is there.

@@ -5,7 +5,7 @@
 use aya_ebpf::{macros::map, maps::PerCpuArray};
 use perturb_common::{
     abi::{FlowKey, FragmentKey},
-    departure::Load,
+    departure::{Cost, Load},
     flow::KeyWords,
     ties::Memory,
     units::{Instant, MonoNanos},
@@ -32,6 +32,10 @@ pub(crate) struct Scratch {
     pub(crate) load: Load,
     pub(crate) job: Job,
     pub(crate) walk: Walk,
+    /// Index of the server where the fold goes on, or [`perturb_common::abi::Tag::DELIVER`].
+    pub(crate) reached: u32,
+    /// What it costs at the server at hand.
+    pub(crate) cost: Cost,
     pub(crate) place: Place,
     pub(crate) change: Change,
     pub(crate) judged: Judged,

@@ -47,10 +47,15 @@ pub(crate) extern "C" fn tied_fate(server: u32, half: u32, interface: u32) -> u3
                 memory,
                 since,
             );
+            let entry = if config.ties.kinds & TIE_DRIFT != 0 {
+                drift(index, number, ordinal)
+            } else {
+                draw(config.salt, ordinal, number, Purpose::Jitter) as u32
+            };
             let Memory(memory, since) = remembered.read_volatile();
             (&raw mut (*state).bad).write_volatile(memory);
             (&raw mut (*state).since).write_volatile(since);
-            Tied(tied)
+            Tied(tied).with(entry as usize & (JITTER_ENTRIES - 1))
         };
         fate::decide(&mut (*scratch).walk, state, config, index, served, now, tie)
     };
@@ -60,8 +65,8 @@ pub(crate) extern "C" fn tied_fate(server: u32, half: u32, interface: u32) -> u3
     }
 }
 
-/// What becomes of the packet with this index at a server, by its index in the whole map, or at its `ordinal`-th instance. Leaves
-/// what is remembered in this CPU's scratch.
+/// What becomes but for its jitter of the packet with this index at a server, by its index in the whole map, or at its `ordinal`-th
+/// instance. Leaves what is remembered in this CPU's scratch.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn tie(server_and_loss: u64, index: u64, ordinal: u64, memory: u64, since: u32) -> u64 {
@@ -75,21 +80,32 @@ extern "C" fn tie(server_and_loss: u64, index: u64, ordinal: u64, memory: u64, s
         corrupt: config.corrupt,
         burst: config.burst,
     };
-    let (tied, mut memory) = config.ties.decide(Memory(memory, since), &chances, draws);
-    let jitter = draws(Purpose::Jitter);
-    let mut entry = jitter as usize & (JITTER_ENTRIES - 1);
-    if config.ties.kinds & TIE_DRIFT != 0 {
-        let of = |table: u32, entry: usize| match JITTER.get(table) {
-            Some(table) => table.entries[entry & (JITTER_ENTRIES - 1)],
-            None => 0,
-        };
-        let fresh = of(config.ties.normal, entry);
-        // SAFETY: this CPU's scratch.
-        let served = unsafe { (*scratch).place.transmitted };
-        memory = config.ties.drift(memory, served, fresh, (jitter >> 32) as u32);
-        entry = quantile(memory, |entry| of(config.ties.cumulative, entry));
-    }
+    let (tied, memory) = config.ties.decide(Memory(memory, since), &chances, draws);
     // SAFETY: this CPU's scratch; who called has no reference to this part of it.
     unsafe { (&raw mut (*scratch).memory).write_volatile(memory) };
-    tied.with(entry).0
+    tied.0
+}
+
+/// The entry of the jitter that has drifted since the packet before, behind [`tie`] and by the same numbers.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn drift(server: u32, index: u64, ordinal: u64) -> u32 {
+    let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
+        return 0;
+    };
+    let of = |table: u32, entry: usize| match JITTER.get(table) {
+        Some(table) => table.entries[entry & (JITTER_ENTRIES - 1)],
+        None => 0,
+    };
+    let random = draw(config.salt, ordinal, index, Purpose::Jitter);
+    let fresh = of(config.ties.normal, random as usize);
+    // SAFETY: this CPU's scratch; who called has no reference to this part of it.
+    unsafe {
+        let (remembered, served) = (&raw mut (*scratch).memory, (*scratch).place.transmitted);
+        let memory = config
+            .ties
+            .drift(remembered.read_volatile(), served, fresh, (random >> 32) as u32);
+        remembered.write_volatile(memory);
+        quantile(memory, |entry| of(config.ties.cumulative, entry)) as u32
+    }
 }

@@ -56,6 +56,29 @@ pub struct Load {
     pub segments: Word,
 }
 
+/// How long a packet occupies a server, whatever its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Cost {
+    /// For its bytes: G.
+    pub transmit: Ticks,
+    /// In all: g and G.
+    pub occupancy: Ticks,
+}
+
+impl Cost {
+    /// That of a packet at a server; saturates.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of(server: &Server, load: Load) -> Self {
+        let transmit = server.per_byte.transmit(load.bytes);
+        Self {
+            transmit,
+            occupancy: Ticks(saturating_mul(server.gap.0, load.segments)).plus(transmit),
+        }
+    }
+}
+
 /// What becomes of a packet at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -111,18 +134,23 @@ impl Service {
 #[inline(always)]
 #[must_use]
 pub fn departure(server: &Server, free: Instant, arrival: Instant, load: Load) -> Outcome {
+    depart(server, free, arrival, Cost::of(server, load))
+}
+
+/// The same for a packet whose cost is known.
+#[inline(always)]
+#[must_use]
+pub fn depart(server: &Server, free: Instant, arrival: Instant, cost: Cost) -> Outcome {
     let start = arrival.max(free);
     let backlog = start.since(arrival);
-    let transmit = server.per_byte.transmit(load.bytes);
     // A buffer without limit admits even what saturates.
-    if server.buffer.0 != Ticks::MAX.0 && backlog.plus(transmit).0 > server.buffer.0 {
+    if server.buffer.0 != Ticks::MAX.0 && backlog.plus(cost.transmit).0 > server.buffer.0 {
         return Outcome::TailDrop;
     }
     if backlog.0 > server.horizon.0 {
         return Outcome::BeyondHorizon;
     }
-    let occupancy = Ticks(saturating_mul(server.gap.0, load.segments)).plus(transmit);
-    let free = start.after(occupancy);
+    let free = start.after(cost.occupancy);
     Outcome::Served(Service {
         backlog,
         free,

@@ -392,9 +392,11 @@ const fn nearer(square: u64, guess: u64) -> u64 {
 }
 
 /// The square root, rounded down, of what lies from 1 to below 2^62: Newton's method from above, whose error of at most the half
-/// is below 10^-15 after five steps. No loop: the verifier would walk each turn.
-#[inline(always)]
-pub(crate) const fn root(square: u64) -> u64 {
+/// is below 10^-15 after five steps. No loop: the verifier would walk each turn. In programs it is a global function: the verifier
+/// walks its ways once, and not once more for each way by which it is come to.
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle), inline(never))]
+#[cfg_attr(not(target_arch = "bpf"), inline(always))]
+pub(crate) const extern "C" fn root(square: u64) -> u64 {
     let mut guess = 2;
     let mut rest = square;
     if rest >> 32 != 0 {
