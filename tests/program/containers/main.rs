@@ -41,8 +41,7 @@ fn are_followed(engine: &str) -> Result<()> {
     let regions = out.path().join("regions.yaml");
     fs::write(&regions, REGIONS).unwrap();
     fs::write(out.path().join("regions.csv"), TABLE).unwrap();
-    let output = product::apart()
-        .args(["bash", "-c", SERVICES])
+    let output = product::script_apart(SERVICES)
         .env("ENGINE", engine)
         .env("OUT", out.path())
         .env("PROFILE", &profile)

@@ -28,8 +28,7 @@ fn machines_are_led_by_ssh() {
     fs::write(out.path().join("t.csv"), TRACE).unwrap();
     let timed = out.path().join("timed.yaml");
     fs::write(&timed, TIMED).unwrap();
-    let output = product::apart()
-        .args(["bash", "-c", SCRIPT])
+    let output = product::script_apart(SCRIPT)
         .env("OUT", out.path())
         .env("PROFILE", &profile)
         .env("TIMED", &timed)
