@@ -88,7 +88,8 @@ pub fn script_apart(script: &str) -> Command {
     command
 }
 
-const APART: &str = "set -e; ip link set lo up; mount -t tmpfs run /run; mkdir -p /run/perturb /run/lock /run/netns\n";
+const APART: &str =
+    "set -e; ip link set lo up; mount -t tmpfs run /run; mkdir -p /run/perturb /run/lock /run/netns\n";
 
 impl Product {
     /// The executable that the environment variable PERTURB_BIN names.

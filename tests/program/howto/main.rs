@@ -112,7 +112,8 @@ fn run(page: &Page) -> String {
         .env("PERTURB", executable())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("\nend\n"), "{}: {said}", page.name);
     let wrong = |line: &&str| line.starts_with("code ") || line.starts_with("late ");
     let wrong: Vec<&str> = said.lines().filter(wrong).collect();

@@ -116,6 +116,10 @@ pub(super) const PAGES: &[Page] = &[
             service db --label app=db
             service web --label com.docker.compose.project=shop
             service other
+            service eu --label region=eu
+            service us --label region=us
+            service us2 --label region=us
+            cp "$REPOSITORY/tests/program/containers/regions."* .
             trip() { engine exec "$1" ping -c 3 -i 0.2 -q "$(address "$2")"; }
             "#
         ),
@@ -130,6 +134,9 @@ pub(super) const PAGES: &[Page] = &[
                 .shows("min/avg/max = 8"),
             runs("perturb status").shows("db:eth0"),
             runs("perturb clear --container label=app=db").shows("db:eth0"),
+            runs("perturb apply regions.yaml --container label=region")
+                .until("emulating on", "trip eu us2; trip us us2")
+                .shows("min/avg/max = 80"),
         ],
     },
     Page {
