@@ -117,7 +117,7 @@ pub(crate) fn cargo(subcommand: &str, object: &Path) -> Command {
 }
 
 /// Leaves an equal file alone, so that what depends on it is not compiled again.
-fn copy_if_changed(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn copy_if_changed(from: &Path, to: &Path) -> io::Result<()> {
     let new = fs::read(from)?;
     if fs::read(to).is_ok_and(|old| old == new) {
         Ok(())

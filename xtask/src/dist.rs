@@ -19,11 +19,12 @@ use anyhow::{Context as _, Result};
 
 use crate::{
     command::{find, output, run, say},
-    compile::{self, Built},
+    compile,
     setup::{self, Mode},
     workspace,
 };
 use cross::Arch;
+use wrap::{Effort, Wrapping};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const ABOUT: &str = "network emulator with LogGP parameters as knobs";
@@ -34,12 +35,16 @@ pub(crate) struct Args {
     /// Processors to make programs for
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["x86_64", "aarch64"])]
     arch: Vec<Arch>,
+    /// Only packages around a program that is built already, as tests use them; they need this system's C library
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "arch")]
+    around: Option<PathBuf>,
 }
 
 impl Default for Args {
     fn default() -> Self {
         Self {
             arch: vec![Arch::X86, Arch::Arm],
+            around: None,
         }
     }
 }
@@ -66,8 +71,11 @@ const PACKAGING: [(&str, &str); 9] = [
 
 /// Builds everything; the directory it is in.
 pub(crate) fn build(args: &Args) -> Result<PathBuf> {
+    if let Some(program) = &args.around {
+        return around(program);
+    }
     let tools = setup::tools(Mode::Check)?;
-    let object = compile::object(&tools)?;
+    let object = stripped(&compile::object(&tools)?)?;
     let dist = fresh("dist")?;
     let epoch = epoch()?;
     // It prints its pages and completions, which are the same for all processors.
@@ -77,10 +85,16 @@ pub(crate) fn build(args: &Args) -> Result<PathBuf> {
         let tree = workspace::own()?.join("tree").join(arch.name());
         lay_out(&tree, &program, &printer, &epoch)?;
         let name = format!("perturb-{VERSION}-{}", arch.name());
-        wrap::archive(&tree, &dist.join(format!("{name}.tar.gz")), &epoch)?;
-        image::write(&tree, &dist.join(format!("{name}.oci.tar")), arch, &epoch)?;
-        wrap::rpm(&tree, &dist, arch, &epoch)?;
-        wrap::deb(&tree, &dist, arch, "", &epoch)?;
+        let wrapping = Wrapping {
+            tree: &tree,
+            arch,
+            epoch: &epoch,
+            effort: Effort::Most,
+        };
+        wrap::archive(wrapping, &dist.join(format!("{name}.tar.gz")))?;
+        image::write(wrapping, &dist.join(format!("{name}.oci.tar")))?;
+        wrap::rpm(wrapping, &dist)?;
+        wrap::deb(wrapping, &dist, "")?;
         let sbom = dist.join(format!("{name}.cdx.json"));
         sbom::write(&sbom, &cross::target(arch), &created(&epoch)?, &tools.compiler)?;
     }
@@ -91,25 +105,45 @@ pub(crate) fn build(args: &Args) -> Result<PathBuf> {
 
 /// The same wrappings, but around a program that is built already, needs this machine's C library, and is for this
 /// machine's processor: what tests of the wrappings need takes seconds. A wrapping whose tool is missing is left out.
-pub(crate) fn of_built(built: &Built) -> Result<PathBuf> {
+pub(crate) fn around(program: &Path) -> Result<PathBuf> {
     let dist = fresh("xtask/packages")?;
     let (arch, epoch) = (Arch::of_this_machine()?, epoch()?);
     let tree = workspace::own()?.join("tree/built");
     let stripped = workspace::own()?.join("perturb");
     let mut strip = Command::new("strip");
-    run(strip.arg("-o").arg(&stripped).arg(&built.program))?;
-    lay_out(&tree, &stripped, &built.program, &epoch)?;
+    run(strip.arg("-o").arg(&stripped).arg(program))?;
+    lay_out(&tree, &stripped, program, &epoch)?;
     let name = format!("perturb-{VERSION}-{}", arch.name());
-    wrap::archive(&tree, &dist.join(format!("{name}.tar.gz")), &epoch)?;
-    image::write(&tree, &dist.join(format!("{name}.oci.tar")), arch, &epoch)?;
+    let wrapping = Wrapping {
+        tree: &tree,
+        arch,
+        epoch: &epoch,
+        effort: Effort::Least,
+    };
+    wrap::archive(wrapping, &dist.join(format!("{name}.tar.gz")))?;
+    image::write(wrapping, &dist.join(format!("{name}.oci.tar")))?;
     if find("dpkg-deb").is_some() {
-        wrap::deb(&tree, &dist, arch, "libc6, libgcc-s1", &epoch)?;
+        wrap::deb(wrapping, &dist, "libc6, libgcc-s1")?;
     }
     if find("rpmbuild").is_some() {
-        wrap::rpm(&tree, &dist, arch, &epoch)?;
+        wrap::rpm(wrapping, &dist)?;
     }
     wrap::sums(&dist)?;
     Ok(dist)
+}
+
+/// The object without debug information, which is four fifths of it; kernels read BTF alone.
+fn stripped(object: &Path) -> Result<PathBuf> {
+    // Under the name that the sources' build looks for.
+    let directory = workspace::own()?.join("stripped");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let to = directory.join("perturb.bpf.o");
+    let new = directory.join("new");
+    let mut strip = Command::new("llvm-objcopy");
+    run(strip.arg("--strip-debug").arg(object).arg(&new))
+        .context("`cargo xtask setup --with dist` installs what is missing")?;
+    compile::copy_if_changed(&new, &to).with_context(|| format!("cannot write {}", to.display()))?;
+    Ok(to)
 }
 
 /// An empty directory below the target directory.

@@ -295,7 +295,7 @@ fn cargo(stage: Stage, built: &Built) -> Result<Command> {
             let others = test_targets()?;
             cargo.args(["--lib", "--bins"]);
             cargo.args(others.iter().flat_map(|target| ["--test", target]));
-            cargo.env(PACKAGES_VARIABLE, dist::of_built(built)?);
+            cargo.env(PACKAGES_VARIABLE, dist::around(&built.program)?);
         }
         Stage::Host | Stage::Vm => {
             cargo.args(["--test", END_TO_END]);

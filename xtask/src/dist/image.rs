@@ -5,7 +5,10 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use super::{Arch, clear, created, wrap};
+use super::{
+    clear, created,
+    wrap::{self, Wrapping},
+};
 use crate::{
     command::{output, run},
     workspace,
@@ -15,24 +18,26 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-pub(super) fn write(tree: &Path, to: &Path, arch: Arch, epoch: &str) -> Result<()> {
+pub(super) fn write(wrapping: Wrapping<'_>, to: &Path) -> Result<()> {
+    let Wrapping {
+        tree,
+        arch,
+        epoch,
+        effort,
+    } = wrapping;
     let layout = workspace::own()?.join("image");
     clear(&layout)?;
     let blobs = layout.join("blobs/sha256");
     fs::create_dir_all(&blobs).with_context(|| format!("cannot make {}", blobs.display()))?;
     let packed = layout.join("layer");
     let mut tar = wrap::tar(tree, epoch);
-    run(tar
-        .arg("--use-compress-program=gzip -9n")
-        .arg("-cf")
-        .arg(&packed)
-        .arg("."))?;
+    run(tar.arg(effort.gzip()).arg("-cf").arg(&packed).arg("."))?;
     let content = output(
         Command::new("sh")
             .args(["-c", "gzip -dc \"$0\" | sha256sum"])
             .arg(&packed),
     );
-    let content = first_word(content.context("sha256sum failed")?);
+    let content = first_word(&content.context("sha256sum failed")?);
     let layer = keep(&blobs, &packed, LAYER)?;
     let config = json!({
         "created": created(epoch)?,
@@ -61,7 +66,7 @@ pub(super) fn write(tree: &Path, to: &Path, arch: Arch, epoch: &str) -> Result<(
     run(&mut plain)
 }
 
-fn first_word(line: String) -> String {
+fn first_word(line: &str) -> String {
     line.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
@@ -73,7 +78,7 @@ fn keep_json(layout: &Path, blobs: &Path, value: &Value, kind: &str) -> Result<V
 
 /// Gives a file its checksum as its name; its descriptor.
 fn keep(blobs: &Path, path: &Path, kind: &str) -> Result<Value> {
-    let sum = first_word(output(Command::new("sha256sum").arg(path)).context("sha256sum failed")?);
+    let sum = first_word(&output(Command::new("sha256sum").arg(path)).context("sha256sum failed")?);
     let size = fs::metadata(path)?.len();
     fs::rename(path, blobs.join(&sum)).with_context(|| format!("cannot rename {}", path.display()))?;
     Ok(json!({ "mediaType": kind, "digest": format!("sha256:{sum}"), "size": size }))

@@ -18,6 +18,49 @@ use crate::{
 const DESCRIPTION: &str = "An eBPF program holds packets as the network of a YAML profile would.";
 pub(super) const LICENSE: &str = "(MIT OR Apache-2.0) AND (MIT OR GPL-2.0-only)";
 
+/// How hard to compress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// For who waits for tests.
+    Least,
+    Most,
+}
+
+impl Effort {
+    /// As tar starts it; neither tells a name or a time.
+    pub(super) fn gzip(self) -> &'static str {
+        match self {
+            Self::Least => "--use-compress-program=gzip -1n",
+            Self::Most => "--use-compress-program=gzip -9n",
+        }
+    }
+
+    fn deb(self) -> &'static [&'static str] {
+        match self {
+            Self::Least => &["-Zgzip", "-z1"],
+            Self::Most => &["-Zxz"],
+        }
+    }
+
+    /// All rpms since 2008 can unpack either.
+    fn rpm(self) -> &'static str {
+        match self {
+            Self::Least => "w1.gzdio",
+            Self::Most => "w6.xzdio",
+        }
+    }
+}
+
+/// What is wrapped, how, and with which time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wrapping<'a> {
+    pub(super) tree: &'a Path,
+    pub(super) arch: Arch,
+    /// s
+    pub(super) epoch: &'a str,
+    pub(super) effort: Effort,
+}
+
 /// The files below a directory, sorted, as paths from there.
 pub(super) fn files(tree: &Path) -> Result<Vec<String>> {
     let mut find = Command::new("find");
@@ -47,20 +90,32 @@ pub(super) fn tar(directory: &Path, epoch: &str) -> Command {
 }
 
 /// An archive of files alone: who unpacks it below / changes no directory there.
-pub(super) fn archive(tree: &Path, to: &Path, epoch: &str) -> Result<()> {
-    let mut tar = tar(tree, epoch);
-    tar.arg("--use-compress-program=gzip -9n")
+pub(super) fn archive(wrapping: Wrapping<'_>, to: &Path) -> Result<()> {
+    let mut tar = tar(wrapping.tree, wrapping.epoch);
+    tar.arg(wrapping.effort.gzip())
         .arg("-cf")
         .arg(to)
-        .args(files(tree)?);
+        .args(files(wrapping.tree)?);
     run(&mut tar)
 }
 
 /// Debian's package.
-pub(super) fn deb(tree: &Path, dist: &Path, arch: Arch, needs: &str, epoch: &str) -> Result<()> {
+pub(super) fn deb(wrapping: Wrapping<'_>, dist: &Path, needs: &str) -> Result<()> {
+    let Wrapping {
+        tree,
+        arch,
+        epoch,
+        effort,
+    } = wrapping;
     let control = tree.join("DEBIAN/control");
     make_parent(&control)?;
     let arch = arch.other_name();
+    let bytes = files(tree)?
+        .iter()
+        .map(|file| fs::metadata(tree.join(file)).map(|metadata| metadata.len()))
+        .sum::<std::io::Result<u64>>()
+        .with_context(|| format!("cannot look at the files of {}", tree.display()))?;
+    let size = bytes.div_ceil(1024);
     let needs = if needs.is_empty() {
         String::new()
     } else {
@@ -70,14 +125,16 @@ pub(super) fn deb(tree: &Path, dist: &Path, arch: Arch, needs: &str, epoch: &str
         &control,
         format!(
             "Package: perturb\nVersion: {VERSION}\nArchitecture: {arch}\nMaintainer: The perturb authors <perturb@localhost>\n\
-             Section: net\nPriority: optional\n{needs}Suggests: iproute2, user-mode-linux\nDescription: {ABOUT}\n {DESCRIPTION}\n"
+             Section: net\nPriority: optional\nInstalled-Size: {size}\n{needs}Suggests: iproute2, user-mode-linux\nDescription: {ABOUT}\n {DESCRIPTION}\n"
         ),
     )
     .with_context(|| format!("cannot write {}", control.display()))?;
     let mut build = Command::new("dpkg-deb");
     build
         .env("SOURCE_DATE_EPOCH", epoch)
-        .args(["--root-owner-group", "-Zxz", "--build"])
+        .arg("--root-owner-group")
+        .args(effort.deb())
+        .arg("--build")
         .arg(tree)
         .arg(dist.join(format!("perturb_{VERSION}_{arch}.deb")))
         .stdout(Stdio::null());
@@ -86,7 +143,13 @@ pub(super) fn deb(tree: &Path, dist: &Path, arch: Arch, needs: &str, epoch: &str
 }
 
 /// The rpm.
-pub(super) fn rpm(tree: &Path, dist: &Path, arch: Arch, epoch: &str) -> Result<()> {
+pub(super) fn rpm(wrapping: Wrapping<'_>, dist: &Path) -> Result<()> {
+    let Wrapping {
+        tree,
+        arch,
+        epoch,
+        effort,
+    } = wrapping;
     let work = workspace::own()?.join("rpm");
     fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
     let spec = work.join("perturb.spec");
@@ -111,8 +174,7 @@ pub(super) fn rpm(tree: &Path, dist: &Path, arch: Arch, epoch: &str) -> Result<(
         ),
         ("_buildhost", "localhost".to_owned()),
         ("_build_id_links", "none".to_owned()),
-        // All rpms since 2008 can unpack it.
-        ("_binary_payload", "w6.xzdio".to_owned()),
+        ("_binary_payload", effort.rpm().to_owned()),
         ("debug_package", "%{nil}".to_owned()),
         ("__os_install_post", "%{nil}".to_owned()),
         ("use_source_date_epoch_as_buildtime", "1".to_owned()),

@@ -153,6 +153,11 @@ impl Group {
             Self::Dist => {
                 const {
                     &[
+                        program(
+                            "llvm-objcopy",
+                            "llvm",
+                            "takes debug information off eBPF programs",
+                        ),
                         program("rpmbuild", "rpm", "makes an rpm"),
                         program("mmdebstrap", "mmdebstrap", "makes fresh systems"),
                         program(
