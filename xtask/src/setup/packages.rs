@@ -158,6 +158,7 @@ impl Group {
                             "llvm",
                             "takes debug information off eBPF programs",
                         ),
+                        program("pip3", "python3-pip", "installs Zig, which links static programs"),
                         program("rpmbuild", "rpm", "makes an rpm"),
                         program("mmdebstrap", "mmdebstrap", "makes fresh systems"),
                         program(
