@@ -2,7 +2,7 @@
 //!
 //! Model: one tree for each processor, as it is to lie below `/`. The archive, the Debian package, the rpm and the image are
 //! that tree in four wrappings, so that none of them has a list of files of its own. Times are those of the last commit, and
-//! nothing names a directory of this machine: two builds of a commit are equal.
+//! nothing names a directory of this machine, so that two builds of a commit can be equal.
 
 mod cross;
 mod image;
