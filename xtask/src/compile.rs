@@ -10,7 +10,10 @@ use anyhow::{Context as _, Result};
 
 use crate::{
     command::run,
-    setup::{self, Mode, Tools, compiler},
+    setup::{
+        self, Mode, Tools,
+        compiler::{self, Compiler},
+    },
     workspace,
 };
 
@@ -84,10 +87,24 @@ pub(crate) fn build(profile: Profile, mode: Mode) -> Result<Built> {
     Ok(Built { object, program })
 }
 
+/// What keeps this machine's directories out of what is compiled.
+pub(crate) fn remaps(compiler: &Compiler) -> Result<Vec<String>> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
+    let rust = compiler.sysroot().context("rustc does not say where it is")?;
+    Ok([
+        (workspace::root(), "/perturb"),
+        (home.context("there is no home directory")?, "/cargo"),
+        (rust, "/rust"),
+    ]
+    .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
+    .to_vec())
+}
+
 /// Compiles the eBPF programs; the path of the object they become.
 pub(crate) fn object(tools: &Tools) -> Result<PathBuf> {
     let directory = workspace::own()?;
-    let mut cargo = ebpf_cargo("build", tools, &directory);
+    let mut cargo = ebpf_cargo("build", tools, &directory)?;
     cargo.arg("--release");
     run(&mut cargo)?;
     let built = directory
@@ -101,14 +118,14 @@ pub(crate) fn object(tools: &Tools) -> Result<PathBuf> {
 }
 
 /// `cargo SUBCOMMAND` for the eBPF crate, with its flags.
-pub(crate) fn ebpf_cargo(subcommand: &str, tools: &Tools, directory: &Path) -> Command {
+pub(crate) fn ebpf_cargo(subcommand: &str, tools: &Tools, directory: &Path) -> Result<Command> {
     // The name rustc has for the host is the one aya-ebpf chooses the layout of registers by, but for one.
     let arch = if env::consts::ARCH.starts_with("riscv64") {
         "riscv64"
     } else {
         env::consts::ARCH
     };
-    let flags = [
+    let mut flags = vec![
         format!("--cfg=bpf_target_arch=\"{arch}\""),
         "-Cdebuginfo=2".to_owned(),
         "-Clink-arg=--btf".to_owned(),
@@ -116,13 +133,14 @@ pub(crate) fn ebpf_cargo(subcommand: &str, tools: &Tools, directory: &Path) -> C
         "-Ctarget-cpu=v3".to_owned(),
         format!("-Clinker={}", tools.linker.display()),
     ];
+    flags.extend(remaps(&tools.compiler)?);
     let mut cargo = tools.compiler.cargo(subcommand);
     cargo
         .args(["--package", "perturb-ebpf", "--target-dir"])
         .arg(directory.join("ebpf"))
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .current_dir(workspace::root());
-    cargo
+    Ok(cargo)
 }
 
 /// `cargo SUBCOMMAND` for the rest of the workspace, with the object inside.
@@ -136,7 +154,7 @@ pub(crate) fn cargo(subcommand: &str, object: &Path) -> Command {
 }
 
 /// Leaves an equal file alone, so that what depends on it is not compiled again.
-fn copy_if_changed(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn copy_if_changed(from: &Path, to: &Path) -> io::Result<()> {
     let new = fs::read(from)?;
     if fs::read(to).is_ok_and(|old| old == new) {
         Ok(())

@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<()> {
 
     let tools = setup::tools(Mode::Install)?;
     tools.compiler.ensure_component("clippy")?;
-    let mut clippy = compile::ebpf_cargo("clippy", &tools, &workspace::own()?);
+    let mut clippy = compile::ebpf_cargo("clippy", &tools, &workspace::own()?)?;
     command::run(clippy.args(["--release", "--", "-D", "warnings"]))
 }
 

@@ -51,8 +51,8 @@ enum Task {
     Tidy,
     /// Set up, build, and run the tests: those of the crates, then end to end, on this kernel, in the sandbox and on stock kernels
     Test(test::Args),
-    /// Build what a package would install: program, completions, man pages; print the directory
-    Dist,
+    /// Build packages: static programs for x86_64 and aarch64 as archives, .deb, .rpm and images, and the sources; print the directory
+    Dist(dist::Args),
     /// What continuous integration runs: lint, tidy, then test
     Ci,
 }
@@ -73,7 +73,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Vm(args) => return vm::run(args),
         Task::Demo(args) => return demo::demonstrate(&args),
         Task::Bench(args) => return bench::measure(&args),
-        Task::Dist => println!("{}", dist::build()?.display()),
+        Task::Dist(args) => println!("{}", dist::build(&args)?.display()),
         Task::Lint => lint::run()?,
         Task::Tidy => return tidy::run(),
         Task::Test(args) => return test::run(&args),

@@ -1,8 +1,8 @@
 //! `cargo xtask test`: the tests, from a machine with nothing installed by hand.
 //!
-//! Model: four stages. Two run whole, but for long tests (`#[ignore]`): the crates', and end to end on this machine's kernel. Two
-//! run a selection: the sandbox, for this machine may have no sch_fq, and stock kernels with several processors. `--full` runs all
-//! tests of all stages, and more rounds of those that have rounds.
+//! Model: four stages, and one of packages that is asked for. Two run whole, but for long tests (`#[ignore]`): the crates', and end
+//! to end on this machine's kernel. Two run a selection: the sandbox, for this machine may have no sch_fq, and stock kernels with
+//! several processors. `--full` runs all tests of all stages, and more rounds of those that have rounds.
 
 mod skips;
 mod vm;
@@ -27,6 +27,7 @@ use self::skips::Place;
 use crate::{
     command::{output, say},
     compile::{self, Built, Profile},
+    dist,
     setup::{self, Mode, kernels::Kernel, packages},
     tally::{self, SKIPS_VARIABLE, Tally},
     workspace,
@@ -38,6 +39,9 @@ const WORKSPACE: [&str; 3] = ["--workspace", "--exclude", "perturb-ebpf"];
 const END_TO_END: &str = "e2e";
 /// Tells the end-to-end tests which program to test.
 const PROGRAM_VARIABLE: &str = "PERTURB_BIN";
+/// The target that tests packages, and what tells it where they are.
+const PACKAGES: &str = "packages";
+const PACKAGES_VARIABLE: &str = "PERTURB_PACKAGES";
 
 /// Part of the names of tests of sch_fq (`trials` of the end-to-end tests).
 const OF_FQ: &str = "::fq";
@@ -93,6 +97,8 @@ enum Stage {
     Sandbox,
     /// The end-to-end tests on stock kernels with four processors
     Vm,
+    /// The packages of `cargo xtask dist`, for all processors; by default those around the program that the tests use
+    Dist,
 }
 
 impl Stage {
@@ -105,14 +111,15 @@ impl Stage {
             Self::Host => "end to end on this kernel",
             Self::Sandbox => "end to end in the sandbox",
             Self::Vm => "end to end on stock kernels",
+            Self::Dist => "packages",
         }
     }
 
     /// Why this stage cannot run here, if it cannot.
     fn obstacle(self) -> Option<String> {
         match self {
-            // Each kernel of the stage `vm` has obstacles of its own.
-            Self::Unit | Self::Vm => None,
+            // Each kernel of the stage `vm` has obstacles of its own, and each package has.
+            Self::Unit | Self::Vm | Self::Dist => None,
             Self::Host => (!packages::is_root()).then(|| "only root may attach programs".to_owned()),
             Self::Sandbox => Sandbox::find().err().map(|error| error.to_string()),
         }
@@ -123,7 +130,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     setup::run(&setup::Args::default())?;
     let built = compile::build(Profile::Demo, Mode::Check)?;
     let stages = if args.only.is_empty() {
-        Stage::DEFAULT.to_vec()
+        let packages = args.full.then_some(Stage::Dist);
+        Stage::DEFAULT.into_iter().chain(packages).collect()
     } else {
         args.only.clone()
     };
@@ -193,7 +201,7 @@ fn run_stage(stage: Stage, built: &Built, args: &Args) -> Result<Tally> {
             cargo.args(["--skip", test]);
         }
     }
-    if has_long(args) {
+    if has_long(args) || stage == Stage::Dist {
         cargo.arg("--include-ignored");
     }
     if args.full {
@@ -287,9 +295,14 @@ fn cargo(stage: Stage, built: &Built) -> Result<Command> {
             let others = test_targets()?;
             cargo.args(["--lib", "--bins"]);
             cargo.args(others.iter().flat_map(|target| ["--test", target]));
+            cargo.env(PACKAGES_VARIABLE, dist::around(&built.program)?);
         }
         Stage::Host | Stage::Vm => {
             cargo.args(["--test", END_TO_END]);
+        }
+        Stage::Dist => {
+            cargo.args(["--test", PACKAGES]);
+            cargo.env(PACKAGES_VARIABLE, dist::build(&dist::Args::default())?);
         }
         Stage::Sandbox => {
             cargo.args(["--test", END_TO_END, "--config"]).arg(runner()?);

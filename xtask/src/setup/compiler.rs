@@ -4,7 +4,11 @@
 //! `rust-src`, which only nightly allows, or any toolchain that is told it may (`RUSTC_BOOTSTRAP`). Debian has a
 //! compiler with a compiled `core` for the target.
 
-use std::{fmt, fs, path::Path, process::Command};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -138,6 +142,29 @@ impl Candidate {
 impl Compiler {
     /// `cargo SUBCOMMAND` for the eBPF target, without the flags.
     pub(crate) fn cargo(&self, subcommand: &str) -> Command {
+        let mut command = self.cargo_for(subcommand, target());
+        match self.candidate {
+            Candidate::Nightly | Candidate::Active => {
+                command.args(["-Z", "build-std=core"]);
+            }
+            Candidate::Debian => {}
+        }
+        command
+    }
+
+    /// Where its libraries are.
+    pub(crate) fn sysroot(&self) -> Option<PathBuf> {
+        let printed = output(self.candidate.rustc().args(["--print", "sysroot"]))?;
+        Some(PathBuf::from(printed.trim()))
+    }
+
+    /// Its cargo, without anything.
+    pub(crate) fn plain_cargo(&self) -> Command {
+        self.candidate.program("cargo")
+    }
+
+    /// `cargo SUBCOMMAND` for a target, its unstable options unlocked.
+    pub(crate) fn cargo_for(&self, subcommand: &str, target: &str) -> Command {
         let mut command = self.candidate.program("cargo");
         // What the rest of the workspace is compiled with does not apply.
         for name in [
@@ -149,13 +176,11 @@ impl Compiler {
         ] {
             command.env_remove(name);
         }
-        command.args([subcommand, "--target", target()]);
+        command.args([subcommand, "--target", target]);
         match self.candidate {
-            Candidate::Nightly => {
-                command.args(["-Z", "build-std=core"]);
-            }
+            Candidate::Nightly => {}
             Candidate::Active => {
-                command.args(["-Z", "build-std=core"]).env("RUSTC_BOOTSTRAP", "1");
+                command.env("RUSTC_BOOTSTRAP", "1");
             }
             Candidate::Debian => {
                 command.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1");

@@ -58,6 +58,8 @@ pub(crate) enum Group {
     Machines,
     /// What the tests of the Python package use
     Python,
+    /// What makes packages, and systems to install them on
+    Dist,
     /// bpftool, to look at programs and maps
     Bpftool,
 }
@@ -145,6 +147,28 @@ impl Group {
                         program("mypy", "mypy", "checks Python's types"),
                         program("pip3", "python3-pip", "installs Python's packages"),
                         CURL,
+                    ]
+                }
+            }
+            Self::Dist => {
+                const {
+                    &[
+                        program(
+                            "llvm-objcopy",
+                            "llvm",
+                            "takes debug information off eBPF programs",
+                        ),
+                        program("pip3", "python3-pip", "installs Zig, which links static programs"),
+                        program("rpmbuild", "rpm", "makes an rpm"),
+                        program("mmdebstrap", "mmdebstrap", "makes fresh systems"),
+                        program(
+                            "qemu-aarch64-static",
+                            "qemu-user-static",
+                            "runs programs for aarch64",
+                        ),
+                        program("podman", "podman", "runs images"),
+                        program("crun", "crun", "starts them"),
+                        program("jq", "jq", "writes the summary of action.yml"),
                     ]
                 }
             }

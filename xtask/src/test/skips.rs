@@ -79,6 +79,7 @@ const EXPECTED: &[(&str, &str, When)] = &[
         "perturb may not have real-time priority here",
         When::Unequipped,
     ),
+    ("", "only `cargo xtask dist` makes ", When::OwnKernel),
     // Figures: behind the semicolon stands which one.
     ("", "this machine is busy: ", When::Always),
     ("rates::", "this machine carries", When::Always),
