@@ -1,9 +1,17 @@
 //! `--on`: machines of network namespaces, each with its own sshd.
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
 
 use perturb_tests::product::{self, executable};
 use perturb_verdict::{installed, or_end, root, skipped};
 
+const CLUSTER: &str = include_str!("cluster.sh");
 const SCRIPT: &str = include_str!("machines.sh");
 /// Its trace travels with it: what a machine sends leaves so much later, ms.
 const PROFILE: &str =
@@ -18,6 +26,41 @@ const APART: f64 = 0.06;
 const LATENCY: f64 = 40.0;
 const MORE: f64 = 25.0;
 
+/// What its processes have in their environment.
+fn processes_with(text: &str) -> usize {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let environments = all.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
+    let has = |bytes: &Vec<u8>| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+    environments.filter(has).count()
+}
+
+#[test]
+fn a_cluster_ends_with_its_leader() {
+    or_end!(root());
+    or_end!(installed(&["slurmctld", "munged", "sshd", "ssh", "ip", "unshare"]));
+    let out = tempfile::tempdir().unwrap();
+    let mut leader = product::apart()
+        .args(["bash", "-c", &format!("{CLUSTER}\nsrun -N3 hostname\nsleep 60")])
+        .env("OUT", out.path())
+        .env("SLURM", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(leader.stdout.take().unwrap()).lines();
+    let mut names: Vec<String> = lines.map_while(Result::ok).take(3).collect();
+    names.sort();
+    assert_eq!(names, ["n01", "n02", "n03"]);
+    let mark = format!("OUT={}", out.path().display());
+    assert!(processes_with(&mark) > 10);
+    leader.kill().unwrap();
+    leader.wait().unwrap();
+    let begin = Instant::now();
+    while processes_with(&mark) > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(5), "processes are left");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn machines_are_led_by_ssh() {
     or_end!(root());
@@ -29,7 +72,7 @@ fn machines_are_led_by_ssh() {
     let timed = out.path().join("timed.yaml");
     fs::write(&timed, TIMED).unwrap();
     let output = product::apart()
-        .args(["bash", "-c", SCRIPT])
+        .args(["bash", "-c", &format!("{CLUSTER}{SCRIPT}")])
         .env("OUT", out.path())
         .env("PROFILE", &profile)
         .env("TIMED", &timed)
@@ -104,20 +147,20 @@ fn machines_are_led_by_ssh() {
     for (about, part) in [
         ("all", "cleared on all 3 machines"),
         ("timed", "timelines have begun together, within "),
-        ("apart", "n1: its clock is known to "),
+        ("apart", "n01: its clock is known to "),
         ("apart", "more than --together 1µs"),
-        ("clear", "n1: cleared ib0"),
-        ("clear", "n2: cleared ib0"),
-        ("undone", "n2: "),
-        ("undone", "failed on n2: nothing is applied on any machine"),
-        ("going", "failed on n2"),
+        ("clear", "n01: cleared ib0"),
+        ("clear", "n02: cleared ib0"),
+        ("undone", "n02: "),
+        ("undone", "failed on n02: nothing is applied on any machine"),
+        ("going", "failed on n02"),
         ("twice", "emulates its ib0 already"),
-        ("twice", "failed on n3: nothing is applied"),
+        ("twice", "failed on n03: nothing is applied"),
         ("old", ": perturb 0.0.1 (ABI 3) is there"),
-        ("nobody", "n1: no perturb answers there"),
+        ("nobody", "n01: no perturb answers there"),
         ("nobody", "/nowhere/perturb"),
-        ("cut", "n2: nothing was heard of it for 4 s"),
-        ("cut", "failed on n2: the emulation has ended on all machines"),
+        ("cut", "n02: nothing was heard of it for 4 s"),
+        ("cut", "failed on n02: the emulation has ended on all machines"),
     ] {
         let begin = format!("said {about}: ");
         assert!(
