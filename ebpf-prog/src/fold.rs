@@ -132,13 +132,7 @@ pub(crate) fn run(ctx: &TcContext, attachment: &Attachment, place: *mut Scratch)
 /// Visits servers up to the next cut, and leaves in the walk where the fold goes on. What decides is read anew at each server, and
 /// what came of it goes by way of memory: the verifier then knows the same at each turn, and walks on once.
 #[inline(always)]
-fn leg(
-    ctx: &TcContext,
-    place: *mut Scratch,
-    path: &Path,
-    half: u32,
-    interface: u32,
-) -> Result<(), Dropped> {
+fn leg(ctx: &TcContext, place: *mut Scratch, path: &Path, half: u32, interface: u32) -> Result<(), Dropped> {
     // SAFETY: `place` is this CPU's scratch, to which no reference lives.
     let (from, reached) = unsafe { (&raw const (*place).job.position, &raw mut (*place).reached) };
     let on = |position: u32| {
