@@ -5,6 +5,8 @@
 set -e
 hostname login
 mount -t tmpfs run /run; mkdir -p /run/netns /run/sshd
+# What machines leave behind goes with them.
+case $OUT in /tmp/*) ;; *) mount -t tmpfs tmp /tmp ;; esac
 ip link set lo up
 cd "$OUT"
 ssh-keygen -q -t ed25519 -N '' -f key

@@ -12,6 +12,7 @@ use std::{
 
 use perturb_tests::product::{self, executable};
 use perturb_verdict::{installed, or_end, root, skipped};
+use tempfile::TempDir;
 
 const CLUSTER: &str = include_str!("cluster.sh");
 const SLURM: &str = include_str!("slurm.sh");
@@ -23,6 +24,8 @@ const TRACE: &str = "time [s],latency [ms]\n0,40\n";
 /// Its latency falls three seconds after it begins.
 const TIMED: &str = "version: 1\nservers: { up: { latency: 40ms } }\nclasses: [{ match: {}, egress: [up] }]\n\
                      timeline: { steps: [{ at: 3s, server: up, latency: 1ms }] }\n";
+const SIMPLE: &str =
+    "version: 1\nservers: { up: { latency: 40ms } }\nclasses: [{ match: {}, egress: [up] }]\n";
 /// It holds less than what is sent at once.
 const FULL: &str = "version: 1\nservers: { up: { latency: 2s } }\nclasses: [{ match: {}, egress: [up] }]\n\
                     limits: { held: 1MiB }\n";
@@ -32,9 +35,14 @@ const APART: f64 = 0.06;
 const LATENCY: f64 = 40.0;
 const MORE: f64 = 25.0;
 
+/// Not in /tmp, which a cluster has for itself.
+fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
 /// What a script of a cluster has said, with the profile that it is to emulate; nothing if perturb cannot emulate.
 fn said(script: &str, profile: &Path, more: &[(&str, &OsStr)]) -> Option<Said> {
-    let out = tempfile::tempdir().unwrap();
+    let out = directory();
     let output = product::apart()
         .args(["bash", "-c", &format!("{CLUSTER}{script}")])
         .env("OUT", out.path())
@@ -121,7 +129,7 @@ fn a_cluster_ends_with_its_leader() {
         "ip",
         "unshare"
     ]));
-    let out = tempfile::tempdir().unwrap();
+    let out = directory();
     let mut leader = product::apart()
         .args(["bash", "-c", &format!("{CLUSTER}\nsrun -N3 hostname\nsleep 60")])
         .env("OUT", out.path())
@@ -148,7 +156,7 @@ fn a_cluster_ends_with_its_leader() {
 fn machines_are_led_by_ssh() {
     or_end!(root());
     or_end!(installed(&["sshd", "ssh", "ssh-keygen", "ip", "unshare", "ping"]));
-    let files = tempfile::tempdir().unwrap();
+    let files = directory();
     let (profile, timed) = (files.path().join("p.yaml"), files.path().join("timed.yaml"));
     fs::write(&profile, PROFILE).unwrap();
     fs::write(files.path().join("t.csv"), TRACE).unwrap();
@@ -231,12 +239,20 @@ fn machines_of_a_job_are_led_by_srun() {
         "unshare",
         "ping"
     ]));
-    let files = tempfile::tempdir().unwrap();
+    let files = directory();
     let (profile, full) = (files.path().join("p.yaml"), files.path().join("full.yaml"));
     fs::write(&profile, PROFILE).unwrap();
     fs::write(files.path().join("t.csv"), TRACE).unwrap();
     fs::write(&full, FULL).unwrap();
-    let mut more = vec![("SLURM", OsStr::new("1")), ("FULL", full.as_os_str())];
+    let simple = files.path().join("simple.yaml");
+    fs::write(&simple, SIMPLE).unwrap();
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/slurm");
+    let mut more = vec![
+        ("SLURM", OsStr::new("1")),
+        ("FULL", full.as_os_str()),
+        ("SIMPLE", simple.as_os_str()),
+        ("PACKAGING", packaging.as_os_str()),
+    ];
     let solver = files.path().join("alltoall");
     let has_mpi = installed(&["mpirun", "mpicc"]).is_ok();
     if has_mpi {
@@ -253,6 +269,7 @@ fn machines_of_a_job_are_led_by_srun() {
         said.must_take(&format!("cleared_{n}"), false);
     }
     said.must_take("run_2", true);
+    said.must_take("comment_trip", true);
     said.must(&[
         ("code_outside", 1.0),
         ("code_run", 7.0),
@@ -265,6 +282,11 @@ fn machines_of_a_job_are_led_by_srun() {
         ("left_cleared", 0.0),
         ("steps_cleared", 0.0),
         ("left_run", 0.0),
+        ("code_comment", 0.0),
+        ("comment_emulations", 1.0),
+        ("ran", 0.0),
+        ("named", 1.0),
+        ("left_comment", 0.0),
         ("steps_run", 0.0),
     ]);
     // Each machine answers two pings, and asks once who sends them.

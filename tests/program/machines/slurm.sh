@@ -14,8 +14,6 @@ left() { # NAME: emulations, and processes of Slurm's steps
     until_true 5 are_no_steps && echo "steps_$1 0" || squeue --steps
 }
 are_no_steps() { [ -z "$(squeue --steps --noheader)" ]; }
-# What a machine that is lost leaves behind is not left in /tmp.
-export TMPDIR=$OUT/tmp; mkdir tmp
 on=(--on slurm --perturb-path "$PERTURB")
 
 # Applied, asked, and cleared by another command of the same job.
@@ -58,6 +56,24 @@ did push salloc --quiet -N3 "$PERTURB" apply "$PROFILE" --on slurm --perturb-pat
 did push_ssh "$PERTURB" apply "$PROFILE" --on n01 --ssh "$ssh" --perturb-path "$OUT/old" --push --iface ib0 --for 1s
 
 echo "copies $(ls "$HOME"/.cache/perturb | wc -l)"
+
+# A job that names a profile has it from its prolog to its epilog; one that cannot have it does not run.
+mkdir -p etc/profiles; cp "$SIMPLE" etc/profiles/slow.yaml
+printf 'IFACE=ib0\nPERTURB=%s\nPROFILES=%s\n' "$PERTURB" "$OUT/etc/profiles" >etc/slurm
+for which in prolog epilog; do
+    printf '#!/bin/sh\nPERTURB_SLURM=%s exec %s/%s\n' "$OUT/etc/slurm" "$PACKAGING" $which >$which; chmod +x $which
+done
+printf 'Prolog=%s\nEpilog=%s\n' "$OUT/prolog" "$OUT/epilog" >>slurm.conf
+scontrol reconfigure
+is_told() { $ssh n0$1 "SLURM_CONF=$SLURM_CONF scontrol show config" | grep -q 'Prolog .*prolog'; }
+until_true 10 is_told 1
+did comment sbatch --quiet --wait -N2 --nodelist 'n[01-02]' --comment perturb=slow --output comment.out \
+    --wrap "'$PERTURB' status --json | grep -c '\"id\"'; sleep 0.1; ping -c 3 -i 0.2 -q 10.2.0.13 | sed -n 's|.*= \([^/]*\)/.*|\1|p'"
+echo "comment_emulations $(sed -n 1p comment.out)"; echo "comment_trip $(sed -n 2p comment.out)"
+did wrong sbatch --quiet --wait --comment perturb=../p --output wrong.out --wrap 'echo ran'
+echo "ran $(cat wrong.out 2>/dev/null | grep -c ran)"
+scontrol show job | grep -q 'AdminComment=.*is no name of a profile' && echo "named 1"
+left comment
 
 # A machine is lost during a run: its namespace goes, with slurmd and all.
 salloc --quiet -N3 --no-kill "$PERTURB" run "$PROFILE" "${on[@]}" --iface ib0 -- sh -c 'echo begun; sleep 12' >lost.log 2>&1 & led=$!
