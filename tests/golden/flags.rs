@@ -45,7 +45,10 @@ const TESTS: &[(&str, &str)] = &[
     ),
     ("split-c", "golden/emulated.rs"),
     ("report", "golden/emulated.rs golden/json.rs"),
-    ("sweep", "golden/emulated.rs"),
+    (
+        "sweep",
+        "golden/emulated.rs golden/kubernetes.rs program/machines/sweep.sh",
+    ),
     ("reproduce", "golden/reproduce.rs"),
     ("predict whatif", "program/trace.rs"),
     ("trace", "golden/json.rs program/trace.rs"),
@@ -92,7 +95,7 @@ const EFFECTS: &[(&str, &[&str])] = &[
     ),
     ("sweep --dry-run --out sweep experiment.yaml", &["--resume"]),
     (
-        "sweep --tasks 2 --slurm experiment.yaml",
+        "sweep --tasks 2 --slurm --dry-run experiment.yaml",
         &["--quiet", "--seed 2", "--out o"],
     ),
     ("check profile.yaml", &["--json"]),

@@ -48,6 +48,7 @@ ClusterName=perturb
 SlurmctldHost=login
 SlurmUser=root
 AuthType=auth/munge
+AuthInfo=cred_expire=5
 StateSaveLocation=$OUT/state
 SlurmdSpoolDir=/run/slurmd
 SlurmctldPidFile=/run/slurmctld.pid

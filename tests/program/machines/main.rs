@@ -15,6 +15,7 @@ use perturb_verdict::{installed, or_end, root, skipped};
 use tempfile::TempDir;
 
 const CLUSTER: &str = include_str!("cluster.sh");
+const SWEEP: &str = include_str!("sweep.sh");
 const SLURM: &str = include_str!("slurm.sh");
 const SCRIPT: &str = include_str!("machines.sh");
 /// Its trace travels with it: what a machine sends leaves so much later, ms.
@@ -305,4 +306,47 @@ fn machines_of_a_job_are_led_by_srun() {
     if has_mpi {
         said.must(&[("code_mpi", 0.0), ("code_mpi_ssh", 0.0), ("mpi_machines", 3.0)]);
     }
+}
+
+#[test]
+fn a_sweep_as_a_job_array_outlives_its_controller_and_a_machine() {
+    or_end!(root());
+    or_end!(installed(&[
+        "slurmctld",
+        "munged",
+        "sshd",
+        "ssh",
+        "ip",
+        "unshare",
+        "ping"
+    ]));
+    let Some(said) = said(SWEEP, Path::new(""), &[("SLURM", OsStr::new("1"))]) else {
+        return skipped("perturb was built without its eBPF programs");
+    };
+    let runs = said.value("runs");
+    assert!(said.value("before") < runs, "{}", said.text);
+    said.must(&[
+        ("code_again", 2.0),
+        ("code_resumed", 0.0),
+        ("code_report", 0.0),
+        ("code_unlike", 2.0),
+        ("slowdowns", 6.0),
+        ("nodes", 3.0),
+        ("jobs", 1.0),
+    ]);
+    // Six levels and three baselines, twice; what was invalid on a busy machine was made again.
+    let again = said.value("twice");
+    assert!(
+        again == runs - 18.0 || again > 0.0 && runs > 18.0,
+        "{}",
+        said.text
+    );
+    said.must_say(&[
+        ("killed", "submitted 3 tasks as job "),
+        ("killed", "s left] tasks: 0 done, 3 run, 0 wait"),
+        ("again", "`--resume` goes on with it"),
+        ("resumed", "runs are in s; `perturb report s`"),
+        ("report", "the baseline on 3 machines: standard deviation "),
+        ("unlike", "the kernel: "),
+    ]);
 }

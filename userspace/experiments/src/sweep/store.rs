@@ -104,6 +104,9 @@ pub(super) struct Record {
     /// Why it is not `ok`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
+    /// The machine's name; older sweeps have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Seconds since 1970.
     pub started: f64,
     /// From the command's start to its end.
@@ -157,6 +160,9 @@ pub(super) struct Provenance {
     pub perturb: String,
     /// Kernel release.
     pub kernel: String,
+    /// The machine's name; older sweeps have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Processor.
     pub processor: String,
     pub processors: usize,
@@ -172,6 +178,21 @@ pub(super) struct Provenance {
     pub task: Option<Task>,
     /// What was measured.
     pub experiment: Summary,
+}
+
+impl Provenance {
+    /// Why runs made in two such ways are not one sweep's: what a calibration holds for differs. Without a word they may be joined.
+    pub(super) fn differs(&self, other: &Self) -> Option<String> {
+        let jit = |one: &Self| one.jit.map_or("unknown", |jit| if jit { "on" } else { "off" });
+        [
+            ("perturb", self.perturb.as_str(), other.perturb.as_str()),
+            ("the kernel", &self.kernel, &other.kernel),
+            ("the kernel's compiler of eBPF", jit(self), jit(other)),
+        ]
+        .into_iter()
+        .find(|(_, first, second)| first != second)
+        .map(|(what, first, second)| format!("{what}: {first} and {second}"))
+    }
 }
 
 /// A sweep's directory, open for writing.
@@ -193,7 +214,7 @@ impl Store {
         resume: bool,
     ) -> Result<Self> {
         let runs = directory.join(RUNS);
-        if !resume && runs.exists() {
+        if !resume && has_runs(directory) {
             return Err(StoreError::Taken(directory.into()));
         }
         let before = resume
@@ -205,6 +226,12 @@ impl Store {
         }
         let mut provenance = provenance.clone();
         if let Some(before) = before {
+            if let Some(what) = before.differs(&provenance) {
+                return Err(StoreError::Unlike {
+                    path: directory.into(),
+                    what,
+                });
+            }
             provenance.started = before.started;
             provenance.resumed = before.resumed + 1;
         }
@@ -340,10 +367,12 @@ pub(super) fn records(directory: &Path) -> Result<Vec<Record>> {
     parse(&path, &whole_lines(&path)?)
 }
 
-/// Whether a directory holds runs.
+/// Whether a directory holds a sweep that has begun.
 #[must_use]
 pub(super) fn has_runs(directory: &Path) -> bool {
-    directory.join(RUNS).exists()
+    [RUNS, PROVENANCE]
+        .iter()
+        .all(|name| directory.join(name).exists())
 }
 
 fn whole_lines(path: &Path) -> Result<String> {
@@ -409,6 +438,7 @@ mod tests {
             traced: false,
             status,
             reasons: Vec::new(),
+            node: None,
             started: 1.0,
             wall_s: 1.0,
             value: Some(2.0),
@@ -429,6 +459,7 @@ mod tests {
             version: 1,
             perturb: "0".into(),
             kernel: "6".into(),
+            node: None,
             processor: "p".into(),
             processors: 2,
             jit: None,
