@@ -38,7 +38,7 @@ const MORE: f64 = 25.0;
 
 /// Not in /tmp, which a cluster has for itself.
 fn directory() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
 /// What a script of a cluster has said, with the profile that it is to emulate; nothing if perturb cannot emulate.
@@ -51,7 +51,7 @@ fn said(script: &str, profile: &Path, more: &[(&str, &OsStr)]) -> Option<Said> {
         .env("PERTURB", executable())
         .envs(more.iter().copied())
         .output()
-        .unwrap();
+        .expect("unshare");
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     if text.contains("without its eBPF programs") {
@@ -113,7 +113,7 @@ impl Said {
 
 /// How many processes have this in their environment.
 fn processes_with(text: &str) -> usize {
-    let all = fs::read_dir("/proc").unwrap().flatten();
+    let all = fs::read_dir("/proc").expect("/proc").flatten();
     let environments = all.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
     let has = |bytes: &Vec<u8>| bytes.windows(text.len()).any(|part| part == text.as_bytes());
     environments.filter(has).count()

@@ -74,8 +74,9 @@ pub(super) fn load(directory: &Path) -> Result<Sweep, InputError> {
     for path in &directories {
         let provenance = store::provenance(path)?;
         let records = store::records(path)?;
-        begun.push((path, provenance.clone(), pacer(&records)));
-        parts.extend(by_machine(provenance, records));
+        let pacer = pacer(&records);
+        parts.extend(by_machine(&provenance, records));
+        begun.push((path, provenance, pacer));
     }
     let Some((first, own, kept)) = begun.first() else {
         return Err(InputError::NoSweep(directory.into()));
@@ -106,7 +107,7 @@ fn pacer(records: &[Record]) -> Option<String> {
 }
 
 /// A directory's runs, by the machines that made them: a part goes on elsewhere when its machine dies.
-fn by_machine(provenance: Provenance, records: Vec<Record>) -> Vec<Part> {
+fn by_machine(provenance: &Provenance, records: Vec<Record>) -> Vec<Part> {
     let mut machines: BTreeMap<Option<String>, Vec<Record>> = BTreeMap::new();
     for record in records {
         machines.entry(record.node.clone()).or_default().push(record);
@@ -155,7 +156,7 @@ mod tests {
         for (number, record) in part.records.iter_mut().enumerate() {
             record.node = Some(if number < 3 { "n1" } else { "n2" }.into());
         }
-        let parts = by_machine(part.provenance, part.records);
+        let parts = by_machine(&part.provenance, part.records);
         let found: Vec<_> = parts.iter().map(|part| part.provenance.node.as_deref()).collect();
         assert_eq!((found, parts[0].records.len()), (vec![Some("n1"), Some("n2")], 3));
     }
