@@ -152,7 +152,9 @@ fn words(
 /// What `apply` alone has.
 fn more_words(args: &Apply) -> Vec<String> {
     let flags = [("--follow", args.follow), ("--verbose", args.verbose)].into_iter();
-    let flags = flags.filter_map(|(option, is_given)| is_given.then(|| option.to_owned()));
+    let flags = flags
+        .filter(|(_, is_given)| *is_given)
+        .map(|(option, _)| option.to_owned());
     let metrics = args.metrics.map(|address| format!("--metrics={address}"));
     flags.chain(metrics).collect()
 }
