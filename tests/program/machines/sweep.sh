@@ -25,7 +25,7 @@ echo "runs $(made)"
 twice() { for part in s/task-*; do sed 's/^{"id":"\([^"]*\)".*/\1/' $part/runs.jsonl | sort | uniq -d; done; }
 echo "twice $(twice | wc -l)"
 echo "nodes $(cat s/task-*/runs.jsonl | grep -o '"node":"[^"]*"' | sort -u | wc -l)"
-echo "jobs $(wc -l <s/jobs)"
+echo "jobs $(cat killed.log resumed.log | grep -c submitted)"
 did report "$PERTURB" report s
 echo "slowdowns $("$PERTURB" report s --json | tr -d ' \n' | sed 's/.*"slowdown":\[\([^]]*\)\].*/\1/' | tr ',' '\n' | grep -vc null)"
 # A part that was measured otherwise is not joined.

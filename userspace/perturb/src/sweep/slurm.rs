@@ -1,12 +1,13 @@
 //! A sweep's tasks as a job array of Slurm's: submitted, looked after, submitted again where one was lost.
 //!
-//! What is known of the tasks is what their directories say; Slurm is asked only which of them still wait or run. So this command may
-//! be killed at any time, and begun again with --resume.
+//! What is known of the tasks is what their directories say; Slurm is asked only which of them still wait or run, by the job's name, which
+//! follows from the directory's. So this command may be killed at any time, and begun again with --resume.
 
 use std::{
     collections::BTreeSet,
     fs,
-    path::Path,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    path::{Path, absolute},
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -22,9 +23,8 @@ use super::split::Array;
 const LOOK: Duration = Duration::from_secs(1);
 /// From when a task is neither waiting nor running until it counts as lost: directories of a network's may show late what it has done.
 const LATE: Duration = Duration::from_secs(3);
-/// The job's script, and the numbers of the jobs, one a line.
+/// The job's script.
 const SCRIPT: &str = "job.sh";
-const JOBS: &str = "jobs";
 /// Tasks that Slurm has not given up.
 const ALIVE: &str = "PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING,REQUEUED";
 
@@ -39,11 +39,11 @@ pub(super) fn submit(
     line: &LiveLine,
 ) -> anyhow::Result<()> {
     make_directory(array.out)?;
-    let jobs = array.out.join(JOBS);
-    if !resume && jobs.exists() {
+    let script = array.out.join(SCRIPT);
+    if !resume && script.exists() {
         return Err(StoreError::Taken(array.out.into()).into());
     }
-    let script = array.out.join(SCRIPT);
+    let name = name(array.out)?;
     fs::write(&script, array.slurm()).with_context(|| format!("writing {}", script.display()))?;
     let begin = Instant::now();
     let first = done(parts)?.iter().map(|(made, _)| made).sum::<usize>();
@@ -53,7 +53,7 @@ pub(super) fn submit(
     let mut told = String::new();
     loop {
         let states = done(parts)?;
-        let alive = alive(&jobs)?;
+        let alive = alive(&name)?;
         let mut lost = Vec::new();
         for (index, (made, left)) in states.iter().enumerate() {
             if *left == 0 || alive.tasks.contains(&index) {
@@ -71,10 +71,7 @@ pub(super) fn submit(
             }
         }
         if !lost.is_empty() {
-            let job = sbatch(&script, array.out, &lost)?;
-            let before = fs::read_to_string(&jobs).unwrap_or_default();
-            fs::write(&jobs, format!("{before}{job}\n"))
-                .with_context(|| format!("writing {}", jobs.display()))?;
+            let job = sbatch(&name, &script, array.out, &lost)?;
             if !line.is_silent() {
                 line.say(format_args!(
                     "submitted {} tasks as job {job}; it goes on without this command, and --resume looks after it again",
@@ -132,36 +129,34 @@ struct Alive {
     running: usize,
 }
 
-/// Of the jobs whose numbers a file has.
-fn alive(jobs: &Path) -> anyhow::Result<Alive> {
+/// What the directory's jobs are called.
+fn name(out: &Path) -> anyhow::Result<String> {
+    let mut hasher = DefaultHasher::new();
+    absolute(out).context("finding the directory")?.hash(&mut hasher);
+    Ok(format!("perturb-{:016x}", hasher.finish()))
+}
+
+/// Of the jobs of this name.
+fn alive(name: &str) -> anyhow::Result<Alive> {
     let mut alive = Alive {
         tasks: BTreeSet::new(),
         running: 0,
     };
-    let numbers = fs::read_to_string(jobs).unwrap_or_default();
-    let numbers: Vec<&str> = numbers.lines().collect();
-    if numbers.is_empty() {
-        return Ok(alive);
-    }
     let output = Command::new("squeue")
         .args([
+            "--me",
             "--noheader",
             "--array",
             "--format=%K %T",
             "--states",
             ALIVE,
-            "--jobs",
+            "--name",
+            name,
         ])
-        .arg(numbers.join(","))
         .output()
-        .context("asking squeue, Slurm's")?;
+        .context("asking squeue, Slurm's; --dry-run prints the job's script")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    // Slurm has forgotten a job that ended long ago.
-    ensure!(
-        output.status.success() || said.contains("Invalid job id"),
-        "squeue: {}",
-        said.trim()
-    );
+    ensure!(output.status.success(), "squeue: {}", said.trim());
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         if let Some((Ok(index), state)) = line
             .trim()
@@ -176,15 +171,15 @@ fn alive(jobs: &Path) -> anyhow::Result<Alive> {
 }
 
 /// Submits these tasks; the job's number.
-fn sbatch(script: &Path, out: &Path, tasks: &[usize]) -> anyhow::Result<String> {
+fn sbatch(name: &str, script: &Path, out: &Path, tasks: &[usize]) -> anyhow::Result<String> {
     let indices: Vec<String> = tasks.iter().map(usize::to_string).collect();
     let output = Command::new("sbatch")
-        .args(["--parsable", "--array", &indices.join(",")])
+        .args(["--parsable", "--job-name", name, "--array", &indices.join(",")])
         .arg("--output")
         .arg(out.join("task-%a.log"))
         .arg(script)
         .output()
-        .context("starting sbatch, Slurm's; --dry-run prints the script")?;
+        .context("starting sbatch, Slurm's")?;
     ensure!(
         output.status.success(),
         "sbatch: {}",
