@@ -1,7 +1,6 @@
 //! Folds the departure recursion over a path, one leg at a time, with state in maps.
 
 use aya_ebpf::{
-    bindings::__sk_buff,
     helpers::{bpf_get_prandom_u32, bpf_skb_ecn_set_ce},
     programs::TcContext,
 };
@@ -154,7 +153,11 @@ fn leg(ctx: &TcContext, place: *mut Scratch, path: &Path, half: u32, interface: 
             on(position);
             break;
         }
-        let mut event = visit(ctx.skb.skb, path.servers[index], half, interface);
+        let mut event = visit(path.servers[index], half, interface);
+        if event == LOOKS {
+            packet::look(ctx);
+            event = visit(path.servers[index], half, interface);
+        }
         if event != PASSED {
             event = go_on(event, path.servers[index], half, interface);
         }
@@ -172,17 +175,18 @@ pub(crate) const PASSED: u32 = u32::MAX;
 const CHANGES: u32 = u32::MAX - 1;
 /// [`visit`]'s answer at a server whose law judges packets: it has not crossed it.
 const JUDGES: u32 = u32::MAX - 2;
+/// [`visit`]'s answer at a server that has to know the packet's ECN field, if nobody has looked yet: it has not crossed it.
+const LOOKS: u32 = u32::MAX - 5;
 /// The answer where a packet was served, and [`ties::tied_fate`] says what becomes of it: not below those that served it, for the
 /// stack's sake.
 pub(crate) const TIED: u32 = u32::MAX - 3;
 /// The answer where a packet was served, and [`grants::wait`] says when it leaves. Its place in the buffer is not settled.
 pub(crate) const GRANTED: u32 = u32::MAX - 4;
 
-/// What [`visit`] leaves to others, by its answer: [`PASSED`], or the number of the event that dropped the packet. A global function,
-/// which takes numbers only: the verifier walks it once.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn go_on(answer: u32, server: u32, half: u32, interface: u32) -> u32 {
+/// What [`visit`] leaves to others, by its answer: [`PASSED`], or the number of the event that dropped the packet. No function of its
+/// own, for the stack's sake.
+#[inline(always)]
+fn go_on(answer: u32, server: u32, half: u32, interface: u32) -> u32 {
     let mut event = match answer {
         CHANGES => timeline::cross_changing(server, half, interface),
         JUDGES => queue::cross(server, half),
@@ -198,10 +202,11 @@ extern "C" fn go_on(answer: u32, server: u32, half: u32, interface: u32) -> u32 
 }
 
 /// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
-/// that dropped it, or whose it is ([`go_on`]). A global function: the verifier walks it once, however many servers a path has.
+/// that dropped it, or whose it is ([`go_on`]). A global function, which takes numbers only: the verifier walks it once, however many
+/// servers a path has.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn visit(skb: *mut __sk_buff, server: u32, half: u32, interface: u32) -> u32 {
+extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     let index = in_half(half, server);
     let Some(config) = SERVERS.get(index) else {
         account::count(Event::Inconsistent);
@@ -210,8 +215,8 @@ extern "C" fn visit(skb: *mut __sk_buff, server: u32, half: u32, interface: u32)
     if config.flags & SERVER_FRAMING != 0 {
         framing::frame(index);
     }
-    if config.flags & (SERVER_SPARES | SERVER_LAW) != 0 {
-        packet::look(skb);
+    if config.flags & (SERVER_SPARES | SERVER_LAW) != 0 && !looked() {
+        return LOOKS;
     }
     if config.flags & (SERVER_TIMELINE | SERVER_LAW) != 0 {
         return if config.flags & SERVER_LAW != 0 {
@@ -256,6 +261,13 @@ extern "C" fn visit(skb: *mut __sk_buff, server: u32, half: u32, interface: u32)
     } else {
         event
     }
+}
+
+/// Whether the ECN field of the packet in this CPU's scratch is known.
+#[inline(always)]
+fn looked() -> bool {
+    // SAFETY: this CPU's scratch; no reference to it lives.
+    Scratch::here().is_none_or(|scratch| unsafe { (*scratch).walk.flags } & Walk::LOOKED != 0)
 }
 
 /// Service, then fate. Whatever comes of it, `place` says when a packet that was served leaves the buffer.

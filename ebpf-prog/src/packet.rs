@@ -13,7 +13,7 @@ use perturb_common::{
 use crate::{
     account,
     maps::FRAGMENTS,
-    scratch::{self, Scratch, Walk},
+    scratch::{self, Scratch, Walk, forgotten},
     tunnel::{self, NOT_YET},
 };
 
@@ -64,17 +64,11 @@ pub(crate) fn load<T>(ctx: &TcContext, offset: u32) -> Result<T, Malformed> {
     }
 }
 
-/// Notes the packet's ECN field in the walk of this CPU's scratch, if nobody has. A global function: whatever the caller knows, the
-/// verifier walks it once.
-#[unsafe(no_mangle)]
+/// Notes the packet's ECN field in the walk of this CPU's scratch. A subprogram of its own, for the caller's stack: where
+/// something is written there on one way only, the verifier walks on twice. No global function: without types of the kernel's (BTF)
+/// the verifier takes a context for one only as that of a program.
 #[inline(never)]
-pub(crate) extern "C" fn look(skb: *mut __sk_buff) -> u32 {
-    let Some(scratch) = Scratch::here() else { return 0 };
-    // SAFETY: this CPU's scratch; no reference to this part of it lives.
-    if unsafe { (*scratch).walk.flags } & Walk::LOOKED != 0 {
-        return 0;
-    }
-    let ctx = &TcContext::new(skb);
+pub(crate) fn look(ctx: &TcContext) {
     let start = ctx.data() + ETHERNET as usize;
     let first = if start + 2 <= ctx.data_end() {
         // SAFETY: it lies before the end.
@@ -83,14 +77,15 @@ pub(crate) extern "C" fn look(skb: *mut __sk_buff) -> u32 {
         load(ctx, ETHERNET).unwrap_or([0; 2])
     };
     let first = u32::from(u16::from_be_bytes(first));
-    let ecn = match u16::from_be(self::skb(ctx).protocol as u16) {
+    let ecn = match u16::from_be(skb(ctx).protocol as u16) {
         IPV4 => first & 3,
         IPV6 => first >> 4 & 3,
         _ => 0,
     };
-    // SAFETY: as above.
-    unsafe { (*scratch).walk.flags |= Walk::LOOKED | u64::from(ecn) << Walk::ECN_SHIFT };
-    0
+    if let Some(scratch) = Scratch::here() {
+        // SAFETY: this CPU's scratch; no reference to this part of it lives.
+        unsafe { (*scratch).walk.flags |= Walk::LOOKED | u64::from(ecn) << Walk::ECN_SHIFT };
+    }
 }
 
 /// Where the upper layer begins and whether it is there.
@@ -238,6 +233,7 @@ fn read(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> Result<(), Ma
         key,
         load: wire,
         fragment,
+        offset: place,
         ..
     } = scratch;
     // SAFETY: the key is made of these words, the machine being little-endian.
@@ -249,11 +245,12 @@ fn read(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> Result<(), Ma
     }
 
     let (ethertype, offset) = network_header(ctx)?;
+    let offset = forgotten(place, offset);
     key.ethertype = ethertype;
 
     let upper = match ethertype {
         IPV4 => ipv4(ctx, offset, key)?,
-        IPV6 => ipv6(ctx, offset, key)?,
+        IPV6 => ipv6(ctx, offset, key, place)?,
         _ => {
             *wire = Load {
                 bytes: u64::from(skb.len),
@@ -281,17 +278,19 @@ fn read(ctx: &TcContext, direction: u32, scratch: &mut Scratch) -> Result<(), Ma
 /// the stack's sake.
 #[inline(never)]
 pub(crate) fn acknowledges(ctx: &TcContext, scratch: &mut Scratch) -> u32 {
-    u32::from(matches!(bare(ctx, &mut scratch.key), Ok(true)))
+    u32::from(matches!(bare(ctx, scratch), Ok(true)))
 }
 
 /// Says it by the length in the IP header: frames are padded, and have trailers.
 #[inline(always)]
-fn bare(ctx: &TcContext, key: &mut FlowKey) -> Result<bool, Malformed> {
+fn bare(ctx: &TcContext, scratch: &mut Scratch) -> Result<bool, Malformed> {
     const FIN_SYN_RST: u8 = 7;
+    let (key, place) = (&mut scratch.key, &mut scratch.offset);
     if key.protocol != TCP || skb(ctx).gso_size != 0 {
         return Ok(false);
     }
     let (_, offset) = network_header(ctx)?;
+    let offset = forgotten(place, offset);
     let (upper, end) = if key.ethertype == IPV4 {
         let length: [u8; 2] = load(ctx, offset + 2)?;
         (
@@ -301,7 +300,7 @@ fn bare(ctx: &TcContext, key: &mut FlowKey) -> Result<bool, Malformed> {
     } else {
         let length: [u8; 2] = load(ctx, offset + 4)?;
         let end = offset + 40 + u32::from(u16::from_be_bytes(length));
-        (ipv6(ctx, offset, key)?, end)
+        (ipv6(ctx, offset, key, place)?, end)
     };
     if upper.fragment.is_some() {
         return Ok(false);
@@ -340,7 +339,7 @@ fn ipv4(ctx: &TcContext, offset: u32, key: &mut FlowKey) -> Result<Upper, Malfor
 }
 
 #[inline(always)]
-fn ipv6(ctx: &TcContext, offset: u32, key: &mut FlowKey) -> Result<Upper, Malformed> {
+fn ipv6(ctx: &TcContext, offset: u32, key: &mut FlowKey, at: &mut u32) -> Result<Upper, Malformed> {
     let header: [u8; 40] = load(ctx, offset)?;
     if header[0] >> 4 != 6 {
         return Err(Malformed);
@@ -378,7 +377,7 @@ fn ipv6(ctx: &TcContext, offset: u32, key: &mut FlowKey) -> Result<Upper, Malfor
                 return Ok(Upper { offset, fragment });
             }
         };
-        offset += length;
+        offset = forgotten(at, offset + length);
         // What follows a later fragment's header is payload, not a header.
         if let Some((_, true)) = fragment {
             key.protocol = next;

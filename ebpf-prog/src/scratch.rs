@@ -34,6 +34,8 @@ pub(crate) struct Scratch {
     pub(crate) walk: Walk,
     /// Index of the server where the fold goes on, or [`perturb_common::abi::Tag::DELIVER`].
     pub(crate) reached: u32,
+    /// Where the header lies that is read ([`forgotten`]).
+    pub(crate) offset: u32,
     /// What it costs at the server at hand.
     pub(crate) cost: Cost,
     pub(crate) place: Place,
@@ -48,6 +50,17 @@ pub(crate) struct Scratch {
     /// How late it was released, ns.
     pub(crate) late: u64,
     pub(crate) sighted: Sighted,
+}
+
+/// A number by way of memory: the verifier then forgets what it was made of, and walks on once.
+#[inline(always)]
+pub(crate) fn forgotten(place: &mut u32, number: u32) -> u32 {
+    let place = &raw mut *place;
+    // SAFETY: a reference.
+    unsafe {
+        place.write_volatile(number);
+        place.read_volatile()
+    }
 }
 
 /// What `perturb capture` is to see ([`crate::sight`]).

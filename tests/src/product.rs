@@ -81,6 +81,17 @@ pub fn apart() -> Command {
     command
 }
 
+/// A shell script [`apart`], with `lo` up and a `/run` of its own; a command that fails ends it, until it says `set +e`.
+#[must_use]
+pub fn script_apart(script: &str) -> Command {
+    let mut command = apart();
+    command.args(["bash", "-c", &format!("{APART}{script}")]);
+    command
+}
+
+const APART: &str =
+    "set -e; ip link set lo up; mount -t tmpfs run /run; mkdir -p /run/perturb /run/lock /run/netns\n";
+
 impl Product {
     /// The executable that the environment variable PERTURB_BIN names.
     pub fn find() -> Result<Self> {

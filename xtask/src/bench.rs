@@ -16,7 +16,7 @@ use perturb_sandbox::{Sandbox, Task, exit_code};
 
 use crate::{
     command::{run, say},
-    compile::{self, Built},
+    compile::{self, Built, Profile},
     setup::{self, Mode, kernels::Kernel, packages},
     vm, workspace,
 };
@@ -90,7 +90,7 @@ impl Part {
 
 pub(crate) fn measure(args: &Args) -> Result<ExitCode> {
     setup::run(&setup::Args::default())?;
-    let built = compile::build(compile::Args { release: true }, Mode::Check)?;
+    let built = compile::build(Profile::Release, Mode::Check)?;
     let target = workspace::target()?;
     run(cargo(&built, &["build"], "perturb-tests", &target).arg("--bins"))?;
     let results = target.join("bench");

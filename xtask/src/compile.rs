@@ -25,6 +25,42 @@ pub(crate) struct Args {
     pub(crate) release: bool,
 }
 
+/// A profile of cargo's, by which the program is compiled: see the workspace's manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// For those who change it.
+    Dev,
+    /// Soon there, and fast where packets and clocks are.
+    Demo,
+    /// For users, and for figures.
+    Release,
+}
+
+impl Profile {
+    /// Its name for `cargo --profile`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Demo => "demo",
+            Self::Release => "release",
+        }
+    }
+
+    /// Where its results are, below the target directory.
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Demo | Self::Release => self.name(),
+        }
+    }
+}
+
+impl From<Args> for Profile {
+    fn from(args: Args) -> Self {
+        if args.release { Self::Release } else { Self::Dev }
+    }
+}
+
 /// Where the results are.
 #[derive(Debug)]
 pub(crate) struct Built {
@@ -32,18 +68,19 @@ pub(crate) struct Built {
     pub(crate) program: PathBuf,
 }
 
-pub(crate) fn build(args: Args, mode: Mode) -> Result<Built> {
+pub(crate) fn build(profile: Profile, mode: Mode) -> Result<Built> {
     let object = object(&setup::tools(mode)?)?;
     let target = workspace::target()?;
     let mut cargo = cargo("build", &object);
-    cargo.args(["--package", "perturb", "--target-dir"]).arg(&target);
-    if args.release {
-        cargo.arg("--release");
-    }
-    run(&mut cargo)?;
-    let program = target
-        .join(if args.release { "release" } else { "debug" })
-        .join("perturb");
+    cargo.args([
+        "--package",
+        "perturb",
+        "--profile",
+        profile.name(),
+        "--target-dir",
+    ]);
+    run(cargo.arg(&target))?;
+    let program = target.join(profile.folder()).join("perturb");
     Ok(Built { object, program })
 }
 

@@ -14,14 +14,12 @@ use perturb_sandbox::{Sandbox, Task, exit_code};
 
 use crate::{
     command::{run, say},
-    compile,
+    compile::{self, Profile},
     setup::{self, Mode, packages},
     workspace,
 };
 
 const PROFILE: &str = "configs/simple.yaml";
-/// How it is compiled: see the manifest of the workspace.
-const PROFILE_OF_CARGO: &str = "demo";
 
 /// How long the demonstration measures.
 #[derive(Debug, clap::Args)]
@@ -46,7 +44,7 @@ pub(crate) fn demonstrate(args: &Args) -> Result<ExitCode> {
     cargo
         .args([
             "--profile",
-            PROFILE_OF_CARGO,
+            Profile::Demo.name(),
             "--package",
             "perturb",
             "--package",
@@ -55,7 +53,7 @@ pub(crate) fn demonstrate(args: &Args) -> Result<ExitCode> {
         .args(["--bin", "perturb", "--bin", "compare", "--target-dir"])
         .arg(&target);
     run(&mut cargo)?;
-    let programs = target.join(PROFILE_OF_CARGO);
+    let programs = target.join(Profile::Demo.folder());
 
     let perturb = programs.join("perturb");
     let perturb = perturb.as_os_str();

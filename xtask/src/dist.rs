@@ -8,7 +8,12 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::{command, compile, setup::Mode, workspace};
+use crate::{
+    command,
+    compile::{self, Profile},
+    setup::Mode,
+    workspace,
+};
 
 /// Shells, and the names under which they look for completions of `perturb`.
 const COMPLETIONS: [(&str, &str); 3] = [("bash", "perturb"), ("zsh", "_perturb"), ("fish", "perturb.fish")];
@@ -28,7 +33,7 @@ const PACKAGING: [(&str, &str); 9] = [
 
 /// Builds everything; the directory it is in.
 pub(crate) fn build() -> Result<PathBuf> {
-    let built = compile::build(compile::Args { release: true }, Mode::Check)?;
+    let built = compile::build(Profile::Release, Mode::Check)?;
     let dist = workspace::target()?.join("dist");
     if dist.exists() {
         fs::remove_dir_all(&dist).with_context(|| format!("cannot remove {}", dist.display()))?;

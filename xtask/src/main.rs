@@ -71,7 +71,7 @@ fn main() -> ExitCode {
 fn run(task: Task) -> Result<ExitCode> {
     match task {
         Task::Setup(args) => setup::run(&args)?,
-        Task::Build(args) => println!("{}", compile::build(args, Mode::Check)?.program.display()),
+        Task::Build(args) => println!("{}", compile::build(args.into(), Mode::Check)?.program.display()),
         Task::Sandbox(conditions) => return sandbox::run(conditions),
         Task::Vm(args) => return vm::run(args),
         Task::Cluster(args) => match cluster::run(args)? {},

@@ -26,7 +26,7 @@ use serde_json::Value;
 use self::skips::Place;
 use crate::{
     command::{output, say},
-    compile::{self, Built},
+    compile::{self, Built, Profile},
     setup::{self, Mode, kernels::Kernel, packages},
     tally::{self, SKIPS_VARIABLE, Tally},
     workspace,
@@ -121,7 +121,7 @@ impl Stage {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     setup::run(&setup::Args::default())?;
-    let built = compile::build(compile::Args { release: true }, Mode::Check)?;
+    let built = compile::build(Profile::Demo, Mode::Check)?;
     let stages = if args.only.is_empty() {
         Stage::DEFAULT.to_vec()
     } else {

@@ -19,7 +19,7 @@ use crate::{
     running::{Running, addresses, listen},
 };
 
-/// How long the hosts may take to be there.
+/// How long the hosts may take to be there, unless a builder says otherwise.
 const START: Duration = Duration::from_secs(120);
 /// Prints whom the hosts know, and lasts until there is a line, or whoever would write it is gone.
 const KEEPER: &str = r"cat /etc/hosts; printf '\0'; read line || :";
@@ -34,6 +34,7 @@ pub struct Builder {
     expect_traffic: bool,
     allow_faults: bool,
     as_root: bool,
+    limit: Duration,
     options: Vec<OsString>,
 }
 
@@ -54,6 +55,7 @@ impl Builder {
             expect_traffic: true,
             allow_faults: false,
             as_root: false,
+            limit: START,
             options: Vec::new(),
         }
     }
@@ -85,6 +87,12 @@ impl Builder {
     /// Whether commands stay root's under sudo; they belong to whoever called it unless this says otherwise.
     pub fn as_root(mut self, as_root: bool) -> Self {
         self.as_root = as_root;
+        self
+    }
+
+    /// How long the hosts may take to be there; two minutes unless this says otherwise.
+    pub fn ready_within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -165,7 +173,7 @@ impl Builder {
             said,
             id,
         };
-        match known.recv_timeout(START) {
+        match known.recv_timeout(self.limit) {
             Ok(text) => {
                 let known = addresses(&text);
                 let host = |number| {
@@ -183,7 +191,7 @@ impl Builder {
                 Err(match ended {
                     Some((status, _)) if !late => refusal(status, said),
                     _ => Error::Late {
-                        seconds: START.as_secs(),
+                        limit: self.limit,
                         said,
                     },
                 })

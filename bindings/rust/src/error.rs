@@ -15,10 +15,10 @@ pub enum Error {
     #[error("{0}")]
     Refused(String),
     /// The hosts were not there in time.
-    #[error("perturb run has made no hosts within {seconds} s: {said}")]
+    #[error("perturb run has made no hosts within {limit:?}: {said}")]
     Late {
         /// How long it was waited for.
-        seconds: u64,
+        limit: Duration,
         /// What it said meanwhile.
         said: String,
     },

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Stdio},
     thread,
@@ -105,6 +106,59 @@ fn what_speaks_against_it_is_an_error() {
     // The test's own error comes first.
     let own = latency().within(|_| -> Result<()> { anyhow::bail!("mine") });
     assert_eq!(own.unwrap_err().to_string(), "mine");
+}
+
+#[test]
+fn what_no_profile_asks_for_is_an_error() {
+    or_end!(root());
+    // 1,400 bytes take 11 ms, and nothing limits the queue but the horizon.
+    let narrow = Network::of_text("version: 1\nlatency: 1ms\nbandwidth: 1Mbit/s\nhorizon: 100ms\n")
+        .program(executable());
+    let flood = |net: &Network| {
+        let host = net.host("h1")?;
+        // Some are lost, which ping says by its exit code.
+        host.run("ping -q -c 20 -l 20 -s 1400 -W 1 h2 || :").map(drop)
+    };
+    let faulty = narrow.clone().within(flood);
+    let Err(Error::Against(why)) = faulty else {
+        panic!("{faulty:?}");
+    };
+    assert!(
+        why[0].contains("horizon") && why[0].contains("do not trust"),
+        "{why:?}"
+    );
+    let net = narrow.allow_faults(true).start().unwrap();
+    flood(&net).unwrap();
+    let report = net.end().unwrap();
+    assert_eq!(report["faults"][0]["place"], "horizon", "{report}");
+}
+
+#[test]
+fn what_is_late_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let slow = folder.path().join("perturb");
+    let ended = folder.path().join("ended");
+    // It ends as perturb does: when its input says so.
+    let script = format!(
+        "#!/bin/sh\necho 'still at it' >&2\nread line\n: >'{}'\n",
+        ended.display()
+    );
+    fs::write(&slow, script).unwrap();
+    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+    let limit = Duration::from_millis(500);
+    let late = latency().program(&slow).ready_within(limit).start();
+    let Err(late) = late else {
+        panic!("{late:?}");
+    };
+    assert!(
+        matches!(&late, Error::Late { limit: waited, .. } if *waited == limit),
+        "{late:?}"
+    );
+    assert_eq!(
+        late.to_string(),
+        "perturb run has made no hosts within 500ms: still at it"
+    );
+    assert!(ended.exists(), "it is there still");
 }
 
 #[test]

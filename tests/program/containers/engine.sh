@@ -1,7 +1,4 @@
-# An engine of containers, $ENGINE, in namespaces of its own.
-set -e
-ip link set lo up
-mount -t tmpfs run /run; mkdir -p /run/perturb /run/lock /run/netns
+# An engine of containers, $ENGINE.
 export DOCKER_HOST="unix://$OUT/engine.sock" TMPDIR="$OUT/tmp"
 mkdir -p "$OUT/files/bin" "$OUT/tmp" "$OUT/networks"
 case $ENGINE in

@@ -13,9 +13,8 @@ const SERVICES: &str = concat!(include_str!("engine.sh"), include_str!("services
 const PROFILE: &str =
     "version: 1\nservers: { up: { latency: 40ms } }\nclasses: [{ match: {}, egress: [up] }]\n";
 /// Regions of containers, and how far each is from the other, one way.
-const REGIONS: &str = "version: 1\ngroups:\n  eu: { container: label=region=eu }\n  us: { container: label=region=us }\n\
-                       matrix: regions.csv\n";
-const TABLE: &str = "from,to,latency [ms]\neu,us,30\nus,eu,50\nus,us,5\n";
+const REGIONS: &str = include_str!("regions.yaml");
+const TABLE: &str = include_str!("regions.csv");
 /// Round trips in which one side is emulated, ms, and how much more they may take on a busy machine.
 const ONE: f64 = 40.0;
 const MORE: f64 = 25.0;
@@ -41,8 +40,7 @@ fn are_followed(engine: &str) -> Result<()> {
     let regions = out.path().join("regions.yaml");
     fs::write(&regions, REGIONS).unwrap();
     fs::write(out.path().join("regions.csv"), TABLE).unwrap();
-    let output = product::apart()
-        .args(["bash", "-c", SERVICES])
+    let output = product::script_apart(SERVICES)
         .env("ENGINE", engine)
         .env("OUT", out.path())
         .env("PROFILE", &profile)

@@ -44,8 +44,7 @@ fn directory() -> TempDir {
 /// What a script of a cluster has said, with the profile that it is to emulate; nothing if perturb cannot emulate.
 fn said(script: &str, profile: &Path, more: &[(&str, &OsStr)]) -> Option<Said> {
     let out = directory();
-    let output = product::apart()
-        .args(["bash", "-c", &format!("{CLUSTER}{script}")])
+    let output = product::script_apart(&format!("{CLUSTER}{script}"))
         .env("OUT", out.path())
         .env("PROFILE", profile)
         .env("PERTURB", executable())
@@ -131,8 +130,7 @@ fn a_cluster_ends_with_its_leader() {
         "unshare"
     ]));
     let out = directory();
-    let mut leader = product::apart()
-        .args(["bash", "-c", &format!("{CLUSTER}\nsrun -N3 hostname\nsleep 60")])
+    let mut leader = product::script_apart(&format!("{CLUSTER}\nsrun -N3 hostname\nsleep 60"))
         .env("OUT", out.path())
         .env("SLURM", "1")
         .stdout(Stdio::piped())
