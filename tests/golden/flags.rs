@@ -15,18 +15,18 @@ use super::{here, json::OUTPUTS, perturb, printed};
 const TESTS: &[(&str, &str)] = &[
     (
         "apply",
-        "e2e/changes.rs e2e/confirm.rs e2e/update.rs program/containers/services.sh program/machines/machines.sh",
+        "e2e/changes.rs e2e/confirm.rs e2e/update.rs program/containers/services.sh program/machines/machines.sh program/machines/slurm.sh",
     ),
     (
         "clear",
-        "e2e/neighbors.rs e2e/life.rs program/containers/services.sh program/machines/machines.sh",
+        "e2e/neighbors.rs e2e/life.rs program/containers/services.sh program/machines/machines.sh program/machines/slurm.sh",
     ),
     ("confirm", "e2e/confirm.rs"),
     ("check", "golden/scenarios.rs"),
-    ("status", "e2e/flows.rs e2e/shell.rs"),
+    ("status", "e2e/flows.rs e2e/shell.rs program/machines/slurm.sh"),
     (
         "run",
-        "e2e/api.rs e2e/changes.rs e2e/join.rs e2e/metrics.rs e2e/privileges.rs golden/emulated.rs program/mpi.rs",
+        "e2e/api.rs e2e/changes.rs e2e/join.rs e2e/metrics.rs e2e/privileges.rs golden/emulated.rs program/machines/slurm.sh program/mpi.rs",
     ),
     ("on", "e2e/join.rs e2e/privileges.rs"),
     ("calibrate", "program/calibrate.rs"),
@@ -45,7 +45,10 @@ const TESTS: &[(&str, &str)] = &[
     ),
     ("split-c", "golden/emulated.rs"),
     ("report", "golden/emulated.rs golden/json.rs"),
-    ("sweep", "golden/emulated.rs"),
+    (
+        "sweep",
+        "golden/emulated.rs golden/kubernetes.rs program/machines/sweep.sh",
+    ),
     ("reproduce", "golden/reproduce.rs"),
     ("predict whatif", "program/trace.rs"),
     ("trace", "golden/json.rs program/trace.rs"),
@@ -92,7 +95,7 @@ const EFFECTS: &[(&str, &[&str])] = &[
     ),
     ("sweep --dry-run --out sweep experiment.yaml", &["--resume"]),
     (
-        "sweep --tasks 2 --slurm experiment.yaml",
+        "sweep --tasks 2 --slurm --dry-run experiment.yaml",
         &["--quiet", "--seed 2", "--out o"],
     ),
     ("check profile.yaml", &["--json"]),

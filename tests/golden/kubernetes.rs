@@ -8,6 +8,7 @@ use k8s_openapi::{
     Resource,
     api::{
         apps::v1::DaemonSet,
+        batch::v1::Job,
         core::v1::{ConfigMap, Container, Namespace, PodSpec, ServiceAccount},
     },
 };
@@ -72,6 +73,37 @@ where
         T::KIND
     );
     Ok(object)
+}
+
+#[test]
+fn a_sweep_is_an_indexed_job() -> Result<()> {
+    let directory = TempDir::new()?;
+    let experiment = "version: 1\nname: My_sweep\nbase: { latency: 1ms }\nknobs: { latency: [2ms] }\n\
+                      workloads: [{ name: a, command: 'true' }]\n";
+    fs::write(directory.path().join("e.yaml"), experiment)?;
+    let words = [
+        "sweep",
+        "e.yaml",
+        "--out",
+        "/runs",
+        "--tasks",
+        "8",
+        "--kubernetes",
+        "tools/perturb:1",
+    ];
+    let product = Product::find_or_beside()?;
+    let output = perturb(&product, &words).current_dir(directory.path()).output()?;
+    let job: Job = known(&serde_json::from_slice(&output.stdout)?)?;
+    ensure!(job.metadata.name.as_deref() == Some("perturb-my-sweep"));
+    let spec = job.spec.context("no spec")?;
+    ensure!(spec.completion_mode.as_deref() == Some("Indexed") && spec.completions == Some(8));
+    let pod = spec.template.spec.context("no pod")?;
+    let command = pod.containers[0].command.as_deref().unwrap_or_default().join(" ");
+    ensure!(
+        command.contains("perturb sweep e.yaml --out /runs --tasks 8 --array-index"),
+        "{command}"
+    );
+    Ok(())
 }
 
 #[test]

@@ -65,13 +65,14 @@ pub fn executable() -> &'static str {
     &PATH
 }
 
-/// A command whose network, mounts and processes are its own; what it starts ends with it.
+/// A command whose network, mounts, processes and host name are its own; what it starts ends with it.
 #[must_use]
 pub fn apart() -> Command {
     let mut command = Command::new("unshare");
     command.args([
         "--net",
         "--mount",
+        "--uts",
         "--pid",
         "--fork",
         "--mount-proc",

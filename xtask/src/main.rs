@@ -3,6 +3,7 @@
 //! The only place in the workspace that installs anything or knows how the eBPF programs are compiled.
 
 mod bench;
+mod cluster;
 mod command;
 mod compile;
 mod demo;
@@ -41,6 +42,8 @@ enum Task {
     Sandbox(sandbox::Conditions),
     /// Run a command on a stock kernel with several emulated processors, on a copy-on-write view of this machine's files
     Vm(vm::Args),
+    /// Run a command beside three machines of namespaces, with sshd and Slurm; they end with it
+    Cluster(cluster::Args),
     /// Set up, build, and show the main job: a ping, and a table of emulators compared
     Demo(demo::Args),
     /// Set up, build, and measure what perturb claims, beside no emulation, netem and plain fq
@@ -71,6 +74,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Build(args) => println!("{}", compile::build(args.into(), Mode::Check)?.program.display()),
         Task::Sandbox(conditions) => return sandbox::run(conditions),
         Task::Vm(args) => return vm::run(args),
+        Task::Cluster(args) => match cluster::run(args)? {},
         Task::Demo(args) => return demo::demonstrate(&args),
         Task::Bench(args) => return bench::measure(&args),
         Task::Dist(args) => println!("{}", dist::build(&args)?.display()),

@@ -51,7 +51,7 @@ fn commands(block: &str) -> Vec<String> {
     for line in block.lines() {
         let line = line.split(" # ").next().unwrap_or_default().trim();
         command += line.trim_end_matches('\\');
-        if !line.ends_with('\\') && command.matches('\'').count() % 2 == 0 && !command.is_empty() {
+        if !line.ends_with('\\') && command.matches('\'').count().is_multiple_of(2) && !command.is_empty() {
             found.push(std::mem::take(&mut command));
         }
     }
@@ -101,7 +101,10 @@ fn run(page: &Page) -> String {
                     "begins {number} '{begun}' <<'PAGE'\n{command}\nPAGE\n{{ {then}; }} >>{number}.out 2>&1\nends {number}\n"
                 )
             }
-            How::Elsewhere(_) => Ok(()),
+            How::Elsewhere(place) => {
+                assert!(repository().join(place).exists(), "{}: no {place}", page.name);
+                Ok(())
+            }
         }
         .unwrap();
     }
@@ -114,7 +117,7 @@ fn run(page: &Page) -> String {
         .unwrap();
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("\nend\n"), "{}: {said}", page.name);
+    assert!(said.lines().any(|line| line == "end"), "{}: {said}", page.name);
     let wrong = |line: &&str| line.starts_with("code ") || line.starts_with("late ");
     let wrong: Vec<&str> = said.lines().filter(wrong).collect();
     assert!(wrong.is_empty(), "{}: {wrong:?}: {said}", page.name);
@@ -147,6 +150,7 @@ pages! {
     changes: ,
     containers: "podman" "crun" "busybox",
     figure: ,
+    machines: ,
     measure: ,
     mobile: ,
     netem: ,

@@ -164,7 +164,16 @@ pub(super) const PAGES: &[Page] = &[
                 "perturb apply wan.yaml --on 'n[01-32],login' --iface ib0",
                 "tests/program/machines",
             ),
+            elsewhere("perturb status --on 'n[01-32],login'", "tests/program/machines"),
             elsewhere("perturb clear --on 'n[01-32],login'", "tests/program/machines"),
+            elsewhere(
+                "perturb run wan.yaml --on 'n[01-32]' --iface ib0 --mpi -- ./solver",
+                "tests/program/machines",
+            ),
+            elsewhere(
+                "salloc -N 4 perturb run wan.yaml --on slurm --iface ib0 --mpi -- ./solver",
+                "tests/program/machines",
+            ),
         ],
     },
     Page {

@@ -98,7 +98,7 @@ fn the_order_is_the_seeds() {
     };
     // Each part has baselines of its own.
     assert_eq!(part("0") + part("1"), 15 + 2 * 3);
-    let script = perturb(&["sweep", file, "--tasks", "2", "--slurm"]);
+    let script = perturb(&["sweep", file, "--tasks", "2", "--slurm", "--dry-run"]);
     assert!(String::from_utf8_lossy(&script.stdout).contains("#SBATCH --array=0-1"));
 }
 

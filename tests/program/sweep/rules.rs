@@ -151,7 +151,16 @@ fn tasks_write_directories_of_their_own_and_a_report_joins_them() {
     assert_eq!(slowdown(&part), json!([1.0, null, 1.0]), "{part}");
 
     // The second one as Slurm would start it, twice: the second time nothing is left to do.
-    let script = perturb(&["sweep", &file, "--out", &out, "--tasks", "2", "--slurm"]);
+    let script = perturb(&[
+        "sweep",
+        &file,
+        "--out",
+        &out,
+        "--tasks",
+        "2",
+        "--slurm",
+        "--dry-run",
+    ]);
     let script = String::from_utf8(script.stdout).unwrap();
     let path = place.path("job");
     fs::write(&path, script).unwrap();

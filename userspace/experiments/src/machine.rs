@@ -13,6 +13,12 @@ pub(crate) fn release() -> String {
     )
 }
 
+/// The machine's name.
+pub(crate) fn node() -> Option<String> {
+    let name = nix::sys::utsname::uname().ok()?;
+    Some(name.nodename().to_string_lossy().into_owned())
+}
+
 /// The kernel's name and release.
 #[must_use]
 pub fn kernel() -> String {

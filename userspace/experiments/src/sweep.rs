@@ -84,6 +84,33 @@ impl Sweep {
         Ok(runs)
     }
 
+    /// How many runs its directory has, and how many are still to be made, as far as is known: the stop rule may add to them.
+    ///
+    /// # Errors
+    /// When the directory holds another sweep, or cannot be read.
+    pub fn progress(&self) -> Result<(usize, usize), StoreError> {
+        let made = match store::has_runs(&self.directory) {
+            true => store::resumed(&self.directory, &stored_text(&self.experiment), self.task)?,
+            false => Vec::new(),
+        };
+        let (cells, retries) = (self.cells(), self.experiment.retries);
+        let (mut done, mut left) = (0, 0);
+        for block in 0.. {
+            let wanted = execute::wanted(&self.experiment, &made, &cells, block);
+            let runs = plan::block(&self.experiment, &wanted, block);
+            if runs.is_empty() {
+                break;
+            }
+            let of_block = runs
+                .iter()
+                .filter(|run| store::is_done(&made, &run.id, retries))
+                .count();
+            done += of_block;
+            left += runs.len() - of_block;
+        }
+        Ok((done, left))
+    }
+
     /// What the runs take, in seconds: as is expected, and at most.
     #[must_use]
     pub fn seconds(&self, runs: &[Run]) -> (f64, f64) {
@@ -163,6 +190,7 @@ fn provenance(experiment: &Experiment, task: Option<Task>) -> Provenance {
         version: 1,
         perturb: env!("CARGO_PKG_VERSION").into(),
         kernel: machine::release(),
+        node: machine::node(),
         processor: machine::processor().unwrap_or_default(),
         processors: machine::processors(),
         jit: jit.map(|value| value.trim() != "0"),

@@ -103,7 +103,7 @@ async fn obey(
             status = child.wait() => break status,
             line = out.next_line(), if prints => match line {
                 Ok(Some(line)) if line == READY => tell(Answer::Up),
-                Ok(Some(line)) => tell(Answer::Said(line)),
+                Ok(Some(line)) => tell(Answer::Printed(line)),
                 _ => prints = false,
             },
             line = messages.next_line(), if speaks => match line {
@@ -141,6 +141,9 @@ async fn obey(
             _ = beat.tick() => tell(Answer::Here),
         }
     };
+    while let Ok(Ok(Some(line))) = timeout(REST, out.next_line()).await {
+        tell(Answer::Printed(line));
+    }
     while let Ok(Ok(Some(line))) = timeout(REST, messages.next_line()).await {
         tell(Answer::Said(line));
     }

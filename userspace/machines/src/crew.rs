@@ -6,8 +6,9 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     compared::Compared,
-    link::{Failure, Phase, Way, tend},
+    link::{Failure, Phase, tend},
     names::Hosts,
+    way::Way,
     words::Order,
 };
 
@@ -35,6 +36,8 @@ pub enum What {
     Up,
     /// Its timelines have their beginning.
     Timed,
+    /// A line of what its command prints.
+    Printed(String),
     /// A message.
     Said(String),
     /// It is done, or has failed.
@@ -109,7 +112,7 @@ impl Crew {
             What::Up => Stage::Up,
             What::Timed => Stage::Timed,
             What::Gone(_) => Stage::Gone,
-            What::Said(_) => return Some(heard),
+            What::Printed(_) | What::Said(_) => return Some(heard),
         };
         self.stages.insert(heard.host.clone(), stage);
         Some(heard)

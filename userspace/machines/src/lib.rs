@@ -1,8 +1,8 @@
 //! perturb on many machines: how they are named, reached and led.
 //!
 //! ```text
-//! crew ──► link ── ssh HOST perturb machine ──► agent ──► perturb apply, in the foreground
-//!  one       one per machine, all at once        there: what the link asks for
+//! crew ──► link ── ssh or srun, perturb machine ──► agent ──► perturb apply, in the foreground
+//!  one       one per machine, all at once            there: what the link asks for
 //! ```
 //!
 //! An agent's emulation lasts as long as its connection: it ends with the agent's standard input, and when nothing was heard for
@@ -16,10 +16,12 @@ mod compared;
 mod crew;
 mod link;
 mod names;
+mod way;
 mod words;
 
 pub use compared::{Compared, Drift};
 pub use crew::{Crew, Heard, Stage, What};
-pub use link::{Failure, Way};
-pub use names::{Hosts, NameError};
+pub use link::Failure;
+pub use names::{Hosts, NameError, On};
+pub use way::{Client, Way};
 pub use words::Order;

@@ -1,16 +1,11 @@
-//! The connection to one machine: a process of ssh here, an agent at its other end.
+//! The connection to one machine: a process of ssh or srun here, an agent at its other end.
 
-use std::{
-    io,
-    process::{ExitStatus, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, process::ExitStatus, sync::Arc, time::Duration};
 
 use perturb_clock::wall;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout},
     sync::watch,
     time::{Instant, interval, sleep_until, timeout},
 };
@@ -18,6 +13,7 @@ use tokio::{
 use crate::{
     compared::Compared,
     crew::What,
+    way::Way,
     words::{Answer, Ask, BEAT, Greeting, Order},
 };
 
@@ -29,30 +25,21 @@ const PATIENCE: Duration = Duration::from_secs(25);
 const REST: Duration = Duration::from_millis(200);
 /// Questions for its clock.
 const QUESTIONS: usize = 10;
-/// Lines of ssh's that an error quotes.
+/// Lines of the client's that an error quotes.
 const QUOTED: usize = 4;
-
-/// How machines are reached.
-#[derive(Debug, Clone)]
-pub struct Way {
-    /// ssh with its options.
-    pub ssh: Vec<String>,
-    /// What perturb is called there: words of a shell.
-    pub perturb: String,
-}
 
 /// Why a machine does not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// ssh does not start.
+    /// The client, ssh or srun, does not start.
     #[error("`{0}` cannot be started: {1}")]
     Start(String, io::Error),
     /// No agent answers.
     #[error("not reached within {} s{}", REACHED.as_secs(), quoted(.0))]
     Unreached(Vec<String>),
     /// The connection has ended before an agent answered.
-    #[error("no perturb answers there ({}){}; --perturb-path says what it is called there", .0, quoted(.1))]
+    #[error("no perturb answers there ({}){}; --perturb-path says what it is called there, and --push copies it", .0, quoted(.1))]
     NoAgent(ExitStatus, Vec<String>),
     /// Something else answers.
     #[error(
@@ -60,13 +47,19 @@ pub enum Failure {
     )]
     Foreign(String),
     /// Another perturb.
-    #[error("perturb {theirs} is there, {ours} here; install the same on both")]
+    #[error("perturb {theirs} is there, {ours} here; install the same on both, or let --push copy it")]
     Version {
         /// There.
         theirs: String,
         /// Here.
         ours: String,
     },
+    /// It could not be copied.
+    #[error("perturb cannot be copied there ({}){}", .0, quoted(.1))]
+    Push(ExitStatus, Vec<String>),
+    /// What is to be copied cannot be read here.
+    #[error("perturb cannot be copied: {0}")]
+    Own(io::Error),
     /// Nothing is heard any more.
     #[error("nothing was heard of it for {} s; what it emulates ends by itself", .0.as_secs_f64())]
     Silent(Duration),
@@ -84,40 +77,6 @@ fn quoted(said: &[String]) -> String {
         String::new()
     } else {
         format!(": {}", last.join(" / "))
-    }
-}
-
-impl Way {
-    /// Starts `perturb machine` there.
-    fn start(&self, host: &str) -> Result<Link, Failure> {
-        let failed = |error| Failure::Start(self.ssh.join(" "), error);
-        let [program, options @ ..] = self.ssh.as_slice() else {
-            return Err(failed(io::ErrorKind::InvalidInput.into()));
-        };
-        let mut command = Command::new(program);
-        command
-            .args(options)
-            .args(["-T", "-o", "BatchMode=yes", "--", host])
-            .arg(format!("exec {} machine", self.perturb))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // The terminal's signals are for this process, which then ends what the others do.
-            .process_group(0)
-            .kill_on_drop(true);
-        let mut child = command.spawn().map_err(failed)?;
-        let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(to), Some(from), Some(messages)) = streams else {
-            return Err(failed(io::ErrorKind::BrokenPipe.into()));
-        };
-        Ok(Link {
-            child,
-            to: Some(to),
-            from: BufReader::new(from).lines(),
-            messages: BufReader::new(messages).lines(),
-            speaks: true,
-            said: Vec::new(),
-        })
     }
 }
 
@@ -141,11 +100,40 @@ struct Link {
     from: Lines<BufReader<ChildStdout>>,
     messages: Lines<BufReader<ChildStderr>>,
     speaks: bool,
-    /// What ssh has said.
+    /// What the client has said.
     said: Vec<String>,
 }
 
 impl Link {
+    /// Starts `perturb machine` there.
+    fn start(way: &Way, host: &str) -> Result<Self, Failure> {
+        let mut child = way.start(host, &format!("exec {} machine", way.perturb))?;
+        let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(to), Some(from), Some(messages)) = streams else {
+            return Err(Failure::Own(io::ErrorKind::BrokenPipe.into()));
+        };
+        Ok(Self {
+            child,
+            to: Some(to),
+            from: BufReader::new(from).lines(),
+            messages: BufReader::new(messages).lines(),
+            speaks: true,
+            said: Vec::new(),
+        })
+    }
+
+    /// The same perturb's agent there; it is copied if it has to be and may be.
+    async fn reach(way: &Way, host: &str) -> Result<Self, Failure> {
+        let mut link = Self::start(way, host)?;
+        match link.greet().await {
+            Err(Failure::Version { .. } | Failure::NoAgent(..)) if way.push => {}
+            greeted => return greeted.map(|()| link),
+        }
+        drop(link);
+        let mut link = Self::start(&way.pushed(host).await?, host)?;
+        link.greet().await.map(|()| link)
+    }
+
     /// The next line of the agent's; nothing after the last one. It may be dropped and called again.
     async fn line(&mut self) -> Option<String> {
         loop {
@@ -159,7 +147,7 @@ impl Link {
         }
     }
 
-    /// How ssh ended, and what it has said. A master connection may keep its streams open.
+    /// How the client ended, and what it has said. A master connection may keep its streams open.
     async fn last_words(&mut self) -> (ExitStatus, Vec<String>) {
         let _ = timeout(REST, self.child.wait()).await;
         let _ = self.child.start_kill();
@@ -244,11 +232,10 @@ pub(crate) async fn tend(
     mut phase: watch::Receiver<Phase>,
     tell: impl Fn(What),
 ) -> Result<(), Failure> {
-    let mut link = way.start(host)?;
-    tokio::select! {
-        greeted = link.greet() => greeted?,
+    let mut link = tokio::select! {
+        link = Link::reach(way, host) => link?,
         () = is_to_end(&mut phase) => return Ok(()),
-    }
+    };
     let compared = link.compare().await?;
     tell(What::Reached(compared));
     // An error is the crew's end.
@@ -281,6 +268,7 @@ pub(crate) async fn tend(
                 match serde_json::from_str(&line) {
                     Ok(Answer::Up) => tell(What::Up),
                     Ok(Answer::Done(Some(0))) => tell(What::Timed),
+                    Ok(Answer::Printed(line)) => tell(What::Printed(line)),
                     Ok(Answer::Said(line)) => tell(What::Said(line)),
                     Ok(Answer::Here) => {}
                     Ok(Answer::Ended(Some(0))) => return Ok(()),

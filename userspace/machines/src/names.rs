@@ -2,10 +2,48 @@
 //!
 //! A name may have several brackets, each with numbers and ranges; a number is as wide as the range's first one.
 
-use std::{collections::HashSet, str::FromStr};
+use std::{collections::HashSet, env, str::FromStr};
 
 /// So many machines at most.
 const MAX: usize = 4096;
+
+/// What stands for the machines of the job that this process is part of.
+const JOB: &str = "slurm";
+/// Where Slurm names them.
+const NODES_VARIABLE: &str = "SLURM_JOB_NODELIST";
+
+/// Which machines are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum On {
+    /// These, by ssh.
+    Named(Hosts),
+    /// Those of this Slurm job, by srun.
+    Job,
+}
+
+impl On {
+    /// The machines.
+    ///
+    /// # Errors
+    /// When this process is in no job.
+    pub fn hosts(&self) -> Result<Hosts, NameError> {
+        match self {
+            Self::Named(hosts) => Ok(hosts.clone()),
+            Self::Job => env::var(NODES_VARIABLE).map_err(|_| NameError::NoJob)?.parse(),
+        }
+    }
+}
+
+impl FromStr for On {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        if text == JOB {
+            return Ok(Self::Job);
+        }
+        text.parse().map(Self::Named)
+    }
+}
 
 /// Machines, each once, in the order in which they are named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +67,12 @@ pub enum NameError {
     /// A machine is named twice.
     #[error("`{0}` stands there twice")]
     Twice(String),
+    /// There is no job.
+    #[error(
+        "--on {JOB} is for a job's own machines, and {NODES_VARIABLE} names none: give it inside of one, as with `salloc -N4 perturb …`, or \
+         name machines"
+    )]
+    NoJob,
     /// They are too many.
     #[error("more than {MAX} machines")]
     TooMany,
@@ -143,6 +187,13 @@ fn check(name: &str) -> Result<(), NameError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_jobs_machines_are_no_name() {
+        assert_eq!("slurm".parse(), Ok(On::Job));
+        assert_eq!("slurm1".parse(), Ok(On::Named(Hosts(vec!["slurm1".into()]))));
+        assert!(env::var(NODES_VARIABLE).is_ok() || On::Job.hosts() == Err(NameError::NoJob));
+    }
 
     fn read(text: &str) -> Result<String, NameError> {
         Ok(text.parse::<Hosts>()?.0.join(" "))

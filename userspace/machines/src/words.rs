@@ -42,6 +42,8 @@ pub(crate) enum Answer {
     Up,
     /// The other command has ended with this exit code.
     Done(Option<i32>),
+    /// A line of the first command's standard output.
+    Printed(String),
     /// A command's message.
     Said(String),
     /// The agent is still there.

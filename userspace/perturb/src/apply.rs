@@ -213,7 +213,15 @@ async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow:
     line.keep();
     voice::settle();
     let hints = request.contained.is_none();
-    conclude(&names, session.end(end)?, hints)
+    let mut outcome = session.end(end)?;
+    if request.led {
+        let faults = outcome.faults();
+        if let Ok(Some(report)) = &mut outcome.report {
+            report.faults = Some(faults);
+            println!("{}", serde_json::to_string(report)?);
+        }
+    }
+    conclude(&names, outcome, hints)
 }
 
 fn conclude(names: &str, outcome: session::Outcome<Infallible>, hints: bool) -> anyhow::Result<u64> {

@@ -9,6 +9,7 @@ mod files;
 mod inside;
 mod machines;
 pub(crate) mod quantity;
+mod run;
 mod sandbox;
 mod ssh;
 mod status;
@@ -19,19 +20,16 @@ pub(crate) use files::Lacking;
 pub(crate) use sandbox::{beside, in_sandbox};
 pub(crate) use status::{Activity, moment, totals};
 
-use std::{
-    ffi::OsString, io::Write as _, net::SocketAddr, panic, path::PathBuf, process::ExitCode, time::Duration,
-};
+use std::{io::Write as _, net::SocketAddr, panic, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use perturb_containers::Selector;
 use perturb_emulator::{
     causes,
     conduct::{Pacer, PacerChoice, Pacing, SpinBudget},
-    lab::MAX_HOSTS,
     registry::Contained,
 };
-use perturb_machines::Hosts;
+use perturb_machines::On;
 
 use self::{
     exit::{DONE, FAILED, exit_code},
@@ -96,7 +94,7 @@ enum Command {
     /// An emulation's packets as a pcapng file, with what befell each
     Capture(capture::CaptureArgs),
     /// Run a command on private hosts joined by a profile
-    Run(Run),
+    Run(run::Run),
     /// Run a command on another private host, inside `run` or from outside
     On(inside::On),
     /// Does every knob do what it says? Desired against observed, on private hosts
@@ -252,9 +250,9 @@ struct Clear {
     /// Those of this Compose project only.
     #[arg(long = "compose", value_name = "PROJECT", conflicts_with_all = ["all", "interface"])]
     projects: Vec<String>,
-    /// What is given is done on these machines instead, by ssh: n[01-32,40],login.
+    /// What is given is done on these machines instead: n[01-32,40],login by ssh; `slurm`: those of this Slurm job.
     #[arg(long, value_name = "HOSTS")]
-    on: Option<Hosts>,
+    on: Option<On>,
     #[command(flatten)]
     way: machines::Reach,
     /// Every emulation on this machine: the private hosts of every `run`, `sweep`, … end, too. Without an option, what
@@ -283,47 +281,11 @@ struct Status {
     /// the last look.
     #[arg(long, value_name = "TIME", value_parser = within(time::PERIOD), num_args = 0..=1)]
     watch: Option<Option<Duration>>,
-}
-
-#[derive(Args, Debug)]
-struct Run {
-    /// The profile: a file, or the name of one that perturb brings along, such as mobile-lte.
-    profile: PathBuf,
-    /// How many hosts: h1, h2, …; the command runs on h1.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
-    hosts: u32,
+    /// On these machines instead, and their sums: n[01-32,40],login by ssh; `slurm`: those of this Slurm job.
+    #[arg(long, value_name = "HOSTS", conflicts_with_all = ["flows", "watch"])]
+    on: Option<On>,
     #[command(flatten)]
-    pacing: PacingArgs,
-    /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
-    #[arg(long)]
-    sandbox: bool,
-    /// Run the command as an MPI program, one rank per host (Open MPI's mpirun, told about the hosts).
-    #[arg(long)]
-    mpi: bool,
-    /// Say on standard error when steps of the timeline take effect; of each second ten at most.
-    #[arg(long)]
-    marks: bool,
-    /// Answer http://ADDRESS/metrics with what is counted, for Prometheus, while the command runs, e.g. 127.0.0.1:9464. Whoever
-    /// reaches the address can read it.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<SocketAddr>,
-    /// This group's members, too, may ask and change the emulation over its socket, /run/perturb-group-GROUP/ID; otherwise only root may,
-    /// over /run/perturb/ID/api.
-    #[arg(long, value_name = "GROUP")]
-    socket_group: Option<String>,
-    /// When the command has ended, write there what was counted, as `status --json` has it, with `faults`: why not to trust the result.
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-    /// Show the eBPF programs' own messages.
-    #[arg(long, short)]
-    verbose: bool,
-    /// Run the command as root, even if sudo started this one. Without it the command belongs to the user who called sudo.
-    /// Neither way is it shut in: private hosts are no security boundary.
-    #[arg(long)]
-    as_root: bool,
-    /// The command and its arguments.
-    #[arg(last = true, required = true)]
-    command: Vec<OsString>,
+    way: machines::Reach,
 }
 
 #[derive(Args, Clone, Copy, Debug)]
@@ -429,7 +391,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Capture(args) => capture::run(&args),
-        Command::Run(args) => emulate::run(args),
+        Command::Run(args) => run::run(args),
         Command::On(args) => inside::on(&args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Measure(args) => measure::run(&args),

@@ -1,5 +1,6 @@
 //! `perturb sweep`.
 
+mod slurm;
 mod split;
 
 use std::{
@@ -27,7 +28,7 @@ Examples:
   perturb sweep configs/experiments/synthetic.yaml --dry-run      the runs, and the time that they will take
   sudo perturb sweep configs/experiments/synthetic.yaml --out s   measure; then: perturb report s
   sudo perturb sweep configs/experiments/synthetic.yaml --out s --resume   go on after an interruption
-  perturb sweep big.yaml --out s --tasks 8 --slurm | sbatch       as a job array on a cluster
+  perturb sweep big.yaml --out s --tasks 8 --slurm                as a job array on a cluster; --resume looks after it again
   perturb sweep configs/experiments/knfsd.yaml --sandbox          on a user-mode kernel, without root
   sudo perturb sweep web.yaml --assert 'latency 20ms: p99 < 1.05x' --junit rules.xml   slower fails the build
   parallel perturb sweep big.yaml --out s --tasks 8 --array-index auto ::: 0 1 2 3 4 5 6 7
@@ -39,7 +40,7 @@ Exit codes:
 
 /// Arguments of `perturb sweep`.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, group = ArgGroup::new("part").args(["array_index", "slurm"]))]
+#[command(after_help = EXAMPLES, group = ArgGroup::new("part").args(["array_index", "slurm", "kubernetes"]))]
 #[command(mut_arg("junit", |junit| junit.requires("rules")))]
 #[command(mut_arg("ci", |ci| ci.requires("rules").conflicts_with("sandbox")))]
 pub(crate) struct SweepArgs {
@@ -66,11 +67,16 @@ pub(crate) struct SweepArgs {
     /// Make the runs of this task only, from 0; `auto`: as the scheduler's variable says.
     #[arg(long, value_name = "I", requires = "tasks")]
     array_index: Option<split::Index>,
-    /// Print a job script for Slurm, and measure nothing.
-    #[arg(long, requires = "tasks", conflicts_with_all = ["array_index", "dry_run", "resume"])]
+    /// Submit the tasks as a Slurm job array, and say how far they are until all are done; with --dry-run print the job's script.
+    ///
+    /// The job does not end with this command: --resume looks after it again, and submits what it has lost.
+    #[arg(long, requires = "tasks", conflicts_with = "array_index")]
     slurm: bool,
+    /// Print an Indexed Job for Kubernetes: of this image, which has perturb, the experiment and its programs.
+    #[arg(long, value_name = "IMAGE", requires = "tasks", conflicts_with_all = ["array_index", "slurm", "dry_run", "resume"])]
+    kubernetes: Option<String>,
     /// Measure on a user-mode kernel: without root, and with what this kernel lacks.
-    #[arg(long, conflicts_with_all = ["slurm", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["slurm", "kubernetes", "dry_run"])]
     sandbox: bool,
     /// Say nothing about each run.
     #[arg(long, short)]
@@ -87,6 +93,7 @@ pub(crate) struct SweepArgs {
 pub(crate) fn is_invalid_input(error: &anyhow::Error) -> bool {
     error.is::<ExperimentError>()
         || error.is::<split::SplitError>()
+        || error.is::<report::InputError>()
         || matches!(
             error.downcast_ref(),
             Some(
@@ -94,6 +101,7 @@ pub(crate) fn is_invalid_input(error: &anyhow::Error) -> bool {
                     | StoreError::Nothing(_)
                     | StoreError::Different(_)
                     | StoreError::Edited(_)
+                    | StoreError::Unlike { .. }
             )
         )
 }
@@ -112,7 +120,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<u8> {
     let own_name = || PathBuf::from(experiment.name.as_str());
     let out = args.out.clone().unwrap_or_else(own_name);
     let mut sweep = Sweep::new(experiment, task, &out);
-    if let (true, Some(tasks)) = (args.slurm, tasks) {
+    if let (true, Some(tasks)) = (args.slurm || args.kubernetes.is_some(), tasks) {
         let program = env::current_exe()?;
         let longest = (0..tasks)
             .map(|index| {
@@ -124,10 +132,41 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<u8> {
             .seed
             .map(|seed| format!(" --seed {seed}"))
             .unwrap_or_default();
-        let options = seed + if args.quiet { " --quiet" } else { "" };
-        print!(
-            "{}",
-            split::slurm(&program, &args.experiment, &out, &options, tasks, longest)
+        let array = split::Array {
+            program: &program,
+            experiment: &args.experiment,
+            out: &out,
+            options: seed + if args.quiet { " --quiet" } else { "" },
+            tasks,
+            seconds: longest,
+        };
+        let name = sweep.experiment.name.to_string();
+        if let Some(image) = &args.kubernetes {
+            // In the image perturb is where its PATH says.
+            let array = split::Array {
+                program: Path::new("perturb"),
+                ..array
+            };
+            println!(
+                "{}",
+                serde_json::to_string_pretty(&array.kubernetes(image, &name))?
+            );
+            return Ok(DONE);
+        }
+        if args.dry_run {
+            print!("{}", array.slurm());
+            return Ok(DONE);
+        }
+        let parts: Vec<Sweep> = (0..tasks)
+            .map(|index| Sweep::new(sweep.experiment.clone(), Some(Task { index, tasks }), &out))
+            .collect();
+        slurm::submit(&array, &parts, args.resume, &LiveLine::stderr(args.quiet))?;
+        report::Report::of_directory(&out)?;
+        let count = parts.iter().map(|part| part.progress().map(|(done, _)| done));
+        let count = count.sum::<Result<usize, _>>()?;
+        eprintln!(
+            "{count} runs are in {0}; `perturb report {0}` says what they mean",
+            out.display()
         );
         return Ok(DONE);
     }

@@ -8,6 +8,7 @@
 
 #![warn(missing_docs)]
 
+mod components;
 mod correlation;
 mod estimate;
 mod histogram;
@@ -15,6 +16,7 @@ mod random;
 mod regression;
 mod sample;
 
+pub use components::Components;
 pub use correlation::{correlation, rank_correlation};
 pub use estimate::{Estimate, EstimateError};
 pub use histogram::{Bucket, Histogram, HistogramError};

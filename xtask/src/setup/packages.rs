@@ -37,6 +37,8 @@ const MPIRUN: Program = program("mpirun", "openmpi-bin", "runs MPI programs");
 const MPICC: Program = program("mpicc", "libopenmpi-dev", "compiles MPI programs");
 const MOUNT_NFS: Program = program("mount.nfs", "nfs-common", "the NFS client");
 const CURL: Program = program("curl", "curl", "fetches files");
+const SSHD: Program = program("sshd", "openssh-server", "lets perturb onto machines");
+const SSH: Program = program("ssh", "openssh-client", "how it gets there");
 const NFSD: Program = program("rpc.nfsd", "nfs-kernel-server", "starts the kernel's NFS server");
 
 /// Optional programs.
@@ -56,6 +58,8 @@ pub(crate) enum Group {
     Containers,
     /// sshd, for machines of network namespaces
     Machines,
+    /// The same, and Slurm on them
+    Cluster,
     /// What the tests of the Python package use
     Python,
     /// What makes packages, and systems to install them on
@@ -132,11 +136,14 @@ impl Group {
                     ]
                 }
             }
-            Self::Machines => {
+            Self::Machines => const { &[SSHD, SSH] },
+            Self::Cluster => {
                 const {
                     &[
-                        program("sshd", "openssh-server", "lets perturb onto machines"),
-                        program("ssh", "openssh-client", "how it gets there"),
+                        SSHD,
+                        SSH,
+                        program("slurmctld", "slurm-wlm", "gives machines to jobs"),
+                        program("munged", "munge", "tells Slurm who asks"),
                     ]
                 }
             }

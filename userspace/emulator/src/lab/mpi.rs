@@ -1,11 +1,11 @@
-//! `perturb run --mpi`: a program over the private hosts, one rank on each.
+//! `perturb run --mpi`: a program over the private hosts, or over machines, one rank on each.
 //!
 //! mpirun (Open MPI 4) runs on h1 and starts a daemon on each other host through `perturb agent`, where it would use
 //! ssh. It takes the private hosts for machines of their own, since each has a name of its own, so what it must be
 //! told is what it cannot find out: that their processes share this machine's processors (no binding, and a rank that
 //! waits yields), and that messages go over the emulated wire (TCP, eth0; no shared memory).
 //!
-//! What it lacks: other MPI implementations, and more than one rank per host.
+//! What it lacks: other MPI implementations, and more than one rank per host or machine.
 
 use std::{
     env,
@@ -20,11 +20,9 @@ pub const LAUNCHER: &str = "mpirun";
 pub const PACKAGE: &str = "apt-get install openmpi-bin (Open MPI, on Debian)";
 
 /// What mpirun is told about the private hosts.
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 5] = [
     ("pml", "ob1"),
     ("btl", "tcp,self"),
-    ("btl_tcp_if_include", INTERFACE),
-    ("oob_tcp_if_include", INTERFACE),
     ("mpi_yield_when_idle", "1"),
     // h1 starts all daemons.
     ("plm_rsh_no_tree_spawn", "1"),
@@ -36,6 +34,8 @@ const SETTINGS: [(&str, &str); 7] = [
 /// waits looks for messages from TCP every 20 us; by default it may look first when 10 ms have passed (libevent's
 /// clock, `opal_progress_set_event_poll_rate`), and a message that takes 1 ms seems to take 5.
 const TIMES: [(&str, &str); 1] = [("mpi_event_tick_rate", "20")];
+/// What starts a daemon on another machine.
+const AGENT: &str = "plm_rsh_agent";
 /// What the environment's names of MCA parameters begin with.
 const ENVIRONMENT: &str = "OMPI_MCA_";
 
@@ -50,25 +50,87 @@ pub enum MpiError {
 }
 
 /// The command that runs `program` with one rank on each of `hosts` hosts, for h1.
+///
+/// # Errors
+/// When there is no launcher.
 pub fn command(hosts: u32, program: Vec<OsString>) -> Result<Vec<OsString>, MpiError> {
+    let mut agent = OsString::from(EXECUTABLE);
+    agent.push(" agent");
+    let all: Vec<Machine> = (1..=hosts).map(|number| Machine(name(number))).collect();
+    let wire = OsStr::new(INTERFACE);
+    let more = [
+        ("btl_tcp_if_include", wire),
+        ("oob_tcp_if_include", wire),
+        (AGENT, &agent),
+    ];
+    on(&all, &more, program)
+}
+
+/// The command that runs `program` with one rank on each of these machines, over these interfaces. They are reached by `ssh`; without
+/// it, inside a Slurm job, by srun.
+///
+/// # Errors
+/// When there is no launcher.
+pub fn on_machines(
+    machines: &[Machine],
+    interfaces: &[String],
+    ssh: Option<&str>,
+    program: Vec<OsString>,
+) -> Result<Vec<OsString>, MpiError> {
+    let wire = interfaces.join(",");
+    let more = [
+        Some(("btl_tcp_if_include", wire.as_str())),
+        ssh.map(|ssh| (AGENT, ssh)),
+    ];
+    let more: Vec<_> = more
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key, OsStr::new(value)))
+        .collect();
+    on(machines, &more, program)
+}
+
+/// A machine that has a rank, by its name.
+#[derive(Debug, Clone)]
+pub struct Machine(String);
+
+impl Machine {
+    /// The machine that has this name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+}
+
+fn on(
+    machines: &[Machine],
+    more: &[(&str, &OsStr)],
+    program: Vec<OsString>,
+) -> Result<Vec<OsString>, MpiError> {
     let path = env::var_os("PATH").unwrap_or_default();
     if !env::split_paths(&path).any(|directory| directory.join(LAUNCHER).is_file()) {
         return Err(MpiError::NoLauncher);
     }
-    let mut agent = OsString::from(EXECUTABLE);
-    agent.push(" agent");
     let chosen = |key: &str| env::var_os(format!("{ENVIRONMENT}{key}")).is_some();
-    Ok(launch(hosts, &agent, program, chosen))
+    Ok(launch(machines, more, program, chosen))
 }
 
 /// `chosen`: whether the user has set a parameter.
-fn launch(hosts: u32, agent: &OsStr, program: Vec<OsString>, chosen: impl Fn(&str) -> bool) -> Vec<OsString> {
-    let names: Vec<String> = (1..=hosts).map(|number| name(number) + ":1").collect();
+fn launch(
+    machines: &[Machine],
+    more: &[(&str, &OsStr)],
+    program: Vec<OsString>,
+    chosen: impl Fn(&str) -> bool,
+) -> Vec<OsString> {
+    let names: Vec<String> = machines
+        .iter()
+        .map(|machine| format!("{}:1", machine.0))
+        .collect();
     let mut command: Vec<OsString> = vec![
         LAUNCHER.into(),
         "--allow-run-as-root".into(),
         "-np".into(),
-        hosts.to_string().into(),
+        machines.len().to_string().into(),
         "--host".into(),
         names.join(",").into(),
         "--bind-to".into(),
@@ -79,7 +141,9 @@ fn launch(hosts: u32, agent: &OsStr, program: Vec<OsString>, chosen: impl Fn(&st
     for (key, value) in SETTINGS.into_iter().chain(times) {
         set(key, OsStr::new(value));
     }
-    set("plm_rsh_agent", agent);
+    for (key, value) in more {
+        set(key, value);
+    }
     command.extend(program);
     command
 }
@@ -90,9 +154,10 @@ mod tests {
 
     #[test]
     fn ranks_stand_on_hosts_of_their_own() {
+        let all = ["h1", "h2", "h3"].map(Machine::new);
         let command = launch(
-            3,
-            OsStr::new("/bin/perturb agent"),
+            &all,
+            &[(AGENT, OsStr::new("/bin/perturb agent"))],
             vec!["a.out".into(), "-x".into()],
             |_| false,
         );
@@ -109,7 +174,8 @@ mod tests {
     #[test]
     fn times_are_exact_unless_the_user_has_chosen() {
         let sets = |chosen: &str| {
-            let command = launch(2, OsStr::new("agent"), vec!["a.out".into()], |key| key == chosen);
+            let all = ["h1", "h2"].map(Machine::new);
+            let command = launch(&all, &[], vec!["a.out".into()], |key| key == chosen);
             command
                 .windows(3)
                 .any(|words| words == ["--mca", "mpi_event_tick_rate", "20"])

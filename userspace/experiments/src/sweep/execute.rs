@@ -70,7 +70,7 @@ impl Execution<'_> {
         let cells = self.sweep.cells();
         let mut progress = Progress::new(experiment, line);
         for block in 0.. {
-            let wanted = self.wanted(&cells, block);
+            let wanted = wanted(experiment, &self.store.records, &cells, block);
             let rest = experiment.repetitions.saturating_sub(block + 1);
             let runs = plan::block(experiment, &wanted, block);
             if runs.is_empty() {
@@ -98,30 +98,6 @@ impl Execution<'_> {
         }
         progress.finish();
         Ok(Ended::Complete)
-    }
-
-    /// The cells of a block: all, then those whose interval is too wide.
-    fn wanted(&self, cells: &[Cell], block: u32) -> Vec<Cell> {
-        if block < self.sweep.experiment.repetitions {
-            return cells.to_vec();
-        }
-        let Some(stop) = self.sweep.experiment.stop.filter(|stop| block < stop.at_most) else {
-            return Vec::new();
-        };
-        let mut values: HashMap<(&str, String), Vec<f64>> = HashMap::new();
-        // Later blocks must not decide what an earlier one has.
-        let samples = self.store.records.iter().filter(|record| !record.traced);
-        let before = samples.filter(|record| record.block < block);
-        for record in before {
-            let key = (record.workload.as_str(), key(&record.setting));
-            values.entry(key).or_default().extend(record.value);
-        }
-        let wide = |cell: &&Cell| {
-            let name = self.sweep.experiment.workloads[cell.workload].name.as_str();
-            let values = values.get(&(name, key(&cell.setting.levels())));
-            values.is_some_and(|values| is_wide(values, stop))
-        };
-        cells.iter().filter(wide).cloned().collect()
     }
 
     /// One attempt at a run; `None` if a signal ended it.
@@ -209,6 +185,7 @@ impl Execution<'_> {
             traced: run.traced,
             status: verdict.status,
             reasons: verdict.reasons,
+            node: machine::node(),
             started,
             wall_s: measured.wall.as_secs_f64(),
             // An invalid run's value stays in the samples, for whoever looks into it, and a traced one's.
@@ -227,6 +204,30 @@ impl Execution<'_> {
             messages,
         }))
     }
+}
+
+/// The cells of a block: all, then those whose interval is too wide.
+pub(super) fn wanted(experiment: &Experiment, records: &[Record], cells: &[Cell], block: u32) -> Vec<Cell> {
+    if block < experiment.repetitions {
+        return cells.to_vec();
+    }
+    let Some(stop) = experiment.stop.filter(|stop| block < stop.at_most) else {
+        return Vec::new();
+    };
+    let mut values: HashMap<(&str, String), Vec<f64>> = HashMap::new();
+    // Later blocks must not decide what an earlier one has.
+    let samples = records.iter().filter(|record| !record.traced);
+    let before = samples.filter(|record| record.block < block);
+    for record in before {
+        let key = (record.workload.as_str(), key(&record.setting));
+        values.entry(key).or_default().extend(record.value);
+    }
+    let wide = |cell: &&Cell| {
+        let name = experiment.workloads[cell.workload].name.as_str();
+        let values = values.get(&(name, key(&cell.setting.levels())));
+        values.is_some_and(|values| is_wide(values, stop))
+    };
+    cells.iter().filter(wide).cloned().collect()
 }
 
 /// Whether a setting with these values is to be measured again.

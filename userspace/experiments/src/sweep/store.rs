@@ -11,6 +11,7 @@
 //! An interrupted sweep loses the current run only: a line that was cut off is removed when the sweep goes on.
 
 mod error;
+mod provenance;
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +25,8 @@ use perturb_present::cell;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::StoreError;
-use super::{experiment::Summary, plan::Task, setting::Level};
+pub(super) use self::provenance::Provenance;
+use super::{plan::Task, setting::Level};
 
 /// Names of the files.
 pub(super) const EXPERIMENT: &str = "experiment.yaml";
@@ -104,6 +106,9 @@ pub(super) struct Record {
     /// Why it is not `ok`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
+    /// The machine's name; older sweeps have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Seconds since 1970.
     pub started: f64,
     /// From the command's start to its end.
@@ -148,32 +153,6 @@ pub(super) struct Traced {
     pub round_trips: u64,
 }
 
-/// Where and how a sweep was made.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Provenance {
-    /// Of this file.
-    pub version: u32,
-    /// Of perturb.
-    pub perturb: String,
-    /// Kernel release.
-    pub kernel: String,
-    /// Processor.
-    pub processor: String,
-    pub processors: usize,
-    /// Whether the kernel compiles programs, if it says so.
-    pub jit: Option<bool>,
-    /// Memory in MiB.
-    pub memory_mib: Option<u64>,
-    /// First start, seconds since 1970.
-    pub started: f64,
-    /// How many times it was gone on with.
-    pub resumed: u32,
-    /// Which part of the plan this is.
-    pub task: Option<Task>,
-    /// What was measured.
-    pub experiment: Summary,
-}
-
 /// A sweep's directory, open for writing.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -193,7 +172,7 @@ impl Store {
         resume: bool,
     ) -> Result<Self> {
         let runs = directory.join(RUNS);
-        if !resume && runs.exists() {
+        if !resume && has_runs(directory) {
             return Err(StoreError::Taken(directory.into()));
         }
         let before = resume
@@ -205,6 +184,12 @@ impl Store {
         }
         let mut provenance = provenance.clone();
         if let Some(before) = before {
+            if let Some(what) = before.differs(&provenance) {
+                return Err(StoreError::Unlike {
+                    path: directory.into(),
+                    what,
+                });
+            }
             provenance.started = before.started;
             provenance.resumed = before.resumed + 1;
         }
@@ -340,10 +325,12 @@ pub(super) fn records(directory: &Path) -> Result<Vec<Record>> {
     parse(&path, &whole_lines(&path)?)
 }
 
-/// Whether a directory holds runs.
+/// Whether a directory holds a sweep that has begun.
 #[must_use]
 pub(super) fn has_runs(directory: &Path) -> bool {
-    directory.join(RUNS).exists()
+    [RUNS, PROVENANCE]
+        .iter()
+        .all(|name| directory.join(name).exists())
 }
 
 fn whole_lines(path: &Path) -> Result<String> {
@@ -409,6 +396,7 @@ mod tests {
             traced: false,
             status,
             reasons: Vec::new(),
+            node: None,
             started: 1.0,
             wall_s: 1.0,
             value: Some(2.0),
@@ -429,6 +417,7 @@ mod tests {
             version: 1,
             perturb: "0".into(),
             kernel: "6".into(),
+            node: None,
             processor: "p".into(),
             processors: 2,
             jit: None,

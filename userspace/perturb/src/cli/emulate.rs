@@ -1,36 +1,23 @@
 //! Commands that emulate.
 
-use std::{
-    fs::File,
-    io::Write as _,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use perturb_containers::Selector;
 use perturb_emulator::{
     clear,
     conduct::{PacerChoice, SpinBudget},
-    confirm, lab,
+    confirm,
     prepared::Prepared,
-    privileges::Owner,
     registry::{Record, terms::Due},
     runtime,
-    status::Report,
 };
-use perturb_profile::{Files, Marks, Profile, Tcp};
-use perturb_serve::{Controls, Listeners};
+use perturb_profile::{Files, Profile, Tcp};
 
-use super::{
-    Apply, Clear, Confirm, Contradiction, DONE, FAILED, Run, asked, machines, sandbox::in_sandbox, ssh,
-};
-use crate::{
-    apply::{
-        self, Outcome,
-        containers::{self, Choice},
-    },
-    marks, voice,
+use super::{Apply, Clear, Confirm, Contradiction, DONE, asked, machines, ssh};
+use crate::apply::{
+    self, Outcome,
+    containers::{self, Choice},
 };
 
 pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
@@ -269,73 +256,4 @@ pub(super) fn confirm(args: &Confirm) -> anyhow::Result<u8> {
         eprintln!("confirmed what is applied to {}", names.join(", "));
     }
     Ok(DONE)
-}
-
-pub(super) fn run(args: Run) -> anyhow::Result<u8> {
-    let pacing = args.pacing.checked()?;
-    // Errors in the profile need no kernel.
-    let prepared =
-        Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?.coarse_if(args.pacing.coarse);
-    if args.marks && Marks::of(&prepared.profile).is_none() {
-        let why = "--marks is for a profile whose `timeline` has steps; this one has none: leave it out";
-        return Err(Contradiction(why).into());
-    }
-    if args.sandbox && (args.metrics.is_some() || args.socket_group.is_some() || args.report.is_some()) {
-        let why = "nobody reaches --metrics, --socket-group and --report inside the sandbox's kernel: leave them or --sandbox out";
-        return Err(Contradiction(why).into());
-    }
-    if args.sandbox {
-        return in_sandbox(None::<&Path>, args.verbose);
-    }
-    let files = prepared.files.clone();
-    let command = if args.mpi {
-        lab::mpi::command(args.hosts, args.command)?
-    } else {
-        args.command
-    };
-    let mut listeners = Some(Listeners::open(args.metrics, args.socket_group.as_deref())?);
-    let mut server = None;
-    let mut begun = |record: &Record, handle| {
-        let controls = Controls {
-            handle,
-            files: files.clone(),
-            hosts: Some(lab::all_addresses(args.hosts)),
-            coarse: args.pacing.coarse,
-            events: voice::events(),
-        };
-        let serve = |listeners: Listeners| listeners.serve(record, controls);
-        server = listeners.take().map(serve).transpose()?;
-        Ok(())
-    };
-    // Opened now: later this process may not write everywhere.
-    let open = |path: PathBuf| {
-        let file = File::create(&path);
-        let file = file.with_context(|| format!("cannot write {} for --report", path.display()))?;
-        anyhow::Ok((file, path))
-    };
-    let mut out = args.report.map(open).transpose()?;
-    let mut ended = |report: &Report| match &mut out {
-        Some((file, path)) => {
-            let text = serde_json::to_vec_pretty(report).context("printing the report")?;
-            let written = file.write_all(&text);
-            written.with_context(|| format!("writing {} for --report", path.display()))
-        }
-        None => Ok(()),
-    };
-    let mut witness = marks::witness(args.marks.then(|| prepared.profile.clone()));
-    let request = lab::run::Request {
-        prepared,
-        hosts: args.hosts,
-        pacing,
-        verbose: args.verbose,
-        owner: if args.as_root { None } else { Owner::of_sudo()? },
-        is_last: true,
-        begun: &mut begun,
-        witness: &mut witness,
-        ended: &mut ended,
-        command,
-    };
-    voice::begin();
-    let ended = runtime()?.block_on(lab::run::run(request))?;
-    Ok(ended.map_or(FAILED, perturb_sandbox::exit_code))
 }

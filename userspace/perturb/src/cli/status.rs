@@ -14,13 +14,17 @@ use perturb_emulator::{registry, runtime, status::Report, told::Told};
 use perturb_present::clear_screen;
 
 use self::table::Sheet;
+pub(in crate::cli) use self::table::micros;
 pub(crate) use self::{activity::Activity, table::moment, totals::totals};
-use super::{Contradiction, DONE, Status, asked};
+use super::{Contradiction, DONE, Status, asked, machines};
 
 /// Between two looks of `--watch`, if no time is given.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &Status) -> anyhow::Result<u8> {
+    if let Some(on) = &args.on {
+        return machines::status(on, args);
+    }
     if args.flows {
         match args.watch {
             Some(Some(_)) if args.json => {

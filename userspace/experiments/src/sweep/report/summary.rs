@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use perturb_stats::Line;
+use perturb_stats::{Components, Line};
 use serde::Serialize;
 
 use super::{
@@ -48,6 +48,8 @@ pub(super) struct Machine {
     pub(super) processor: String,
     pub(super) processors: usize,
     pub(super) kernel: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) node: Option<String>,
     pub(super) jit: Option<bool>,
     pub(super) memory_mib: Option<u64>,
     pub(super) perturb: String,
@@ -111,6 +113,20 @@ pub(super) struct Baseline {
     pub(super) trace_failure: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) drift: Option<Drift>,
+    /// Where several machines have measured it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) machines: Option<Spread>,
+}
+
+/// How far apart the baseline's runs are, as standard deviations over its mean.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Spread {
+    /// How many machines.
+    pub(super) count: usize,
+    /// From run to run on a machine.
+    pub(super) within_percent: f64,
+    /// From machine to machine, beyond what runs on one explain.
+    pub(super) between_percent: f64,
 }
 
 /// Change of the baseline while the sweep went on.
@@ -149,6 +165,7 @@ impl Report {
                 processor: provenance.processor.clone(),
                 processors: provenance.processors,
                 kernel: provenance.kernel.clone(),
+                node: provenance.node.clone(),
                 jit: provenance.jit,
                 memory_mib: provenance.memory_mib,
                 perturb: provenance.perturb.clone(),
@@ -313,8 +330,33 @@ impl Baseline {
                 _ => None,
             },
             drift: drift(sweep, workload),
+            machines: spread(sweep, workload),
         }
     }
+}
+
+/// How the baseline differs between machines. A directory of an older sweep, which does not say its machine, is one.
+fn spread(sweep: &Sweep, workload: &WorkloadSummary) -> Option<Spread> {
+    let mut machines: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (number, part) in sweep.parts.iter().enumerate() {
+        let name = part.provenance.node.clone();
+        let own = part.records.iter();
+        let own = own.filter(|record| record.workload == workload.name && record.setting.is_empty());
+        machines
+            .entry(name.unwrap_or_else(|| number.to_string()))
+            .or_default()
+            .extend(own.filter_map(|record| record.value));
+    }
+    let groups: Vec<Vec<f64>> = machines
+        .into_values()
+        .filter(|values| !values.is_empty())
+        .collect();
+    let found = Components::of(&groups)?;
+    Some(Spread {
+        count: groups.len(),
+        within_percent: 100.0 * found.within / found.mean,
+        between_percent: 100.0 * found.between / found.mean,
+    })
 }
 
 /// The baseline's slope over time, within the machines' parts.

@@ -74,6 +74,13 @@ impl fmt::Display for WorkloadReport {
                 drift.percent_per_hour
             )?;
         }
+        if let Some(spread) = base.machines {
+            writeln!(
+                f,
+                "  the baseline on {} machines: standard deviation {:.2} % between machines, {:.2} % within one",
+                spread.count, spread.between_percent, spread.within_percent
+            )?;
+        }
         for (knob, report) in turned(&self.knobs) {
             curve(f, knob, report)?;
         }

@@ -26,6 +26,16 @@ pub enum StoreError {
          name another directory with --out", .0.display()
     )]
     Different(PathBuf),
+    /// It was made otherwise.
+    #[error(
+        "{}: what was measured there and what would be here cannot be joined, for these differ: {what}; go on there with the same, or \
+         name another directory with --out", .path.display()
+    )]
+    Unlike {
+        path: PathBuf,
+        /// And how.
+        what: String,
+    },
     /// Somebody has changed a network.
     #[error(
         "{} is not the network that the experiment asks for; remove it, and `--resume` writes it again, or change the \

@@ -175,7 +175,7 @@ pub(super) fn share(value: Option<f64>) -> String {
 }
 
 /// A time, if there is one.
-pub(super) fn micros(value: impl Into<Option<f64>>) -> String {
+pub(in crate::cli) fn micros(value: impl Into<Option<f64>>) -> String {
     value
         .into()
         .map_or_else(|| "-".into(), |us| format!("{us:.1} us"))

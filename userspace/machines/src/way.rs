@@ -1,0 +1,161 @@
+//! How machines are reached: by the system's ssh, or in a Slurm job by srun. Both start a shell's line there, with its streams here.
+
+use std::{
+    env, fs,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    process::Stdio,
+};
+
+use tokio::{
+    io::AsyncWriteExt as _,
+    process::{Child, Command},
+};
+
+use crate::link::Failure;
+
+/// What srun is told: a step of one task that shares what the job's other steps have, processors among it.
+const SRUN: [&str; 7] = [
+    "--overlap",
+    "--nodes=1",
+    "--ntasks=1",
+    "--cpu-bind=none",
+    "--mpi=none",
+    "--unbuffered",
+    "--quiet",
+];
+
+/// Which program reaches them.
+#[derive(Debug, Clone)]
+pub enum Client {
+    /// ssh with its options.
+    Ssh(Vec<String>),
+    /// Slurm's, inside of a job.
+    Srun,
+}
+
+/// How machines are reached.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// By which program.
+    pub client: Client,
+    /// What perturb is called there: words of a shell.
+    pub perturb: String,
+    /// Whether this perturb is copied to where there is none or another one.
+    pub push: bool,
+}
+
+impl Way {
+    /// Starts a shell's line there.
+    pub(crate) fn start(&self, host: &str, line: &str) -> Result<Child, Failure> {
+        let mut command = match &self.client {
+            Client::Ssh(words) => {
+                let mut words = words.iter();
+                let mut ssh = Command::new(words.next().map_or("ssh", String::as_str));
+                ssh.args(words)
+                    .args(["-T", "-o", "BatchMode=yes", "--", host, line]);
+                ssh
+            }
+            Client::Srun => {
+                let mut srun = Command::new("srun");
+                srun.args(SRUN).args(["--nodelist", host, "sh", "-c", line]);
+                srun
+            }
+        };
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // The terminal's signals are for this process, which then ends what the others do.
+            .process_group(0)
+            .kill_on_drop(true);
+        let program = command.as_std().get_program().display().to_string();
+        command.spawn().map_err(|error| Failure::Start(program, error))
+    }
+
+    /// Copies this perturb there, unless it is there already: the way to that one.
+    pub(crate) async fn pushed(&self, host: &str) -> Result<Self, Failure> {
+        let own = env::current_exe().and_then(fs::read).map_err(Failure::Own)?;
+        let mut child = self.start(host, &receiver(&own))?;
+        if let Some(mut to) = child.stdin.take() {
+            // Whoever has it already does not read.
+            let _ = to.write_all(&own).await;
+        }
+        let output = child.wait_with_output().await.map_err(Failure::Own)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        let path = text(&output.stdout);
+        if !output.status.success() || path.is_empty() {
+            let said = text(&output.stderr).lines().map(str::to_owned).collect();
+            return Err(Failure::Push(output.status, said));
+        }
+        Ok(Self {
+            perturb: instead(&self.perturb, &path),
+            ..self.clone()
+        })
+    }
+}
+
+/// A shell's line that keeps what it reads, and prints where. Its name says what it is, so that what is there stays; it is whole or not
+/// there at all.
+fn receiver(program: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    program.hash(&mut hasher);
+    format!(
+        "set -e; d=${{XDG_CACHE_HOME:-$HOME/.cache}}/perturb; f=$d/perturb-{}-{:016x}; if ! [ -x \"$f\" ]; then \
+         mkdir -p \"$d\"; n=$f.$(uname -n).$$; cat >\"$n\"; [ \"$(wc -c <\"$n\")\" -eq {} ]; chmod 755 \"$n\"; mv \"$n\" \"$f\"; fi; \
+         echo \"$f\"",
+        env!("CARGO_PKG_VERSION"),
+        hasher.finish(),
+        program.len()
+    )
+}
+
+/// What calls another program in the same way: the last word is the program.
+fn instead(perturb: &str, path: &str) -> String {
+    let path = format!("'{}'", path.replace('\'', r"'\''"));
+    match perturb.trim_end().rsplit_once(' ') {
+        Some((before, _)) => format!("{before} {path}"),
+        None => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pushed_is_called_as_what_was_there() {
+        assert_eq!(instead("perturb", "/c/p"), "'/c/p'");
+        assert_eq!(instead("sudo -n perturb", "/c/it's"), r"sudo -n '/c/it'\''s'");
+    }
+
+    /// The receiver's shell, here, with a home of its own.
+    fn received(
+        home: &std::path::Path,
+        program: &[u8],
+        sent: &[u8],
+    ) -> std::io::Result<std::process::Output> {
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", &receiver(program)])
+            .env_remove("XDG_CACHE_HOME")
+            .env("HOME", home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        if let Some(mut to) = shell.stdin.take() {
+            std::io::Write::write_all(&mut to, sent)?;
+        }
+        shell.wait_with_output()
+    }
+
+    #[test]
+    fn a_copy_is_whole_or_not_there() {
+        let home = env::temp_dir().join(format!("perturb-push-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        let program = b"#!/bin/sh\n";
+        assert!(!received(&home, program, b"#!/b").unwrap().status.success());
+        let output = received(&home, program, program).unwrap();
+        let path = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(fs::read(path.trim()).unwrap(), program);
+        fs::remove_dir_all(&home).unwrap();
+    }
+}
