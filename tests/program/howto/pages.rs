@@ -211,11 +211,12 @@ pub(super) const PAGES: &[Page] = &[
             runs("tc -j qdisc show | perturb import netem > mine.yaml")
                 .instead("perturb import netem 'delay 30ms loss 1%' > mine.yaml"),
             runs("perturb check mine.yaml").shows("30ms"),
-            elsewhere("sudo tc qdisc del dev eth0 root", "where there is a netem"),
+            // Where there is a netem.
+            elsewhere("sudo tc qdisc del dev eth0 root", "tests/e2e/statistics"),
             emulates("sudo perturb apply mine.yaml --iface eth0").shows("time=3"),
             elsewhere(
                 "PERTURB_BIN=$PWD/target/debug/perturb cargo test -p perturb-tests --test e2e statistics",
-                "it is a test",
+                "tests/e2e/statistics",
             ),
         ],
     },
