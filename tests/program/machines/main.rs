@@ -32,6 +32,8 @@ const FULL: &str = "version: 1\nservers: { up: { latency: 2s } }\nclasses: [{ ma
                     limits: { held: 1MiB }\n";
 /// How far apart machines may be seen to change: pings come every 10 ms, s.
 const APART: f64 = 0.06;
+/// The programs that a cluster needs.
+const NEEDED: [&str; 7] = ["slurmctld", "munged", "sshd", "ssh", "ip", "unshare", "ping"];
 /// The latency, and how much more a round trip may take on a busy machine, ms.
 const LATENCY: f64 = 40.0;
 const MORE: f64 = 25.0;
@@ -229,15 +231,7 @@ fn machines_are_led_by_ssh() {
 #[test]
 fn machines_of_a_job_are_led_by_srun() {
     or_end!(root());
-    or_end!(installed(&[
-        "slurmctld",
-        "munged",
-        "sshd",
-        "ssh",
-        "ip",
-        "unshare",
-        "ping"
-    ]));
+    or_end!(installed(&NEEDED));
     let files = directory();
     let (profile, full) = (files.path().join("p.yaml"), files.path().join("full.yaml"));
     fs::write(&profile, PROFILE).unwrap();
@@ -309,15 +303,7 @@ fn machines_of_a_job_are_led_by_srun() {
 #[test]
 fn a_sweep_as_a_job_array_outlives_its_controller_and_a_machine() {
     or_end!(root());
-    or_end!(installed(&[
-        "slurmctld",
-        "munged",
-        "sshd",
-        "ssh",
-        "ip",
-        "unshare",
-        "ping"
-    ]));
+    or_end!(installed(&NEEDED));
     let Some(said) = said(SWEEP, Path::new(""), &[("SLURM", OsStr::new("1"))]) else {
         return skipped("perturb was built without its eBPF programs");
     };
