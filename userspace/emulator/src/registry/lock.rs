@@ -19,7 +19,7 @@ use nix::{
     unistd::geteuid,
 };
 
-use super::{RegistryError, Result, file, is_in_own_namespace};
+use super::{RECORDS, RegistryError, Result, file, is_in_own_namespace};
 
 /// Permissions of the directories.
 const DIRECTORY: u32 = 0o700;
@@ -125,6 +125,10 @@ pub(super) fn private_directory(path: &Path) -> Result<()> {
         let found = fs::symlink_metadata(path)?;
         let is_everybodys = geteuid().is_root() && !is_in_own_namespace();
         if !found.is_dir() || found.uid() != geteuid().as_raw() && !is_everybodys {
+            // The machine's own is root's, as it should be.
+            if path.starts_with(RECORDS) {
+                return Err(Errno::EACCES.into());
+            }
             let why = "it is not this user's directory; remove it, or set XDG_RUNTIME_DIR to one that is";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
