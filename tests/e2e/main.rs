@@ -42,7 +42,6 @@ mod service;
 mod shell;
 mod sigkill;
 mod statistics;
-mod switch;
 mod tcp;
 mod top;
 mod update;
@@ -68,7 +67,6 @@ fn main() -> ExitCode {
         service::TESTS,
         confirm::TESTS,
         shell::TESTS,
-        switch::TESTS,
         privileges::TESTS,
         accounting::TESTS,
         losses::TESTS,

@@ -14,7 +14,6 @@ mod interface;
 mod legs;
 mod load;
 mod malformed;
-mod native;
 mod network;
 mod queue;
 mod room;

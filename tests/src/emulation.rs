@@ -42,7 +42,6 @@ impl Emulator {
             Self::Edt => "plain EDT+fq",
             Self::Perturb(Pacer::Fq) => "perturb fq",
             Self::Perturb(Pacer::User) => "perturb user",
-            Self::Perturb(Pacer::Switch) => "perturb switch",
         }
     }
 }

@@ -1,9 +1,6 @@
 //! The machine: what a session needs of it, by way of perturb-dataplane.
 
-use std::{
-    os::fd::{AsFd as _, BorrowedFd},
-    path::Path,
-};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use anyhow::Context as _;
 use perturb_common::tables::Tables;
@@ -70,13 +67,7 @@ impl Machine for Kernel {
         })
     }
 
-    fn begin(
-        &self,
-        time: &Timekeeper,
-        verbose: bool,
-        prepared: &Prepared,
-        _: &Path,
-    ) -> anyhow::Result<Begun> {
+    fn begin(&self, time: &Timekeeper, verbose: bool, prepared: &Prepared) -> anyhow::Result<Begun> {
         let mut emulation = Emulation::new(time, verbose, &prepared.tables)?;
         Ok(Begun {
             maps: emulation.map_ids()?,
@@ -109,7 +100,7 @@ impl Machine for Kernel {
     }
 }
 
-pub(crate) fn load(record: &Record, tables: &Tables, anew: bool) -> anyhow::Result<Slots> {
+fn load(record: &Record, tables: &Tables, anew: bool) -> anyhow::Result<Slots> {
     let mut loader = resume(record)?;
     if anew {
         loader.restart_clock();
@@ -119,7 +110,7 @@ pub(crate) fn load(record: &Record, tables: &Tables, anew: bool) -> anyhow::Resu
 }
 
 /// The tables of an emulation, whichever process has made or changed them.
-pub(crate) fn resume(record: &Record) -> anyhow::Result<Loader> {
+fn resume(record: &Record) -> anyhow::Result<Loader> {
     let maps = Maps::by_id(&record.maps)?;
     Ok(Loader::resume(maps, record.in_force.slots.clone())?)
 }

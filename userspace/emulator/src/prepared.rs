@@ -279,7 +279,6 @@ impl Prepared {
                 spin,
                 limit: self.tables.held,
             },
-            Pacer::Switch => Timekeeper::Switch,
         }
     }
 }

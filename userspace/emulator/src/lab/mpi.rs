@@ -12,7 +12,7 @@ use std::{
     ffi::{OsStr, OsString},
 };
 
-use super::{INTERFACE, name, view::EXECUTABLE};
+use super::{INTERFACE, inside::EXECUTABLE, name};
 
 /// The program that starts ranks.
 pub const LAUNCHER: &str = "mpirun";
