@@ -191,7 +191,10 @@ pub(super) const PAGES: &[Page] = &[
                 "perturb measure --groups a1,a2,a3/b1,b2,b3",
                 "tests/program/topology",
             ),
-            runs("sudo perturb calibrate db1.yaml"),
+            // Its verdict is one of times: on a busy machine it may be asked for again.
+            runs("sudo perturb calibrate db1.yaml")
+                .instead("for attempt in 1 2 3; do perturb calibrate db1.yaml && break; done")
+                .shows("pass"),
         ],
     },
     Page {
