@@ -50,7 +50,7 @@ fn increment(event: u32) -> bool {
 
 /// A global function, which takes numbers only: the verifier walks it once, however many events are
 /// counted.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn announce(event: u32, ifindex: u32) -> u32 {
     // The macro asks for a context and does not use it.

@@ -33,7 +33,7 @@ fn place(config: &ServerConfig, place: u32) -> Option<Shared> {
 
 /// Reserves a place at a server, by its index in the whole map, for the packet in this CPU's scratch: 1, or 0 if there is
 /// no room.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn reserve(server: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
@@ -61,7 +61,7 @@ pub(crate) extern "C" fn reserve(server: u32) -> u32 {
 }
 
 /// Settles the reservation of the packet in this CPU's scratch.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn settle(server: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {

@@ -41,7 +41,7 @@ pub(crate) unsafe fn class(scratch: *mut Scratch, generation: u64) -> u32 {
 }
 
 /// [`class`] where the flow cache lies at instances. A global function, for the stack's sake.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn class_at_home(generation: u64) -> u32 {
     let Some(scratch) = Scratch::here() else {
@@ -108,7 +108,7 @@ fn entry(bucket: u32, way: u32) -> Option<FlowEntry> {
 
 /// Classifies the key in this CPU's scratch and notes its class in place of one that is out of date,
 /// or of any. Once per flow, and a global function: see [`search`].
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn learn(generation: u64) -> u32 {
     let Some(scratch) = Scratch::here() else {
@@ -141,7 +141,7 @@ extern "C" fn learn(generation: u64) -> u32 {
 
 /// The first class that matches the key in this CPU's scratch, once per flow. A global function,
 /// which takes numbers only: the verifier walks it once.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn search(half: u32) -> u32 {
     let Some(scratch) = Scratch::here() else {
@@ -205,7 +205,7 @@ fn vector(table: u32, dimension: Dimension, (high, low): (u64, u64)) -> Option<&
 
 /// Index of the vector of the last boundary that is not above the value; `all` (every rule) for a
 /// dimension that does not matter, [`NONE`] if the tables contradict themselves.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn locate(span: u32, high: u64, low: u64, all: u32) -> u32 {
     let Some(span) = SPANS.get(span) else { return NONE };

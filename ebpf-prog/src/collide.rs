@@ -18,7 +18,7 @@ pub(crate) const GIVEN_UP: u64 = u64::MAX;
 
 /// Time that the packet in this CPU's scratch loses to collisions at a server, by its index in the whole map, ticks; or
 /// [`GIVEN_UP`]. A global function, which takes numbers only: what has no collisions does not pay for it.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn lost(server: u32) -> u64 {
     let Some(config) = SERVERS.get(server) else {

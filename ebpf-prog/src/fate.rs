@@ -123,7 +123,7 @@ pub(crate) unsafe fn decide(
 
 /// Fate of the packet in this CPU's scratch, which a server of scope `shared` has served, by its index in the whole map: [`PASSED`],
 /// or the number of an event.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn fate(server: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Notes that the flow of this CPU's scratch has this class.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn note(class: u32) -> u32 {
     let Some(scratch) = Scratch::here() else { return 0 };
@@ -43,7 +43,7 @@ pub(crate) fn watched(now: u64) -> bool {
 }
 
 /// Logs the packet of this CPU's scratch.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn log(time: u64, class: u32) -> u32 {
     let Some(scratch) = Scratch::here() else { return 0 };

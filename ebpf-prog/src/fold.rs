@@ -204,7 +204,7 @@ fn go_on(answer: u32, server: u32, half: u32, interface: u32) -> u32 {
 /// Crosses one server with the packet in this CPU's scratch: [`PASSED`], or the number of the event
 /// that dropped it, or whose it is ([`go_on`]). A global function, which takes numbers only: the verifier walks it once, however many
 /// servers a path has.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn visit(server: u32, half: u32, interface: u32) -> u32 {
     let index = in_half(half, server);

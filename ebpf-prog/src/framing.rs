@@ -12,7 +12,7 @@ use crate::{
 
 /// Notes the bytes that the packet in this CPU's scratch takes on the wire of a server, by its index in the whole map. A global
 /// function, which takes numbers only: servers without framing do not pay for it.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn frame(server: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {

@@ -19,7 +19,7 @@ use crate::{
 
 /// Has the packet in this CPU's scratch, which a server has served, wait for a slot, and decides its fate: [`PASSED`], [`TIED`], or
 /// the number of an event. Its place in the buffer is settled here, not when it was served.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn wait(server: u32, half: u32) -> u32 {
     let index = in_half(half, server);
@@ -44,7 +44,7 @@ pub(crate) extern "C" fn wait(server: u32, half: u32) -> u32 {
 
 /// Takes the lock of the slots of this server: 1, or 0. A function of its own: the verifier walks on once, however often it has
 /// looked.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn take_slot(slot: u32) -> u32 {
     let Some(granted) = GRANTS.get_ptr_mut(slot) else {
@@ -56,7 +56,7 @@ extern "C" fn take_slot(slot: u32) -> u32 {
 }
 
 /// [`perturb_common::grants::Grants::drawn`], at a server by its index in the whole map.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn drawn(server: u32, number: u64) -> u64 {
     let Some(config) = SERVERS.get(server) else {
@@ -71,7 +71,7 @@ extern "C" fn drawn(server: u32, number: u64) -> u64 {
 }
 
 /// Moves the packet in this CPU's scratch to its slot, whose lock this CPU has, or not: [`PASSED`], or the number of an event.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn leave(server: u32, locked: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {

@@ -289,7 +289,7 @@ fn claim(owner: Owner, now: MonoNanos) -> Result<u32, Event> {
 
 /// Takes a slot; [`NONE`] if too many are taken. A global function, which takes numbers only: the verifier walks its
 /// loop once.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn claim_slot(owner: u64, now: u64) -> u32 {
     let Some(cursor) = NEXT_SLOT.get_ptr_mut(0) else {
@@ -375,7 +375,7 @@ fn label(ctx: &TcContext) -> u32 {
 }
 
 /// A global function, which takes a number only: the verifier walks its loop once.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn label_of(priority: u32) -> u32 {
     priorities::label(priority_at, priority)

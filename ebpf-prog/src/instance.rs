@@ -37,7 +37,7 @@ pub(crate) fn met(config: &ServerConfig, interface: u32) -> Option<*mut ServerSt
 
 /// Names the instance of this CPU's packet at the server with this scope and slot, and looks for it: its place, or
 /// [`NONE`]. A global function, which takes numbers only: the verifier walks it once.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn find(scope: u32, slot: u32, interface: u32) -> u32 {
     let Some(scratch) = Scratch::here() else {
@@ -106,7 +106,7 @@ fn told_apart(scratch: &Scratch, scope: u32, slot: u32, interface: u32) -> KeyWo
 
 /// Makes the instance that [`find`] has named, of the server with this slot: its place, or [`NONE`]. Once per instance,
 /// and a global function: see there.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn make(slot: u32) -> u32 {
     let Some(scratch) = Scratch::here() else {

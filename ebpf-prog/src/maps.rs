@@ -27,26 +27,26 @@ use perturb_common::{
 };
 
 /// 1 if the kernel compiles programs: callbacks (`bpf_loop`) need it, the interpreter refuses them.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 pub(crate) static HAVE_JIT: Global<u32> = Global::new(1);
 /// [`perturb_common::abi::PACER_FQ`] or [`perturb_common::abi::PACER_USER`].
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 pub(crate) static PACER: Global<u32> = Global::new(0);
 /// 1 if the kernel says of which cgroup a packet's socket is (`bpf_skb_ancestor_cgroup_id`).
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 pub(crate) static HAVE_CGROUPS: Global<u32> = Global::new(1);
 /// One less than the places of the flow cache, a power of two.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 pub(crate) static FLOW_MASK: Global<u32> = Global::new(262_143);
 /// One less than the places of the table of instances, a power of two.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 pub(crate) static INSTANCE_MASK: Global<u32> = Global::new(PAGE_PLACES - 1);
 /// The slot of a server per flow at whose instances the flow cache lies ([`perturb_common::flow::beside`]), or
 /// [`NONE`]: in [`FLOWS`].
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 pub(crate) static FLOW_HOME: Global<u32> = Global::new(NONE);
 /// What flows are hashed by ([`perturb_common::flow::Secret`]): the controller writes random words.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 pub(crate) static SECRET: [Global<u64>; SECRET_WORDS] = [const { Global::new(0) }; SECRET_WORDS];
 
 /// BPF_F_MMAPABLE (5.5): nobody maps them, but the values then begin at a page (`array_map_alloc`), and so at a cache

@@ -55,7 +55,7 @@ fn word(index: u32) -> Option<Shared> {
 }
 
 /// A global function, which takes numbers only: the verifier walks its branches once.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn take(len: u32, gso_size: u32, direction: u32, packets: u32, half: u32) -> u32 {
     let more = of(len, gso_size, direction, packets);
@@ -71,7 +71,7 @@ extern "C" fn take(len: u32, gso_size: u32, direction: u32, packets: u32, half: 
 }
 
 /// Another one.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn give(len: u32, gso_size: u32, direction: u32, packets: u32) -> u32 {
     match word(HELD_ALL) {

@@ -16,7 +16,7 @@ use crate::{
 
 /// Joins the path of the packet in this CPU's scratch: 1, or 0 if it goes between no two hosts of the network. A
 /// global function, which takes numbers only: the verifier walks it once.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn join(half: u32) -> u32 {
     let half = half & 1;

@@ -47,7 +47,7 @@ pub(crate) fn burn(overhead: u64, segments: u64) {
 
 /// Polls the clock for a while: 1 once it has passed the mark. A global function, which takes numbers only: the verifier
 /// walks its rounds once.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn poll(mark: u64) -> u32 {
     for _ in 0..INTERPRETED_ROUNDS {

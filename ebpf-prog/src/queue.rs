@@ -53,7 +53,7 @@ fn copy(from: &State, to: &mut State) {
 
 /// Crosses a server whose law judges packets, with the packet in this CPU's scratch, as `visit` does the others: [`PASSED`], or the
 /// number of the event that dropped it.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn cross(server: u32, half: u32) -> u32 {
     let index = in_half(half, server);
@@ -86,7 +86,7 @@ fn spacing(interval: Ticks, count: u32) -> Ticks {
 }
 
 /// The same, as a global function.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn space(interval: u64, count: u32) -> u64 {
     queue::spacing(Ticks(interval), count).0
@@ -125,7 +125,7 @@ const fn stopped_by(verdict: u32) -> u32 {
 
 /// The step of the packet in this CPU's scratch at a server that does not change, by its index in the whole map, that is free again
 /// then, and what the law says of it if [`ready`] said [`JUDGED`]: 0, and [`Judged`] has its times, or [`Judged::stopped`].
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn step(server: u32, free: u64, judges: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
@@ -177,7 +177,7 @@ fn meet(
 }
 
 /// What the law of a server that changes says of the packet in this CPU's scratch, whose times are known: [`Judged::stopped`].
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn judge(server: u32, free: u64) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
@@ -202,7 +202,7 @@ extern "C" fn judge(server: u32, free: u64) -> u32 {
 }
 
 /// The verdict of a law that judges packets as their service begins, a function of its own, for the stack's sake: a [`Verdict`].
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn begin(server: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
@@ -215,7 +215,7 @@ extern "C" fn begin(server: u32) -> u32 {
 }
 
 /// The same of one that judges them as they come.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn early(server: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
@@ -229,7 +229,7 @@ extern "C" fn early(server: u32) -> u32 {
 
 /// [`queue::update`] of the server's law before the packet in this CPU's scratch, at a server that is free again then: 1 if there
 /// may be another.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn update(server: u32, free: u64) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
@@ -248,7 +248,7 @@ extern "C" fn update(server: u32, free: u64) -> u32 {
 const UPDATES: u32 = MOST_UPDATES.isqrt();
 
 /// Some of the updates.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn updates(server: u32, free: u64) -> u32 {
     for _ in 0..UPDATES {
@@ -260,7 +260,7 @@ extern "C" fn updates(server: u32, free: u64) -> u32 {
 }
 
 /// All updates until the packet in this CPU's scratch comes.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn catch_up(server: u32, free: u64) -> u32 {
     for _ in 0..UPDATES {
@@ -273,7 +273,7 @@ extern "C" fn catch_up(server: u32, free: u64) -> u32 {
 
 /// Takes the lock of the queue in this slot that another CPU has: 1, or 0. A function of its own: the verifier walks on once, however
 /// often it has looked.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn take_queue(slot: u32) -> u32 {
     let Some(queue) = QUEUES.get_ptr_mut(slot) else {
@@ -292,7 +292,7 @@ const UNJUDGED: u32 = 0;
 const SKIPPED: u32 = 2;
 
 /// Readies the server's law for the packet in this CPU's scratch.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn ready(server: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
@@ -362,7 +362,7 @@ fn served(config: &ServerConfig, server: u32) -> u32 {
 }
 
 /// What follows the service of the packet in this CPU's scratch: [`PASSED`], or the number of an event.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn finish(server: u32, judged: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {

@@ -66,7 +66,7 @@ fn known(scratch: *const Scratch) -> Held {
 /// 1 if the packet at hand waited between two servers of a path that may be another one now: its position is an index of the
 /// old path, and would mean another server on the new one. A global function, which takes a number only: the verifier walks
 /// on once, whatever the answer was made of.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn outdated(epoch: u32) -> u32 {
     let Some(scratch) = Scratch::here() else { return 0 };

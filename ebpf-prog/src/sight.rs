@@ -28,7 +28,7 @@ use crate::{
 
 /// A record while it is made.
 #[repr(C)]
-struct Stage {
+pub(crate) struct Stage {
     head: Sighting,
     /// Crossings, and right behind them the packet's bytes.
     rest: [u8; CROSSINGS * size_of::<Crossing>() + MAX_SNAP as usize],
@@ -66,7 +66,7 @@ pub(crate) fn begin(scratch: *mut Scratch) {
 }
 
 /// 1 if packets of this class are captured.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn is_wanted(class: u32) -> u32 {
     let Some(scratch) = Scratch::here() else { return 0 };
@@ -100,7 +100,7 @@ pub(crate) fn crossed(scratch: *mut Scratch, server: u32) {
     }
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn note_crossing(server: u32) -> u32 {
     let (Some(scratch), Some(stage)) = (Scratch::here(), STAGE.get_ptr_mut(0)) else {
@@ -182,7 +182,7 @@ fn bounded(bytes: u32) -> u32 {
     (bytes.wrapping_sub(1) & (MAX_SNAP - 1)) + 1
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn tell_fold(interface: u32, event: u32, departure: u64) -> u32 {
     let (Some(scratch), Some(stage)) = (Scratch::here(), STAGE.get_ptr_mut(0)) else {
@@ -226,7 +226,7 @@ extern "C" fn tell_fold(interface: u32, event: u32, departure: u64) -> u32 {
     put(stage)
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn tell_release(interface: u32, now: u64) -> u32 {
     let (Some(scratch), Some(stage)) = (Scratch::here(), STAGE.get_ptr_mut(0)) else {
@@ -264,7 +264,7 @@ pub(crate) fn refused(scratch: *mut Scratch, event: u32, departure: MonoNanos) {
     }
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn tell_refusal(event: u32, departure: u64) -> u32 {
     let (Some(scratch), Some(stage)) = (Scratch::here(), STAGE.get_ptr_mut(0)) else {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The fate of the packet in this CPU's scratch, which a server has served: [`PASSED`], or the number of the event that drops it.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn tied_fate(server: u32, half: u32, interface: u32) -> u32 {
     let index = in_half(half, server);
@@ -67,7 +67,7 @@ pub(crate) extern "C" fn tied_fate(server: u32, half: u32, interface: u32) -> u3
 
 /// What becomes but for its jitter of the packet with this index at a server, by its index in the whole map, or at its `ordinal`-th
 /// instance. Leaves what is remembered in this CPU's scratch.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn tie(server_and_loss: u64, index: u64, ordinal: u64, memory: u64, since: u32) -> u64 {
     let (Some(config), Some(scratch)) = (SERVERS.get((server_and_loss >> 32) as u32), Scratch::here()) else {
@@ -87,7 +87,7 @@ extern "C" fn tie(server_and_loss: u64, index: u64, ordinal: u64, memory: u64, s
 }
 
 /// The entry of the jitter that has drifted since the packet before, behind [`tie`] and by the same numbers.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn drift(server: u32, index: u64, ordinal: u64) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {

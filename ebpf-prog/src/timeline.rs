@@ -101,7 +101,7 @@ impl Rows for Table {
 macro_rules! parts {
     ($($name:ident: $part:ident),+) => {
         $(
-            #[unsafe(no_mangle)]
+            #[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
             #[inline(never)]
             extern "C" fn $name() -> u32 {
                 let Some(scratch) = Scratch::here() else {
@@ -158,7 +158,7 @@ fn origin(course: &Course, arrival: u64) -> u64 {
 
 /// The step of the packet in this CPU's scratch at a server, by its index in the whole map, that is free again then: 0, and
 /// [`Change`] has what it meets, or the number of a [`Stop`].
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn depart(server: u32, free: u64) -> u32 {
     let Some(scratch) = Scratch::here() else {
@@ -238,7 +238,7 @@ pub(crate) fn found(config: &ServerConfig, scratch: *mut Scratch) {
 
 /// Crosses a server that changes with the packet in this CPU's scratch, as `visit` does the others: [`PASSED`], or the number
 /// of the event that dropped it. Not called by `visit`, for the stack's sake.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 pub(crate) extern "C" fn cross_changing(server: u32, half: u32, interface: u32) -> u32 {
     let index = in_half(half, server);
@@ -335,7 +335,7 @@ fn serve(config: &ServerConfig, scratch: *mut Scratch, server: u32, interface: u
 }
 
 /// Fate: [`PASSED`], or the number of an event.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn decide(server: u32, interface: u32) -> u32 {
     let (Some(config), Some(scratch)) = (SERVERS.get(server), Scratch::here()) else {
@@ -371,7 +371,7 @@ pub(crate) fn overhead(timeline: u32, direction: Direction, now: MonoNanos) -> u
 }
 
 /// The same, as a global function.
-#[unsafe(no_mangle)]
+#[cfg_attr(target_arch = "bpf", unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn costs(timeline: u32, direction: u32, now: u64) -> u64 {
     let Some(course) = TIMELINES.get(timeline) else {

@@ -6,7 +6,7 @@
 use std::{
     cell::Cell,
     env, fs,
-    process::ExitCode,
+    process::{Command, ExitCode},
     sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
@@ -59,8 +59,12 @@ impl Test {
 /// How often a test runs.
 #[derive(Clone, Copy)]
 pub(crate) enum Pacers {
-    /// Once with each.
+    /// Once with each that emulates on interfaces.
     Each,
+    /// Once with each, that between private hosts only, too.
+    Hosts,
+    /// Once, with the switch.
+    Switch,
     /// Once: it does not depend on the pacer.
     Any,
 }
@@ -71,6 +75,26 @@ pub(crate) const fn each(name: &'static str, run: fn(&Setting) -> Result<()>) ->
         name,
         run,
         pacers: Pacers::Each,
+        long: false,
+    }
+}
+
+/// A test of private hosts, which runs with each pacer.
+pub(crate) const fn hosts(name: &'static str, run: fn(&Setting) -> Result<()>) -> Test {
+    Test {
+        name,
+        run,
+        pacers: Pacers::Hosts,
+        long: false,
+    }
+}
+
+/// A test of private hosts that the switch joins.
+pub(crate) const fn switch(name: &'static str, run: fn(&Setting) -> Result<()>) -> Test {
+    Test {
+        name,
+        run,
+        pacers: Pacers::Switch,
         long: false,
     }
 }
@@ -101,6 +125,11 @@ impl Setting {
         Ok((bed, state))
     }
 
+    /// perturb, by the user who is to run it with this pacer.
+    pub(crate) fn perturb(&self) -> Result<Command> {
+        self.product.command(self.pacer)
+    }
+
     /// How early a packet may be, microseconds: the pacers make up for their timer's lateness, the user pacer for the receiver's
     /// wake-up, too; a timer that is less late at once, or a receiver that is awake, makes what is held early by as much.
     pub(crate) fn early_us(&self) -> f64 {
@@ -111,7 +140,7 @@ impl Setting {
     /// sandbox has one processor for sender, receiver and pacer, and interprets programs.
     pub(crate) fn needs_fair_timing(&self) -> Result<()> {
         fit()?;
-        if self.pacer == Pacer::User && !self.kernel.jit {
+        if self.pacer != Pacer::Fq && !self.kernel.jit {
             return Err(skip(
                 "the user pacer's bounds are for a kernel with a JIT and a second processor",
             ));
@@ -252,13 +281,15 @@ fn trials(test: &Test, shared: bool) -> Vec<Trial> {
         })
         .with_ignored_flag(long)
     };
-    match pacers {
-        Pacers::Each => [Pacer::Fq, Pacer::User]
-            .into_iter()
-            .map(|pacer| trial(format!("{test}::{}", pacer.name()), Some(pacer)))
-            .collect(),
-        Pacers::Any => vec![trial(test.into(), None)],
-    }
+    let with: &[Pacer] = match pacers {
+        Pacers::Each => &[Pacer::Fq, Pacer::User],
+        Pacers::Hosts => &[Pacer::Fq, Pacer::User, Pacer::Switch],
+        Pacers::Switch => &[Pacer::Switch],
+        Pacers::Any => return vec![trial(test.into(), None)],
+    };
+    with.iter()
+        .map(|&pacer| trial(format!("{test}::{}", pacer.name()), Some(pacer)))
+        .collect()
 }
 
 fn conclude(name: &str, result: Result<()>) -> Result<Completion, Failed> {
@@ -283,7 +314,7 @@ fn setting(test: &'static str, pacer: Option<Pacer>) -> Result<Setting> {
     let product = Product::find().map_err(|error| skip(error.to_string()))?;
     let usable = |pacer| match pacer {
         Pacer::Fq if !kernel.fq => Err("this kernel has no sch_fq"),
-        Pacer::User if !kernel.tun => Err("this machine has no /dev/net/tun"),
+        Pacer::User | Pacer::Switch if !kernel.tun => Err("this machine has no /dev/net/tun"),
         pacer => Ok(pacer),
     };
     let pacer = match pacer {

@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
-    os::unix::process::ExitStatusExt as _,
+    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
     process::{Child, ChildStdin, Command, Output, Stdio},
 };
 
@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    harness::{Setting, Test, once},
+    harness::{Setting, Test, hosts},
     runs::said,
     update::wait,
 };
 
 pub(crate) const TESTS: &[Test] = &[
-    once("join::a_command_comes_from_outside", comes),
-    once("join::it_ends_with_its_caller_and_with_the_hosts", ends),
+    hosts("join::a_command_comes_from_outside", comes),
+    hosts("join::it_ends_with_its_caller_and_with_the_hosts", ends),
 ];
 
 /// Private hosts that last as long as this has their standard input.
@@ -37,7 +37,9 @@ struct Kept {
 impl Kept {
     fn new(setting: &Setting) -> Result<Self> {
         let report = TempDir::with_prefix("perturb-join-")?;
-        let mut run = Command::new(&setting.product.path)
+        fs::set_permissions(report.path(), fs::Permissions::from_mode(0o777))?;
+        let mut run = setting
+            .perturb()?
             .args(["run", "--pacer", setting.pacer.name(), "--hosts", "3", "--report"])
             .arg(report.path().join("report.json"))
             .args(["simple", "--", "sh", "-c", "echo up; exec cat"])
@@ -51,11 +53,11 @@ impl Kept {
         Ok(Self { run, input, report })
     }
 
-    fn on(&self, setting: &Setting, host: &str, command: &[&str]) -> Command {
-        let mut on = Command::new(&setting.product.path);
+    fn on(&self, setting: &Setting, host: &str, command: &[&str]) -> Result<Command> {
+        let mut on = setting.perturb()?;
         on.args(["on", "--run", &format!("run-{}", self.run.id()), host, "--"])
             .args(command);
-        on
+        Ok(on)
     }
 
     /// Ends them; what was counted.
@@ -80,7 +82,7 @@ impl Drop for Kept {
 fn comes(setting: &Setting) -> Result<()> {
     let mut kept = Kept::new(setting)?;
     let shell = |host: &str, script: &str| -> Result<Output> {
-        Ok(kept.on(setting, host, &["sh", "-c", script]).output()?)
+        Ok(kept.on(setting, host, &["sh", "-c", script])?.output()?)
     };
     let output = shell(
         "h3",
@@ -99,15 +101,15 @@ fn comes(setting: &Setting) -> Result<()> {
         let output = shell("h2", script)?;
         ensure!(output.status.code() == Some(code), "`{script}`: {output:?}");
     }
-    let missing = kept.on(setting, "h2", &["/no/such/program"]).output()?;
+    let missing = kept.on(setting, "h2", &["/no/such/program"])?.output()?;
     ensure!(missing.status.code() == Some(127), "{missing:?}");
-    let nowhere = kept.on(setting, "h4", &["true"]).output()?;
+    let nowhere = kept.on(setting, "h4", &["true"])?.output()?;
     let words = String::from_utf8_lossy(&nowhere.stderr).into_owned();
     ensure!(
         nowhere.status.code() == Some(1) && words.contains("there are h1, h2, h3"),
         "{nowhere:?}"
     );
-    let mut no_run = Command::new(&setting.product.path);
+    let mut no_run = setting.perturb()?;
     let no_run = no_run
         .args(["on", "--run", "run-0", "h1", "--", "true"])
         .output()?;
@@ -132,7 +134,7 @@ fn ends(setting: &Setting) -> Result<()> {
     let begin = || -> Result<(Child, BufReader<std::process::ChildStdout>)> {
         let script = "trap 'exit 9' INT; echo up; while :; do sleep 0.05; done";
         let mut child = kept
-            .on(setting, "h2", &["sh", "-c", script])
+            .on(setting, "h2", &["sh", "-c", script])?
             .stdout(Stdio::piped())
             .spawn()?;
         let mut output = BufReader::new(child.stdout.take().context("no output")?);

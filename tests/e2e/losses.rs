@@ -294,7 +294,7 @@ fn needs_tap(setting: &Setting) -> Result<()> {
     match setting.pacer {
         Pacer::User if setting.kernel.jit => Ok(()),
         Pacer::User => Err(skip("the sandbox passes a thousand packets per second: too few")),
-        Pacer::Fq => Err(skip("only the user pacer has a TAP, and a slot for every packet")),
+        Pacer::Fq | Pacer::Switch => Err(skip("only the user pacer has a TAP, and a slot for every packet")),
     }
 }
 

@@ -42,6 +42,7 @@ mod service;
 mod shell;
 mod sigkill;
 mod statistics;
+mod switch;
 mod tcp;
 mod top;
 mod update;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         service::TESTS,
         confirm::TESTS,
         shell::TESTS,
+        switch::TESTS,
         privileges::TESTS,
         accounting::TESTS,
         losses::TESTS,

@@ -216,7 +216,7 @@ fn limit(setting: &Setting) -> Result<()> {
     let kinds: &[Kind] = match setting.pacer {
         Pacer::Fq => &[SMALL, FULL, SUPER],
         // Of super-packets the TAP may hold the datagrams one by one.
-        Pacer::User => &[SMALL, FULL],
+        Pacer::User | Pacer::Switch => &[SMALL, FULL],
     };
     for kind in kinds {
         for direction in ["egress", "ingress"] {

@@ -18,21 +18,22 @@ use nix::{
 
 use perturb_tests::{
     processors::{awake, soft_interrupts, usable},
+    product::{ORDINARY_RECORDS, Pacer},
     remains,
 };
 
-use crate::harness::{Setting, Test, each, figure, once, skip, thrice};
+use crate::harness::{Setting, Test, each, figure, hosts, skip, thrice};
 
 pub(crate) const TESTS: &[Test] = &[
-    each("runs::exit_codes_and_streams", codes),
-    each("runs::environment_names_and_hosts", environment),
-    once("runs::status_says_which_host", status),
-    each("runs::two_to_eight_hosts", hosts),
-    each("runs::round_trip_is_twice_the_latency", ping),
-    each("runs::a_killed_run_leaves_nothing", killed),
+    hosts("runs::exit_codes_and_streams", codes),
+    hosts("runs::environment_names_and_hosts", environment),
+    hosts("runs::status_says_which_host", status),
+    hosts("runs::two_to_eight_hosts", up_to_eight),
+    hosts("runs::round_trip_is_twice_the_latency", ping),
+    hosts("runs::a_killed_run_leaves_nothing", killed),
     each("runs::backlogs_have_room", backlog),
-    each("runs::a_terminated_run_ends_its_command", terminated),
-    each("runs::an_interrupt_comes_once", interrupted),
+    hosts("runs::a_terminated_run_ends_its_command", terminated),
+    hosts("runs::an_interrupt_comes_once", interrupted),
     each("runs::steering_says_where_a_receiver_pays", |setting| {
         setting.fairly(|| pays(setting))
     }),
@@ -40,7 +41,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 fn run(setting: &Setting, profile: &str, hosts: u32, command: &[&str]) -> Result<Command> {
     let profile = setting.product.profile(profile)?;
-    let mut run = Command::new(&setting.product.path);
+    let mut run = setting.perturb()?;
     run.args([
         "run",
         "--pacer",
@@ -82,8 +83,12 @@ pub(crate) fn run_script(setting: &Setting, profile: &str, script: &str, folder:
 }
 
 /// The record of a run, which must not outlive the next command.
-fn record(pid: u32) -> bool {
-    fs::exists(format!("/run/perturb/run-{pid}")).unwrap_or(true)
+fn record(setting: &Setting, pid: u32) -> bool {
+    let records = match setting.pacer {
+        Pacer::Switch => ORDINARY_RECORDS,
+        Pacer::Fq | Pacer::User => "/run/perturb",
+    };
+    fs::exists(format!("{records}/run-{pid}")).unwrap_or(true)
 }
 
 /// While packets are held, the processors' backlogs take more of them; afterwards what they took before.
@@ -219,7 +224,7 @@ fn status(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-fn hosts(setting: &Setting) -> Result<()> {
+fn up_to_eight(setting: &Setting) -> Result<()> {
     for hosts in [2, 3, 5, 8] {
         let script =
             (2..=hosts).map(|host| format!("ping -q -c 2 -i 0.05 -W 2 h{host} >/dev/null || exit {host}; "));
@@ -344,7 +349,7 @@ fn killed(setting: &Setting) -> Result<()> {
     // The next command removes the record; devices and programs went with the namespaces.
     let next = shell(setting, 2, "true")?;
     ensure!(next.status.success(), "{next:?}");
-    ensure!(!record(child.id()), "its record is left");
+    ensure!(!record(setting, child.id()), "its record is left");
     Ok(())
 }
 
@@ -410,7 +415,7 @@ fn terminated(setting: &Setting) -> Result<()> {
             "{signal}: ended with {status}"
         );
         gone(&descendants)?;
-        ensure!(!record(child.id()), "its record is left");
+        ensure!(!record(setting, child.id()), "its record is left");
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ fn refused(setting: &Setting) -> Result<()> {
             .apply_with(&bed.left, "latency: 40ms", setting.pacer, &["--spin", "3us"])?;
     let other = match setting.pacer {
         Pacer::Fq => "user",
-        Pacer::User => "fq",
+        Pacer::User | Pacer::Switch => "fq",
     };
     for (options, word) in [
         (&["--pacer", other][..], "pacer"),

@@ -14,6 +14,7 @@ mod interface;
 mod legs;
 mod load;
 mod malformed;
+mod native;
 mod network;
 mod queue;
 mod room;

@@ -316,7 +316,7 @@ impl Rig {
     pub(crate) fn departure(&self, ran: &Ran) -> u64 {
         match self.pacer {
             Pacer::User => u64::from_le_bytes(ran.data[..8].try_into().unwrap()),
-            Pacer::Fq => ran.context.tstamp,
+            Pacer::Fq | Pacer::Switch => ran.context.tstamp,
         }
     }
 

@@ -298,7 +298,7 @@ pub fn emulators(kernel: &Kernel) -> Result<Vec<Emulator>> {
         Emulator::Off => true,
         Emulator::Netem => kernel.netem,
         Emulator::Edt | Emulator::Perturb(Pacer::Fq) => kernel.fq,
-        Emulator::Perturb(Pacer::User) => kernel.tun,
+        Emulator::Perturb(Pacer::User | Pacer::Switch) => kernel.tun,
     };
     let emulators: Vec<Emulator> = Emulator::ALL.into_iter().filter(usable).collect();
     ensure!(emulators.len() > 1, "this kernel has no emulator to compare");

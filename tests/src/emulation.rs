@@ -42,6 +42,7 @@ impl Emulator {
             Self::Edt => "plain EDT+fq",
             Self::Perturb(Pacer::Fq) => "perturb fq",
             Self::Perturb(Pacer::User) => "perturb user",
+            Self::Perturb(Pacer::Switch) => "perturb switch",
         }
     }
 }

@@ -3,7 +3,11 @@
 use std::{
     env, fs,
     io::{ErrorKind, Read as _},
-    os::unix::{net::UnixDatagram, process::ExitStatusExt as _},
+    os::unix::{
+        fs::PermissionsExt as _,
+        net::UnixDatagram,
+        process::{CommandExt as _, ExitStatusExt as _},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::LazyLock,
@@ -13,7 +17,12 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::{
-    sys::signal::{Signal, kill},
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+    sys::{
+        signal::{Signal, kill},
+        stat::{Mode, SFlag, makedev, mknod},
+    },
     unistd::Pid,
 };
 use serde_json::Value;
@@ -21,6 +30,10 @@ use tempfile::TempDir;
 
 use crate::bed::{Host, INTERFACE};
 
+/// A user who has no account, and no privilege.
+const ORDINARY: &str = "4242";
+/// Their registry.
+pub const ORDINARY_RECORDS: &str = "/tmp/perturb-4242";
 /// How long a command may take to begin or to end.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -39,6 +52,8 @@ pub enum Pacer {
     Fq,
     /// A thread of perturb.
     User,
+    /// perturb itself joins private hosts, as an ordinary user.
+    Switch,
 }
 
 impl Pacer {
@@ -48,6 +63,7 @@ impl Pacer {
         match self {
             Self::Fq => "fq",
             Self::User => "user",
+            Self::Switch => "switch",
         }
     }
 }
@@ -114,6 +130,38 @@ impl Product {
         Self::at(&directory.join("perturb")).context("`cargo build --package perturb` makes it")
     }
 
+    /// perturb, by the user who is to run it with this pacer: one without any privilege for the switch. That one has a
+    /// /dev/net/tun which is open to all, as it usually is.
+    pub fn command(&self, pacer: Pacer) -> Result<Command> {
+        if pacer != Pacer::Switch {
+            return Ok(Command::new(&self.path));
+        }
+        let everybodys = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
+        everybodys(self.profiles.path())?;
+        let tun = self.profiles.path().join("tun");
+        if !tun.exists() {
+            let device = makedev(10, 200);
+            let mode = Mode::from_bits_truncate(0o666);
+            mknod(&tun, SFlag::S_IFCHR, mode, device).context("making a node of /dev/net/tun")?;
+            fs::set_permissions(&tun, fs::Permissions::from_mode(0o666))?;
+        }
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", ORDINARY, "--regid", ORDINARY, "--clear-groups"]);
+        command.args(["--bounding-set=-all", "--inh-caps=-all"]);
+        command.arg(&self.path);
+        command.env_remove("XDG_RUNTIME_DIR").env("HOME", "/tmp");
+        let open = move || -> std::io::Result<()> {
+            let none: Option<&str> = None;
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+            mount(Some(&tun), "/dev/net/tun", none, MsFlags::MS_BIND, none)?;
+            Ok(())
+        };
+        // SAFETY: the closure makes system calls, whose arguments nix copies to its stack.
+        unsafe { command.pre_exec(open) };
+        Ok(command)
+    }
+
     fn at(path: &Path) -> Result<Self> {
         let path =
             fs::canonicalize(path).with_context(|| format!("perturb executable {}", path.display()))?;
@@ -135,6 +183,7 @@ impl Product {
             .tempfile_in(&self.profiles)?
             .keep()?;
         fs::write(&path, text)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
         Ok(path)
     }
 

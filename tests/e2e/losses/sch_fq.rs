@@ -8,7 +8,7 @@ use super::*;
 fn needs_fq(setting: &Setting) -> Result<()> {
     match setting.pacer {
         Pacer::Fq => Ok(()),
-        Pacer::User => Err(skip("only the fq pacer holds packets in sch_fq")),
+        Pacer::User | Pacer::Switch => Err(skip("only the fq pacer holds packets in sch_fq")),
     }
 }
 

@@ -53,11 +53,11 @@ impl Network {
         possible()?;
         let directory = tempfile::tempdir().unwrap();
         let prepared = prepare(&directory, profile, hosts).coarse_if(coarse);
-        let lab = Lab::new(hosts, &prepared.profile).unwrap();
-        let pacing = Pacing {
+        let mut pacing = Pacing {
             choice: PacerChoice::Auto,
             spin: SpinBudget(Duration::ZERO),
         };
+        let lab = Lab::new(hosts, &prepared.profile, &mut pacing).unwrap();
         let emulated = lab::emulate(&lab, &prepared, Conduct::of_hosts(pacing, false)).map_err(|error| {
             let said = format!("{error:#}");
             complete(&said).err().unwrap_or_else(|| anyhow!(said))

@@ -1,12 +1,12 @@
 //! Reads the counters.
 
-use aya::maps::{MapError, PerCpuArray, PerCpuValues};
+use aya::maps::MapError;
 use perturb_common::{
     abi::{BUCKETS, ClassCounters, EVENTS, ServerCounters, class_counter},
     lead::Lead,
 };
 
-use crate::maps::{Maps, Wire};
+use crate::maps::{Maps, PerCpuArray, Wire};
 
 /// All counters at one time, summed over the CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +51,11 @@ impl Counters {
 }
 
 fn sum<T: bytemuck::Pod>(
-    map: &PerCpuArray<aya::maps::MapData, Wire<T>>,
+    map: &PerCpuArray<Wire<T>>,
     index: u32,
     add: impl Fn(&mut T, &T),
 ) -> Result<T, MapError> {
-    let values: PerCpuValues<Wire<T>> = map.get(&index, 0)?;
+    let values = map.get(&index, 0)?;
     Ok(values.iter().fold(T::zeroed(), |mut total, value| {
         add(&mut total, &value.0);
         total

@@ -56,6 +56,9 @@ pub enum EmulationError {
     /// What sch_fq holds could not be read or told.
     #[error("maps HELD, HELD_HERE and EVENTS_SEEN: {0}")]
     Held(aya::maps::MapError),
+    /// The switch has no TAP for it.
+    #[error("{0} is not an interface of the switch's")]
+    NoPort(String),
     /// The pacer's figures could not be told.
     #[error("writing map PACER_STATS: {0}")]
     PacerStats(aya::maps::MapError),
@@ -207,6 +210,8 @@ pub enum Timekeeper {
         /// Memory that held packets may take, bytes.
         limit: u64,
     },
+    /// A thread of this process, between private hosts' TAPs, which runs the programs, too.
+    Switch,
 }
 
 impl Timekeeper {
@@ -214,6 +219,7 @@ impl Timekeeper {
         match self {
             Self::Fq(_) => Pacer::Fq,
             Self::User { .. } => Pacer::User,
+            Self::Switch => Pacer::Switch,
         }
     }
 }
@@ -228,7 +234,7 @@ impl Emulation {
         };
         let mut programs = Programs::load(options)?;
         let pacer = match *timekeeper {
-            Timekeeper::Fq(_) => None,
+            Timekeeper::Fq(_) | Timekeeper::Switch => None,
             Timekeeper::User { spin, limit } => {
                 let mut lead = Maps::of(&programs)?.lead;
                 // A word that could not be written stays as it was: the lead is what it was, too.
@@ -294,7 +300,9 @@ impl Emulation {
                         hold::user(programs, &mut netlink, names, pacer)?
                     }
                     (Timekeeper::Fq(options), _) => hold::fq(programs, &mut netlink, names, *options)?,
-                    (Timekeeper::User { .. }, None) => return Err(HoldError::NoPacer.into()),
+                    (Timekeeper::User { .. }, None) | (Timekeeper::Switch, _) => {
+                        return Err(HoldError::NoPacer.into());
+                    }
                 };
                 let attachment = Attachment {
                     target: link.index,

@@ -186,7 +186,7 @@ pub fn user(
         names.indices[0],
         &names.alias,
         pacer.queues(),
-        programs.steering()?.as_fd(),
+        Some(programs.steering()?.as_fd()),
     )?;
     let index = tap.index();
     Clsact::ensure(netlink, index)?.forget();

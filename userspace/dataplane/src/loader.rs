@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aya::maps::{MapError, PerCpuValues};
+use aya::maps::MapError;
 use perturb_common::{
     abi::{
         ABI_VERSION, Bound, CONTROL_GENERATION, CONTROL_VERSION, DIMENSIONS, MAX_BOUNDS, MAX_CLASSES,
@@ -302,12 +302,9 @@ impl Loader {
         write("GRANTS", maps.grants.set(slot, Wire(Granted::default()), 0))?;
         write("ORDINALS", maps.ordinals.set(slot, 0, 0))?;
         write("SOJOURNS", maps.sojourns.set(slot, Wire(Sojourns::default()), 0))?;
-        let cpus = write("SERVER_COUNTERS", maps.server_counters.get(&slot, 0))?.len();
-        let nothing =
-            PerCpuValues::try_from(vec![Wire(ServerCounters::default()); cpus]).map_err(MapError::IoError);
         write(
             "SERVER_COUNTERS",
-            nothing.and_then(|nothing| maps.server_counters.set(slot, nothing, 0)),
+            maps.server_counters.fill(slot, Wire(ServerCounters::default())),
         )
     }
 
@@ -370,15 +367,11 @@ impl Loader {
 
     fn load_nth(&mut self, tables: &Tables, half: u32) -> Result<(), LoaderError> {
         let here = |key: &Wire<NthKey>| key.0.server % 2 == half;
-        let stale: Vec<Wire<NthKey>> = self
-            .maps
-            .nth
-            .keys()
-            .filter(|key| key.as_ref().map_or(true, here))
-            .collect::<Result<_, _>>()
-            .map_err(|source| LoaderError::Map { map: "NTH", source })?;
-        for key in stale {
-            write("NTH", self.maps.nth.remove(&key))?;
+        for entry in self.maps.nth.all() {
+            let (key, _) = write("NTH", entry)?;
+            if here(&key) {
+                write("NTH", self.maps.nth.remove(&key))?;
+            }
         }
         for key in &tables.nth {
             let key = NthKey {

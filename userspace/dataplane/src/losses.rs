@@ -190,7 +190,7 @@ impl Ledger {
 }
 
 /// What an interface and its root qdisc have dropped.
-fn dropped(netlink: &mut Netlink, index: u32) -> Result<u64, NetlinkError> {
+pub(crate) fn dropped(netlink: &mut Netlink, index: u32) -> Result<u64, NetlinkError> {
     let drops = netlink.drops(index)?;
     let qdisc = netlink.root_qdisc(index)?;
     Ok(drops.transmit + drops.receive + u64::from(qdisc.drops))

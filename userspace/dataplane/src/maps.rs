@@ -1,10 +1,19 @@
-//! The maps with their types, from a loaded object or by the kernel's numbers.
+//! The maps with their types, from a loaded object or as another process finds them: by the kernel's numbers, or in a file.
 
-use std::{collections::BTreeMap, io::ErrorKind, os::fd::AsFd as _};
+mod place;
+
+use std::{
+    collections::BTreeMap,
+    fs::OpenOptions,
+    io::{self, ErrorKind},
+    os::fd::AsFd as _,
+    path::{Path as FilePath, PathBuf},
+    sync::Arc,
+};
 
 use aya::{
     Pod,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    maps::{Map, MapData, MapError},
 };
 use perturb_common::abi::{
     ABI_VERSION, Attachment, Bound, CONTROL_LEASE, CONTROL_VERSION, Class, ClassCounters, Crossing, FlowKey,
@@ -18,6 +27,9 @@ use perturb_common::{
     timeline::{Course, Row},
 };
 
+use perturb_machine::region::Region;
+pub use place::{Array, HashMap, PerCpuArray};
+use place::{Found, Ring};
 use serde::{Deserialize, Serialize};
 
 use crate::programs::Programs;
@@ -64,23 +76,29 @@ pub enum MapsError {
         /// Its number.
         id: u32,
     },
+    /// The file of a process that runs the programs itself.
+    #[error("opening the emulation's tables {}: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        source: io::Error,
+    },
 }
 
 macro_rules! maps {
     ($($field:ident: $name:literal => $kind:ident < $($parameter:ty),+ >),+ $(,)?) => {
         /// The maps that the controller reads or writes.
         pub struct Maps {
-            $(pub $field: $kind<MapData, $($parameter),+>),+
+            $(pub $field: $kind<$($parameter),+>),+
         }
 
         impl Maps {
             /// Their names.
             pub const NAMES: &'static [&'static str] = &[$($name),+];
 
-            fn open(mut get: impl FnMut(&'static str) -> Result<MapData, MapsError>) -> Result<Self, MapsError> {
+            fn open(mut get: impl FnMut(&'static str) -> Result<Found, MapsError>) -> Result<Self, MapsError> {
                 Ok(Self {
-                    $($field: Map::from_map_data(get($name)?)
-                        .and_then(|map| map.try_into())
+                    $($field: $kind::try_from(get($name)?)
                         .map_err(|source| MapsError::Map { name: $name, source })?),+
                 })
             }
@@ -169,11 +187,19 @@ impl Maps {
                 .as_fd()
                 .try_clone_to_owned()
                 .map_err(|error| failed(error.into()))?;
-            MapData::from_fd(fd).map_err(failed)
+            MapData::from_fd(fd).map(Found::Kernel).map_err(failed)
         })
     }
 
-    /// Those of an emulation that another process owns, by the numbers it recorded. The kernel may have
+    /// Those of programs that run natively.
+    pub fn in_memory(region: &Arc<Region>) -> Result<Self, MapsError> {
+        Self::open(|name| {
+            let map = region.map(name).ok_or(MapsError::Missing(name))?;
+            Ok(Found::Memory(Arc::clone(region), map))
+        })
+    }
+
+    /// Those of an emulation that another process owns, as it recorded them. The kernel may have
     /// given a number to another map since its owner died; the name tells.
     pub fn by_id(ids: &MapIds) -> Result<Self, MapsError> {
         const CONTROL: &str = "CONTROL";
@@ -181,11 +207,10 @@ impl Maps {
             name: CONTROL,
             source,
         };
-        let control: Array<MapData, u64> = Map::from_map_data(by_id(ids, CONTROL)?)
-            .and_then(Array::try_from)
-            .map_err(failed)?;
+        let opened = ids.open()?;
+        let control = Array::<u64>::try_from(opened.find(CONTROL)?).map_err(failed)?;
         match control.get(&CONTROL_VERSION, 0).map_err(failed)? {
-            ABI_VERSION => Self::open(|name| by_id(ids, name)),
+            ABI_VERSION => Self::open(|name| opened.find(name)),
             found => Err(MapsError::Version { found }),
         }
     }
@@ -205,7 +230,7 @@ impl Maps {
             .chain(&[NOTED, Requests::NAME, Sightings::NAME])
             .map(id)
             .collect::<Result<_, _>>()
-            .map(MapIds)
+            .map(MapIds::Kernel)
     }
 }
 
@@ -214,22 +239,19 @@ const NOTED: &str = "NOTED";
 /// What the programs of an emulation that another process owns have noted of flows.
 pub fn noted(ids: &MapIds) -> Result<Vec<(FlowKey, FlowNote)>, MapsError> {
     let failed = |source| MapsError::Map { name: NOTED, source };
-    let map: HashMap<MapData, Wire<FlowKey>, Wire<FlowNote>> = Map::from_map_data(by_id(ids, NOTED)?)
-        .and_then(HashMap::try_from)
-        .map_err(failed)?;
+    let map = HashMap::<Wire<FlowKey>, Wire<FlowNote>>::try_from(ids.open()?.find(NOTED)?).map_err(failed)?;
     // A flow whose place another one takes meanwhile is missing.
-    Ok(map.iter().flatten().map(|(key, note)| (key.0, note.0)).collect())
+    let all = map.all().into_iter().flatten();
+    Ok(all.map(|(key, note)| (key.0, note.0)).collect())
 }
 
 /// The ring buffer of an emulation that another process owns.
-fn ring(ids: &MapIds, name: &'static str) -> Result<RingBuf<MapData>, MapsError> {
-    Map::from_map_data(by_id(ids, name)?)
-        .and_then(RingBuf::try_from)
-        .map_err(|source| MapsError::Map { name, source })
+fn ring(ids: &MapIds, name: &'static str) -> Result<Ring, MapsError> {
+    Ring::try_from(ids.open()?.find(name)?).map_err(|source| MapsError::Map { name, source })
 }
 
 /// The log of requests. It has one reader at a time: what one takes, another does not see.
-pub struct Requests(RingBuf<MapData>);
+pub struct Requests(Ring);
 
 impl Requests {
     const NAME: &'static str = "REQUESTS";
@@ -241,14 +263,14 @@ impl Requests {
 
     /// Takes the next request, if there is one.
     pub fn take(&mut self) -> Option<Request> {
-        let item = self.0.next()?;
         // The programs write nothing else there.
-        Some(bytemuck::pod_read_unaligned(item.get(..size_of::<Request>())?))
+        self.0
+            .take(|item| Some(bytemuck::pod_read_unaligned(item.get(..size_of::<Request>())?)))?
     }
 }
 
 /// What befell packets, while somebody captures. It has one reader at a time.
-pub struct Sightings(RingBuf<MapData>);
+pub struct Sightings(Ring);
 
 /// A record of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -271,26 +293,28 @@ impl Sightings {
 
     /// Takes the next record, if there is one.
     pub fn take(&mut self) -> Option<Seen> {
-        let item = self.0.next()?;
-        // The programs write nothing else there.
-        let (head, rest) = item.split_at_checked(size_of::<Sighting>())?;
-        let sighting: Sighting = bytemuck::pod_read_unaligned(head);
-        let (crossings, bytes) =
-            rest.split_at_checked(sighting.crossings as usize * size_of::<Crossing>())?;
-        Some(Seen {
-            sighting,
-            crossings: crossings
-                .chunks_exact(size_of::<Crossing>())
-                .map(bytemuck::pod_read_unaligned)
-                .collect(),
-            bytes: bytes.into(),
-        })
+        self.0.take(seen)?
     }
 }
 
+/// A record of it, from the programs, which write nothing else there.
+fn seen(item: &[u8]) -> Option<Seen> {
+    let (head, rest) = item.split_at_checked(size_of::<Sighting>())?;
+    let sighting: Sighting = bytemuck::pod_read_unaligned(head);
+    let (crossings, bytes) = rest.split_at_checked(sighting.crossings as usize * size_of::<Crossing>())?;
+    Some(Seen {
+        sighting,
+        crossings: crossings
+            .chunks_exact(size_of::<Crossing>())
+            .map(bytemuck::pod_read_unaligned)
+            .collect(),
+        bytes: bytes.into(),
+    })
+}
+
 /// The map that another process recorded under this name.
-fn by_id(ids: &MapIds, name: &'static str) -> Result<MapData, MapsError> {
-    let id = *ids.0.get(name).ok_or(MapsError::Other(name))?;
+fn by_id(ids: &BTreeMap<String, u32>, name: &'static str) -> Result<MapData, MapsError> {
+    let id = *ids.get(name).ok_or(MapsError::Other(name))?;
     let failed = |source| MapsError::Map { name, source };
     let data = MapData::from_id(id).map_err(failed)?;
     if data.info().map_err(failed)?.name_as_str() != Some(name) {
@@ -299,25 +323,74 @@ fn by_id(ids: &MapIds, name: &'static str) -> Result<MapData, MapsError> {
     Ok(data)
 }
 
-/// The kernel's numbers of the maps, by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct MapIds(BTreeMap<String, u32>);
+/// How other processes find the maps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MapIds {
+    /// The kernel's numbers, by name.
+    Kernel(BTreeMap<String, u32>),
+    /// A file, where the programs run natively.
+    Memory {
+        /// Where it is.
+        file: PathBuf,
+    },
+}
+
+impl Default for MapIds {
+    fn default() -> Self {
+        Self::Kernel(BTreeMap::new())
+    }
+}
+
+/// The maps of another process, ready to be looked at.
+enum Opened<'a> {
+    Kernel(&'a BTreeMap<String, u32>),
+    Memory(Arc<Region>),
+}
+
+impl Opened<'_> {
+    fn find(&self, name: &'static str) -> Result<Found, MapsError> {
+        match self {
+            Self::Kernel(ids) => by_id(ids, name).map(Found::Kernel),
+            Self::Memory(region) => {
+                let map = region.map(name).ok_or(MapsError::Other(name))?;
+                Ok(Found::Memory(Arc::clone(region), map))
+            }
+        }
+    }
+}
 
 impl MapIds {
     /// Whether the emulation notes flows and logs requests: not if an older perturb made it.
     #[must_use]
     pub fn has_flows(&self) -> bool {
-        [NOTED, Requests::NAME]
-            .iter()
-            .all(|name| self.0.contains_key(*name))
+        match self {
+            Self::Kernel(ids) => [NOTED, Requests::NAME].iter().all(|name| ids.contains_key(*name)),
+            Self::Memory { .. } => true,
+        }
     }
 
-    /// Whether a map is among them.
+    /// Whether a map of the kernel's is among them.
     #[must_use]
     pub fn contains(&self, id: u32) -> bool {
-        self.0.values().any(|&own| own == id)
+        matches!(self, Self::Kernel(ids) if ids.values().any(|&own| own == id))
     }
+
+    fn open(&self) -> Result<Opened<'_>, MapsError> {
+        match self {
+            Self::Kernel(ids) => Ok(Opened::Kernel(ids)),
+            Self::Memory { file } => open_region(file).map(Opened::Memory),
+        }
+    }
+}
+
+fn open_region(path: &FilePath) -> Result<Arc<Region>, MapsError> {
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    let region = opened.and_then(Region::open);
+    region.map(Arc::new).map_err(|source| MapsError::File {
+        path: path.into(),
+        source,
+    })
 }
 
 pub(crate) fn data(map: &Map) -> Option<&MapData> {

@@ -39,6 +39,12 @@ pub enum LoadError {
     /// The kernel gives no random numbers to key the flow cache by.
     #[error("no random numbers from the kernel, which the hash of flows needs: {0}")]
     Secret(getrandom::Error),
+    /// The switch's programs run in its process.
+    #[error("the kernel runs no programs for the switch")]
+    NotTheKernels,
+    /// The file of the tables, where the programs run in this process.
+    #[error("making room for the emulation's tables: {0}")]
+    Tables(io::Error),
     /// The object lacks what this controller expects: they were built apart.
     #[error("the eBPF object has no {0}")]
     Missing(&'static str),
@@ -83,6 +89,8 @@ pub enum Pacer {
     Fq,
     /// A thread of the controller.
     User,
+    /// The same, which runs the programs, too: [`crate::switch`].
+    Switch,
 }
 
 impl Pacer {
@@ -92,6 +100,7 @@ impl Pacer {
         match self {
             Self::Fq => "fq",
             Self::User => "user",
+            Self::Switch => "switch",
         }
     }
 }
@@ -123,6 +132,7 @@ impl Programs {
         let pacer = match options.pacer {
             Pacer::Fq => PACER_FQ,
             Pacer::User => PACER_USER,
+            Pacer::Switch => return Err(LoadError::NotTheKernels),
         };
         let room = options.room;
         let (flow_mask, instance_mask) = (room.flows - 1, room.instances - 1);

@@ -20,6 +20,11 @@ mod tap;
 mod turns;
 mod worker;
 
+pub(crate) use figures::Figures;
 pub use figures::{TellWakeUp, ThreadStats, UserPacerStats};
+pub(crate) use held::{Buffers, HEADER, Held};
 pub use pacer::{SpinBudget, UserPacer, UserPacerError, usual_threads};
+pub(crate) use queue::DepartureQueue;
+pub(crate) use tap::Queue;
 pub use tap::{Tap, TapError};
+pub(crate) use worker::Course;

@@ -8,7 +8,7 @@ use perturb_common::abi::{PacerStat, ThreadStat, thread_stat};
 use crate::{
     emulation::EmulationError,
     loader::LoaderError,
-    losses::{self, SharedLedgers},
+    losses::{self, Losses, SharedLedgers},
     maps::Maps,
     netlink::{NetlinkError, Notices},
     user::{UserPacer, UserPacerStats},
@@ -81,6 +81,11 @@ pub(crate) fn publish(
         }
     };
     drop(ledgers);
+    tell(maps, &losses, &stats)
+}
+
+/// Tells figures to those who read the maps.
+pub(crate) fn tell(maps: &mut Maps, losses: &Losses, stats: &UserPacerStats) -> Result<(), EmulationError> {
     let all = stats.sum();
     let figures = [
         (PacerStat::HeldPackets, stats.held_packets + losses.waiting),

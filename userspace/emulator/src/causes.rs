@@ -4,6 +4,8 @@ use std::io;
 
 use perturb_dataplane::{emulation::EmulationError, hold::HoldError, netlink::NetlinkError};
 
+use crate::{lab::LabError, own_namespace::Unavailable};
+
 /// Whether the kernel has no sch_fq.
 #[must_use]
 pub fn lacks_fq(error: &anyhow::Error) -> bool {
@@ -12,6 +14,15 @@ pub fn lacks_fq(error: &anyhow::Error) -> bool {
         cause.downcast_ref::<HoldError>().is_some_and(hold)
             || matches!(cause.downcast_ref::<EmulationError>(), Some(EmulationError::Hold(error)) if hold(error))
     })
+}
+
+/// Whether private hosts cannot be made without root here; the message says what helps.
+#[must_use]
+pub fn lacks_hosts(error: &anyhow::Error) -> bool {
+    let lab = |error: &LabError| matches!(error, LabError::Unavailable(_));
+    error
+        .chain()
+        .any(|cause| cause.is::<Unavailable>() || cause.downcast_ref::<LabError>().is_some_and(lab))
 }
 
 /// Whether the kernel has refused something to this user.

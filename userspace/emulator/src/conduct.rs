@@ -7,7 +7,10 @@ use perturb_common::abi::LEASE_PAUSED;
 use perturb_dataplane::hold;
 pub use perturb_dataplane::{programs::Pacer, user::SpinBudget};
 
-use crate::registry::terms::{Confirm, Terms, after};
+use crate::{
+    own_namespace,
+    registry::terms::{Confirm, Terms, after},
+};
 
 /// How the time is to be kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +75,7 @@ impl Conduct {
 /// Which pacer is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacerChoice {
-    /// fq where the kernel has it, else user.
+    /// fq where the kernel has it, else user; switch for who may not load programs.
     #[default]
     Auto,
     /// This one.
@@ -81,11 +84,16 @@ pub enum PacerChoice {
 
 impl PacerChoice {
     /// All that can be asked for.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Only(Pacer::Fq), Self::Only(Pacer::User)];
+    pub const ALL: [Self; 4] = [
+        Self::Auto,
+        Self::Only(Pacer::Fq),
+        Self::Only(Pacer::User),
+        Self::Only(Pacer::Switch),
+    ];
     /// Their names.
-    pub const NAMES: [&'static str; 3] = {
-        let [auto, fq, user] = Self::ALL;
-        [auto.name(), fq.name(), user.name()]
+    pub const NAMES: [&'static str; 4] = {
+        let [auto, fq, user, switch] = Self::ALL;
+        [auto.name(), fq.name(), user.name(), switch.name()]
     };
 
     /// As the command line and experiments write it.
@@ -101,6 +109,8 @@ impl PacerChoice {
     pub fn decide(self) -> anyhow::Result<Pacer> {
         match self {
             Self::Only(pacer) => Ok(pacer),
+            // Who has entered a user namespace for it may load none, either.
+            Self::Auto if !own_namespace::may_load_programs() => Ok(Pacer::Switch),
             Self::Auto => {
                 let has_fq = hold::has_fq().context("asking this kernel for sch_fq")?;
                 Ok(if has_fq { Pacer::Fq } else { Pacer::User })

@@ -1,6 +1,9 @@
 //! The machine: what a session needs of it, by way of perturb-dataplane.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    path::Path,
+};
 
 use anyhow::Context as _;
 use perturb_common::tables::Tables;
@@ -67,7 +70,13 @@ impl Machine for Kernel {
         })
     }
 
-    fn begin(&self, time: &Timekeeper, verbose: bool, prepared: &Prepared) -> anyhow::Result<Begun> {
+    fn begin(
+        &self,
+        time: &Timekeeper,
+        verbose: bool,
+        prepared: &Prepared,
+        _: &Path,
+    ) -> anyhow::Result<Begun> {
         let mut emulation = Emulation::new(time, verbose, &prepared.tables)?;
         Ok(Begun {
             maps: emulation.map_ids()?,
@@ -100,7 +109,7 @@ impl Machine for Kernel {
     }
 }
 
-fn load(record: &Record, tables: &Tables, anew: bool) -> anyhow::Result<Slots> {
+pub(crate) fn load(record: &Record, tables: &Tables, anew: bool) -> anyhow::Result<Slots> {
     let mut loader = resume(record)?;
     if anew {
         loader.restart_clock();
@@ -110,7 +119,7 @@ fn load(record: &Record, tables: &Tables, anew: bool) -> anyhow::Result<Slots> {
 }
 
 /// The tables of an emulation, whichever process has made or changed them.
-fn resume(record: &Record) -> anyhow::Result<Loader> {
+pub(crate) fn resume(record: &Record) -> anyhow::Result<Loader> {
     let maps = Maps::by_id(&record.maps)?;
     Ok(Loader::resume(maps, record.in_force.slots.clone())?)
 }

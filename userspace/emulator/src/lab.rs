@@ -4,6 +4,7 @@
 //! ```text
 //! two hosts     h1:eth0 ═══ h2:eth0
 //! more          hN:eth0 ═══ port N of a bridge in a namespace of its own
+//! switched      hN:eth0 is a TAP that this process serves
 //! ```
 //!
 //! Everything lives in namespaces that only this process and the command's processes refer to: when
@@ -17,11 +18,13 @@ pub mod measured;
 pub mod mpi;
 pub mod run;
 pub mod tcp;
+mod view;
 
 use std::{
     convert::identity,
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
 };
 
 use anyhow::Context as _;
@@ -31,8 +34,15 @@ use perturb_dataplane::{
     ethtool::{self, Offload},
     netlink::{Netlink, NetlinkError, VethPair},
     steering::Steering,
+    switch::{Switch, SwitchError},
+    user::{Tap, TapError},
 };
 use perturb_profile::Profile;
+
+use crate::{
+    conduct::{Pacer, PacerChoice, Pacing},
+    own_namespace,
+};
 
 /// Most hosts: the last byte of an IPv4 address numbers them.
 pub const MAX_HOSTS: u32 = 64;
@@ -40,12 +50,17 @@ pub const MAX_HOSTS: u32 = 64;
 pub const INTERFACE: &str = "eth0";
 /// Interface indices of the switch's ports begin above this.
 const PORTS: u32 = 100;
+/// Frames that may wait for the switch, which has no real-time priority as an ordinary user: room for them takes 512 KiB.
+const QUEUE: u32 = 65_536;
 /// Prefix lengths of the hosts' networks.
 const PREFIXES: (u8, u8) = (24, 64);
 
 /// Why private hosts could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
+    /// Which pacer it is could not be found out.
+    #[error("{0:#}")]
+    Pacer(anyhow::Error),
     /// A namespace.
     #[error("making a network namespace for {host}: {source}")]
     Namespace {
@@ -60,6 +75,15 @@ pub enum LabError {
     /// A TCP setting.
     #[error(transparent)]
     Tcp(#[from] tcp::TcpError),
+    /// They cannot be made without root here.
+    #[error(transparent)]
+    Unavailable(#[from] own_namespace::Unavailable),
+    /// A TAP.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// What joins the TAPs.
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
 }
 
 /// A private host.
@@ -149,12 +173,27 @@ const fn interface_index(number: u32) -> u32 {
 pub struct Lab {
     /// The hosts, by number.
     pub hosts: Vec<Host>,
-    _switch: Option<Namespace>,
+    joint: Joint,
+}
+
+/// What joins hosts.
+enum Joint {
+    Wire,
+    Bridge {
+        /// Where it is: it lives as long as this.
+        _namespace: Namespace,
+    },
+    Switch(Arc<Switch>),
 }
 
 impl Lab {
-    /// Makes `count` hosts with a profile's TCP settings and MTU.
-    pub fn new(count: u32, profile: &Profile) -> Result<Self, LabError> {
+    /// Makes `count` hosts with a profile's TCP settings and MTU, joined as the pacer wants it, which is decided here.
+    pub fn new(count: u32, profile: &Profile, pacing: &mut Pacing) -> Result<Self, LabError> {
+        let pacer = pacing.choice.decide().map_err(LabError::Pacer)?;
+        pacing.choice = PacerChoice::Only(pacer);
+        if pacer == Pacer::Switch {
+            own_namespace::enter()?;
+        }
         let create =
             |host: String| Namespace::create().map_err(|source| LabError::Namespace { host, source });
         let hosts = (1..=count)
@@ -168,22 +207,38 @@ impl Lab {
                 Ok(Host { number, namespace })
             })
             .collect::<Result<Vec<_>, LabError>>()?;
-        let switch = if let [first, second] = hosts.as_slice() {
-            wire(first, second, profile.mtu())?;
-            None
-        } else {
-            let switch = create("the switch".into())?;
-            join(&hosts, &switch, profile.mtu())?;
-            Some(switch)
+        let joint = match (pacer, hosts.as_slice()) {
+            (Pacer::Switch, _) => {
+                let taps = hosts.iter().map(|host| {
+                    let tap = tap(host, profile.mtu())?;
+                    Ok((tap, hardware_address(host.number)))
+                });
+                let taps = taps.collect::<Result<_, LabError>>()?;
+                Joint::Switch(Arc::new(Switch::new(taps, pacing.spin)?))
+            }
+            (_, [first, second]) => {
+                wire(first, second, profile.mtu())?;
+                Joint::Wire
+            }
+            _ => {
+                let bridge = create("the switch".into())?;
+                join(&hosts, &bridge, profile.mtu())?;
+                Joint::Bridge { _namespace: bridge }
+            }
         };
         for host in &hosts {
             configure(host, count)?;
             tcp::configure(host, &profile.tcp)?;
         }
-        Ok(Self {
-            hosts,
-            _switch: switch,
-        })
+        Ok(Self { hosts, joint })
+    }
+
+    /// What joins the hosts' TAPs, if they have such.
+    pub(crate) fn switch(&self) -> Option<&Arc<Switch>> {
+        match &self.joint {
+            Joint::Switch(switch) => Some(switch),
+            Joint::Wire | Joint::Bridge { .. } => None,
+        }
     }
 }
 
@@ -226,6 +281,25 @@ fn wire(first: &Host, second: &Host, mtu: u32) -> Result<(), LabError> {
             })
         },
     )
+}
+
+/// A host's interface, as a TAP.
+fn tap(host: &Host, mtu: u32) -> Result<Tap, LabError> {
+    let make = || {
+        let mut netlink = Netlink::open()?;
+        let tap = Tap::new(&mut netlink, INTERFACE, host.index(), INTERFACE, 1, None)?;
+        netlink.set_mtu(INTERFACE, mtu)?;
+        match netlink.set_queue_len(INTERFACE, QUEUE) {
+            // Linux 6.1 has no room for so many: what is too much for the usual queue is dropped, and counted.
+            Err(error) if error.is(libc::ERANGE) || error.is(libc::ENOMEM) => {}
+            set => set?,
+        }
+        Ok(tap)
+    };
+    host.namespace.enter(make).map_err(|source| LabError::Namespace {
+        host: host.name(),
+        source,
+    })?
 }
 
 fn join(hosts: &[Host], switch: &Namespace, mtu: u32) -> Result<(), LabError> {

@@ -279,6 +279,7 @@ impl Prepared {
                 spin,
                 limit: self.tables.held,
             },
+            Pacer::Switch => Timekeeper::Switch,
         }
     }
 }

@@ -7,11 +7,11 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use perturb_dataplane::{attach, loopback, namespace::Namespace, netlink::Netlink};
+use perturb_dataplane::{attach, loopback, namespace::Namespace, netlink::Netlink, programs::Pacer};
 
 use crate::{
     privileges,
-    registry::{InterfaceRecord, RECORDS, Record, Recorded, Registry, remove_directory},
+    registry::{InterfaceRecord, Record, Recorded, Registry, place, remove_directory},
 };
 
 /// Removes the remains of every emulation that has no owner any more.
@@ -39,7 +39,7 @@ fn sweep(registry: &Registry) -> anyhow::Result<()> {
     let known: BTreeSet<String> = readable
         .chain(unreadable.into_iter().map(|record| record.id))
         .collect();
-    for entry in fs::read_dir(RECORDS).with_context(|| format!("reading {RECORDS}"))? {
+    for entry in fs::read_dir(place()).with_context(|| format!("reading {}", place().display()))? {
         let entry = entry?;
         if entry.path().is_dir() && !known.contains(&*entry.file_name().to_string_lossy()) {
             remove_directory(&entry.path())?;
@@ -72,6 +72,11 @@ enum TakeDown {
 }
 
 fn take_down(record: &Record) -> anyhow::Result<TakeDown> {
+    if record.pacer == Pacer::Switch.name() {
+        // Its devices went with its process.
+        record.remove()?;
+        return Ok(TakeDown::Done);
+    }
     for interface in &record.interfaces {
         match find_namespace(interface.namespace)? {
             Found::Here(namespace) => namespace.enter(|| remove_devices(record, interface))??,

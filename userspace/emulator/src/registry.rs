@@ -1,5 +1,4 @@
-//! What is applied on this machine: one record per emulation, written before the first device is
-//! made, so that whatever ends its owner, the next command knows what to remove.
+//! What is applied on this machine: one record per emulation, written before its first device, so that the next command can clear it.
 //!
 //! ```text
 //! /run/perturb/changes         locked by a command that changes the registry
@@ -13,13 +12,13 @@
 //! /run/perturb/raised.lock     locked by who raises one or puts it back
 //! ```
 //!
-//! Only the user who makes it (root) may enter it: whoever could open a lock could keep every other command waiting.
-//!
-//! Nothing is pinned: programs and maps live as long as the controller, and other commands reach the
-//! maps by the kernel's numbers. A bpffs would not do: `ip netns exec` gives each command one of its own.
+//! Only the user who makes it (root, or one with a [place] of their own) may enter it: whoever could open a lock could keep every
+//! other command waiting. Nothing is pinned: maps live as long as the controller, and other commands reach them by the kernel's
+//! numbers. A bpffs would not do: `ip netns exec` gives each command its own.
 
 pub mod followers;
 mod lock;
+mod place;
 mod process;
 pub mod raised;
 mod recorded;
@@ -35,6 +34,7 @@ use std::{
 pub use followers::Contained;
 pub use lock::Lock;
 use perturb_dataplane::{loopback::Setting, maps::MapIds};
+pub use place::{is_in_own_namespace, place};
 pub use process::{Handle, Presence, Process};
 pub use recorded::{Recorded, Unreadable, records};
 use serde::{Deserialize, Serialize};
@@ -220,7 +220,7 @@ pub struct Record {
 }
 
 fn of_this_machine() -> PathBuf {
-    RECORDS.into()
+    place().into()
 }
 
 impl Record {
@@ -436,7 +436,7 @@ pub struct Registry {
 impl Registry {
     /// Waits for other commands to finish, at most `patience`.
     pub fn open(patience: Duration) -> Result<Self> {
-        Self::at(Path::new(RECORDS), patience)
+        Self::at(place(), patience)
     }
 
     /// The registry of a directory.

@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perturb_dataplane::{emulation::Timekeeper, netlink::Link, user::SpinBudget, watch::Fault};
+use perturb_dataplane::{
+    emulation::Timekeeper, netlink::Link, programs::Pacer, user::SpinBudget, watch::Fault,
+};
 
 pub use perturb_dataplane::programs::{ProcessorTime, Program, count_processor_time};
 
@@ -127,6 +129,7 @@ impl Running {
         }
         self.time = match record.in_force.fq {
             Some(options) => Timekeeper::Fq(options),
+            None if record.pacer == Pacer::Switch.name() => Timekeeper::Switch,
             None => Timekeeper::User {
                 spin: SpinBudget(Duration::from_nanos(record.spin)),
                 limit: record.in_force.held,

@@ -1,6 +1,6 @@
 //! What a session needs of the machine: traits, so that its course can be tested without root. `kernel` is the machine; `session/tests/fake.rs` stands in for it.
 
-use std::os::fd::BorrowedFd;
+use std::{os::fd::BorrowedFd, path::Path};
 
 use perturb_dataplane::{
     emulation::Timekeeper, hold::DeviceNames, loader::Slots, maps::MapIds, namespace::Namespace,
@@ -26,8 +26,14 @@ pub(crate) trait Machine: Send + Sync {
     /// What is recorded of an interface before anything is done to it.
     fn describe(&self, target: &Target, names: &DeviceNames) -> anyhow::Result<InterfaceRecord>;
 
-    /// Loads programs and tables; nothing is emulated yet.
-    fn begin(&self, time: &Timekeeper, verbose: bool, prepared: &Prepared) -> anyhow::Result<Begun>;
+    /// Loads programs and tables; nothing is emulated yet. Files that others are to find lie in `directory`.
+    fn begin(
+        &self,
+        time: &Timekeeper,
+        verbose: bool,
+        prepared: &Prepared,
+        directory: &Path,
+    ) -> anyhow::Result<Begun>;
 
     /// The interface of a name, and whether it can be emulated, with what of its traffic is not.
     fn candidate(&self, namespace: &Namespace, name: &str) -> anyhow::Result<Option<Candidate>>;

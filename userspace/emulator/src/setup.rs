@@ -45,7 +45,7 @@ pub(crate) fn set_up(
 ) -> anyhow::Result<Running> {
     let pacer = conduct.pacing.choice.decide()?;
     if pacer == Pacer::Fq && conduct.pacing.spin != SpinBudget::default() {
-        log::info!("--spin is for the user pacer; with fq the kernel keeps the time");
+        log::info!("--spin is for the pacers user and switch; with fq the kernel keeps the time");
     }
     let names: Vec<DeviceNames> = targets
         .iter()
@@ -56,7 +56,7 @@ pub(crate) fn set_up(
     let time = prepared.timekeeper(pacer, conduct.pacing.spin);
     let fq = match time {
         Timekeeper::Fq(options) => Some(options),
-        Timekeeper::User { .. } => None,
+        Timekeeper::User { .. } | Timekeeper::Switch => None,
     };
     let mut record = Record {
         format: registry::FORMAT,
@@ -78,7 +78,7 @@ pub(crate) fn set_up(
     };
     let claim = record.begin()?;
     machine.raise()?;
-    let begun = machine.begin(&time, conduct.verbose, prepared)?;
+    let begun = machine.begin(&time, conduct.verbose, prepared, &record.directory())?;
     let (plane, keeper) = attach(&mut record, begun, targets, &names, &time, conduct)?;
     Ok(Running {
         keeper,

@@ -52,13 +52,13 @@ pub struct Hosts {
 /// them. What came of it; nothing if a signal has ended it.
 pub(super) fn measure<T: Send + 'static>(
     profile: &Profile,
-    pacing: Pacing,
+    mut pacing: Pacing,
     work: impl FnOnce(Hosts) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<Option<T>> {
     runtime()?.block_on(async {
         let mut signals = Signals::listen()?;
         let mut nobody = |_: &Record| ();
-        let lab = Arc::new(Lab::new(2, profile)?);
+        let lab = Arc::new(Lab::new(2, profile, &mut pacing)?);
         let conduct = Conduct::of_hosts(pacing, false);
         let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
         let hosts = Hosts::new(Arc::clone(&lab), pacing.choice.decide()?, session.handle())?;
@@ -135,7 +135,7 @@ impl Hosts {
     /// Whether a thread keeps the time, which wants a processor.
     #[must_use]
     pub fn pacer_wants_processor(&self) -> bool {
-        self.is_emulated && self.pacer == Pacer::User
+        self.is_emulated && self.pacer != Pacer::Fq
     }
 
     /// Ends the emulation.

@@ -59,13 +59,13 @@ pub fn measure(
 fn with_hosts<T>(
     hosts: u32,
     prepared: &Prepared,
-    pacing: Pacing,
+    mut pacing: Pacing,
     start: impl FnOnce(&Lab, Record) -> anyhow::Result<oneshot::Receiver<anyhow::Result<T>>>,
 ) -> anyhow::Result<Option<(T, Vec<Fault>)>> {
     runtime()?.block_on(async {
         let mut signals = Signals::listen()?;
         let mut nobody = |_: &Record| ();
-        let lab = Lab::new(hosts, &prepared.profile)?;
+        let lab = Lab::new(hosts, &prepared.profile, &mut pacing)?;
         let conduct = Conduct::of_hosts(pacing, false);
         let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
         session.core().put(prepared)?;

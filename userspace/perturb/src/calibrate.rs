@@ -96,6 +96,7 @@ pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
         shared.extend(out.map(PathBuf::from));
         return in_sandbox(&shared, false);
     }
+    perturb_emulator::own_namespace::ready(pacing.choice)?;
     let line = LiveLine::stderr(args.quiet);
     if let Some(profile) = &args.profile {
         let Some(classes) = calibrate::classes(profile, pacing, args.pacing.coarse, line)? else {

@@ -8,6 +8,7 @@ pub(crate) mod exit;
 mod files;
 mod inside;
 mod machines;
+mod pacing;
 pub(crate) mod quantity;
 mod run;
 mod sandbox;
@@ -17,6 +18,7 @@ pub(crate) mod time;
 pub(crate) mod words;
 
 pub(crate) use files::Lacking;
+pub(crate) use pacing::PacingArgs;
 pub(crate) use sandbox::{beside, in_sandbox};
 pub(crate) use status::{Activity, moment, totals};
 
@@ -24,17 +26,12 @@ use std::{io::Write as _, net::SocketAddr, panic, path::PathBuf, process::ExitCo
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use perturb_containers::Selector;
-use perturb_emulator::{
-    causes,
-    conduct::{Pacer, PacerChoice, Pacing, SpinBudget},
-    registry::Contained,
-};
+use perturb_emulator::{causes, registry::Contained};
 use perturb_machines::On;
 
 use self::{
     exit::{DONE, FAILED, exit_code},
     time::within,
-    words::{Words, one_of},
 };
 use crate::{
     calibrate, capture, locality, measure, netem, nfs, pattern, predict, report, reproduce, rto,
@@ -288,49 +285,6 @@ struct Status {
     way: machines::Reach,
 }
 
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct PacingArgs {
-    /// What keeps the time.
-    #[arg(long, value_parser = one_of(PACERS), default_value = "auto")]
-    pub(crate) pacer: PacerChoice,
-    /// Compute a packet's whole path when it is sent, instead of holding it up to each shared server: cheaper, but
-    /// servers look busy to packets that reach them earlier.
-    #[arg(long)]
-    pub(crate) coarse: bool,
-    /// User pacer: poll this long before each departure instead of sleeping; costs processor time, e.g. 100us.
-    #[arg(long, value_name = "TIME", value_parser = within(time::SPIN))]
-    pub(crate) spin: Option<Duration>,
-}
-
-impl PacingArgs {
-    /// How the time is to be kept.
-    pub(crate) fn checked(self) -> Result<Pacing, Contradiction> {
-        if self.spin.is_some() && self.pacer == PacerChoice::Only(Pacer::Fq) {
-            return Err(Contradiction(
-                "--spin is for the user pacer; with --pacer fq the kernel keeps the time: leave --spin out",
-            ));
-        }
-        Ok(Pacing {
-            choice: self.pacer,
-            spin: SpinBudget(self.spin.unwrap_or_default()),
-        })
-    }
-}
-
-const PACERS: Words<PacerChoice> = &[
-    ("auto", PacerChoice::Auto, "fq where the kernel has it, else user"),
-    (
-        Pacer::Fq.name(),
-        PacerChoice::Only(Pacer::Fq),
-        "sch_fq: the kernel keeps the time",
-    ),
-    (
-        Pacer::User.name(),
-        PacerChoice::Only(Pacer::User),
-        "A thread of perturb keeps the time, for kernels without sch_fq",
-    ),
-];
-
 /// Runs the command line of this process.
 #[must_use]
 pub(crate) fn main() -> ExitCode {
@@ -436,6 +390,9 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
     }
     if error.is::<reproduce::Denied>() {
         return Some("run it as root; `perturb reproduce models` draws those that need none");
+    }
+    if causes::lacks_hosts(error) {
+        return None;
     }
     let denied = causes::is_denied(error);
     if denied && !nix::unistd::geteuid().is_root() {

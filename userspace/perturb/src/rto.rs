@@ -172,6 +172,7 @@ pub(crate) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
         let files = [&args.csv, &args.svg].into_iter().flatten();
         return in_sandbox(beside(files)?, false);
     }
+    perturb_emulator::own_namespace::ready(pacing.choice)?;
     let plan = Plan {
         name,
         programs,

@@ -186,6 +186,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<u8> {
         shared.push(out);
         return in_sandbox(&shared, false);
     }
+    perturb_emulator::own_namespace::ready(sweep.experiment.pacer)?;
     let (ended, count) = sweep.measure(args.resume, LiveLine::stderr(args.quiet))?;
     match ended {
         Ended::Complete => {

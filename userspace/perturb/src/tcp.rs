@@ -88,6 +88,7 @@ pub(crate) fn run(args: &TcpArgs) -> anyhow::Result<u8> {
     if args.sandbox {
         return in_sandbox(beside(&args.svg)?, false);
     }
+    perturb_emulator::own_namespace::ready(pacing.choice)?;
     args.congestion
         .iter()
         .try_for_each(|control| available(control))?;

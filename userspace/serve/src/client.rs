@@ -5,7 +5,10 @@ use std::{fs, io, os::unix::fs::FileTypeExt as _, path::PathBuf, time::Duration}
 use anyhow::Context as _;
 use hyper::body::Bytes;
 use perturb_ask::{Method, StatusCode};
-use perturb_emulator::{registry::RECORDS, status::Report};
+use perturb_emulator::{
+    registry::{RECORDS, place},
+    status::Report,
+};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::{
@@ -62,7 +65,7 @@ impl Client {
                 all.push(Self { id, socket });
             }
         };
-        for (id, path) in names(RECORDS) {
+        for (id, path) in names(place()) {
             note(id, path.join(SOCKET));
         }
         let groups = PathBuf::from(RECORDS).parent().map(names).unwrap_or_default();

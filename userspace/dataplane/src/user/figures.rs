@@ -104,12 +104,12 @@ impl Own {
 }
 
 /// Shared by all threads.
-pub(super) struct Figures {
+pub(crate) struct Figures {
     /// Memory that held packets may take, bytes.
     limit: AtomicU64,
     /// Packets that wait (from bit [`PACKETS`]) and the memory that they take: one word, so that the limit is taken from at once.
     held: AtomicU64,
-    pub(super) dropped: AtomicU64,
+    pub(crate) dropped: AtomicU64,
     /// Index of the first TAP that could not be read any more; 0: none.
     dead: AtomicU32,
     /// A [`Lead`]: the floor of what the threads' wake-ups take.
@@ -133,7 +133,7 @@ impl Figures {
     }
 
     /// How many threads there are.
-    pub(super) fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.threads.len()
     }
 
@@ -143,7 +143,7 @@ impl Figures {
     }
 
     /// Memory that held packets may take, bytes.
-    pub(super) fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
     }
 
@@ -152,7 +152,7 @@ impl Figures {
     }
 
     /// Counts a packet that is to be held and takes so much memory; `false` if the limit does not allow it.
-    pub(super) fn admit(&self, memory: u64) -> bool {
+    pub(crate) fn admit(&self, memory: u64) -> bool {
         let packet = (1 << PACKETS) + memory;
         let held = self.held.fetch_add(packet, Ordering::Relaxed) + packet;
         let fits = held >> PACKETS <= MAX_PACKETS && bytes(held) <= self.limit();
@@ -163,8 +163,13 @@ impl Figures {
         fits
     }
 
+    /// Counts a packet that is held and takes so much memory, where the programs have looked at the limit.
+    pub(crate) fn hold(&self, memory: u64) {
+        self.held.fetch_add((1 << PACKETS) + memory, Ordering::Relaxed);
+    }
+
     /// Counts a packet that took so much memory and is no longer held.
-    pub(super) fn let_go(&self, memory: u64) {
+    pub(crate) fn let_go(&self, memory: u64) {
         self.held.fetch_sub((1 << PACKETS) + memory, Ordering::Relaxed);
     }
 
@@ -193,6 +198,11 @@ impl Figures {
         }
     }
 
+    /// What a wake-up takes at least, ns.
+    pub(super) fn wake_up(&self, now: u64) -> u64 {
+        Lead(self.wake_up.load(Ordering::Relaxed)).at(MonoNanos(now)).0
+    }
+
     /// The share of this processor, percent, that the other threads took with real-time priority in their last windows.
     pub(super) fn others(&self, thread: usize, processor: usize) -> u64 {
         let other = |(number, own): (usize, &Own)| {
@@ -217,7 +227,7 @@ impl Figures {
             .threads
             .iter()
             .any(|thread| thread.working.load(Ordering::Relaxed));
-        let floor = Lead(self.wake_up.load(Ordering::Relaxed)).at(MonoNanos(now)).0;
+        let floor = self.wake_up(now);
         // Who finds another thread telling does not wait: that one may be kept from running, and knows as much.
         if let Ok(mut tell) = self.tell.try_lock() {
             tell(if busy { 0 } else { floor });

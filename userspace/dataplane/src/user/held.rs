@@ -1,15 +1,15 @@
-//! Packets that wait, and the memory that they wait in.
+//! Packets that wait, and the memory that they wait in; and what the user pacer's threads do with them.
 
 use std::{io, sync::Arc};
 
 use perturb_common::abi::Ticket;
 
-use super::{queue::DepartureQueue, tap::Queue};
+use super::{figures::Figures, queue::DepartureQueue, tap::Queue, worker::Course};
 
 /// virtio_net header of a TAP (`TUNSETVNETHDRSZ`'s default).
-const HEADER: usize = 10;
+pub(crate) const HEADER: usize = 10;
 /// A packet of at most this size lies in one buffer of its own.
-const SMALL: usize = 2048;
+pub(crate) const SMALL: usize = 2048;
 /// The rest of a packet of at most this size is copied into a buffer of its size.
 const MEDIUM: usize = 16 * 1024;
 /// The rest of the largest packet: IP's 64 KiB and headers.
@@ -20,7 +20,7 @@ const SPARE_BUFFERS: u64 = 1024;
 const SPARE_PART: u64 = 8;
 
 /// A packet that waits.
-pub(super) struct Held {
+pub(crate) struct Held {
     queue: Arc<Queue>,
     head: Box<[u8]>,
     tail: Tail,
@@ -44,7 +44,7 @@ impl Tail {
 }
 
 /// Bytes of memory that a packet of this length takes: its buffers, and its place in a queue that doubles when it is full.
-pub(super) fn memory(length: usize) -> u64 {
+pub(crate) fn memory(length: usize) -> u64 {
     let rest = length.saturating_sub(SMALL);
     let tail = match rest {
         0 => 0,
@@ -60,24 +60,58 @@ const fn allocated(bytes: usize) -> usize {
 }
 
 impl Held {
-    /// The interface whose packet it is.
-    pub(super) fn interface(&self) -> u32 {
-        self.queue.interface()
+    /// Where it lies: its first bytes, and the rest.
+    pub(crate) fn bytes(&mut self) -> (&mut [u8], &mut [u8]) {
+        let tail = match &mut self.tail {
+            Tail::None => &mut [][..],
+            Tail::Exact(bytes) => bytes,
+            Tail::Pooled(buffer, used) => &mut buffer[..*used],
+        };
+        (&mut self.head, tail)
+    }
+
+    /// One of these bytes, which came from that queue.
+    pub(crate) fn of(queue: &Arc<Queue>, bytes: &[u8]) -> Self {
+        let (head, rest) = bytes.split_at(bytes.len().min(SMALL));
+        Self {
+            queue: Arc::clone(queue),
+            head: head.into(),
+            tail: if rest.is_empty() {
+                Tail::None
+            } else {
+                Tail::Exact(rest.into())
+            },
+        }
+    }
+
+    /// Another one of the same bytes.
+    pub(crate) fn copy(&self) -> Self {
+        Self::of(&self.queue, &[&self.head, self.tail.bytes()].concat())
+    }
+
+    /// The queue that it came from.
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    /// Gives it to the kernel by another queue.
+    pub(crate) fn send_to(&self, queue: &Queue) -> io::Result<()> {
+        queue.send(&self.head, self.tail.bytes())
     }
 
     /// Bytes of memory that it takes.
-    pub(super) fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         memory(self.head.len() + self.tail.bytes().len())
     }
 
     /// Gives it back to the kernel.
-    pub(super) fn send(&self) -> io::Result<()> {
+    pub(crate) fn send(&self) -> io::Result<()> {
         self.queue.send(&self.head, self.tail.bytes())
     }
 }
 
 /// Where a thread reads packets into, and large buffers that it uses again.
-pub(super) struct Buffers {
+pub(crate) struct Buffers {
     head: Box<[u8]>,
     tail: Vec<u8>,
     spare: Vec<Vec<u8>>,
@@ -86,7 +120,7 @@ pub(super) struct Buffers {
 
 impl Buffers {
     /// Those of one of so many threads, which may hold so much memory together.
-    pub(super) fn new(threads: usize, limit: u64) -> Self {
+    pub(crate) fn new(threads: usize, limit: u64) -> Self {
         let spare = (limit / SPARE_PART / LARGE as u64).min(SPARE_BUFFERS);
         Self {
             head: vec![0; SMALL].into(),
@@ -97,23 +131,23 @@ impl Buffers {
     }
 
     /// Reads a packet, in the place of the last one; its length. `None` if there is none.
-    pub(super) fn read(&mut self, queue: &Queue) -> io::Result<Option<usize>> {
+    pub(crate) fn read(&mut self, queue: &Queue) -> io::Result<Option<usize>> {
         queue.receive(&mut self.head, &mut self.tail)
     }
 
     /// When the packet of this length that was read leaves; `None` if it does not say.
-    pub(super) fn departure(&self, length: usize) -> Option<u64> {
+    pub(crate) fn departure(&self, length: usize) -> Option<u64> {
         departure(&self.head[..length.min(SMALL)])
     }
 
     /// Gives the packet of this length that was read back to the kernel at once.
-    pub(super) fn send(&self, queue: &Queue, length: usize) -> io::Result<()> {
+    pub(crate) fn send(&self, queue: &Queue, length: usize) -> io::Result<()> {
         let rest = length.saturating_sub(SMALL);
         queue.send(&self.head[..length.min(SMALL)], &self.tail[..rest])
     }
 
     /// Keeps the packet of this length that was read.
-    pub(super) fn keep(&mut self, queue: &Arc<Queue>, length: usize) -> Held {
+    pub(crate) fn keep(&mut self, queue: &Arc<Queue>, length: usize) -> Held {
         let rest = length.saturating_sub(SMALL);
         let tail = if rest == 0 {
             Tail::None
@@ -131,12 +165,63 @@ impl Buffers {
     }
 
     /// Takes back what a packet waited in.
-    pub(super) fn reuse(&mut self, held: Held) {
+    pub(crate) fn reuse(&mut self, held: Held) {
         if let Tail::Pooled(buffer, _) = held.tail
             && self.spare.len() < self.most_spare
         {
             self.spare.push(buffer);
         }
+    }
+}
+
+/// The course of the user pacer: packets come with their departures, and go back where they came from.
+pub(super) struct Tickets {
+    buffers: Buffers,
+    figures: Arc<Figures>,
+}
+
+impl Tickets {
+    /// Of one of the pacer's threads.
+    pub(super) fn new(figures: &Arc<Figures>) -> Self {
+        Self {
+            buffers: Buffers::new(figures.threads(), figures.limit()),
+            figures: Arc::clone(figures),
+        }
+    }
+}
+
+impl Course for Tickets {
+    type Packet = Held;
+
+    fn read(&mut self, queue: &Arc<Queue>, held: &mut DepartureQueue<Held>) -> io::Result<bool> {
+        let Some(length) = self.buffers.read(queue)? else {
+            return Ok(false);
+        };
+        let Some(departure) = self.buffers.departure(length) else {
+            // What others send to the TAP goes out at once and takes no room: the program there drops it, and counts it as
+            // foreign. That the TAP would not take it back is no loss of ours.
+            let _ = self.buffers.send(queue, length);
+            return Ok(true);
+        };
+        if self.figures.admit(memory(length)) {
+            held.push(departure, self.buffers.keep(queue, length));
+        }
+        Ok(true)
+    }
+
+    fn let_go(&mut self, packet: Held, _: &mut DepartureQueue<Held>) -> bool {
+        // EIO while the device is down.
+        let sent = packet.send().is_ok();
+        self.buffers.reuse(packet);
+        sent
+    }
+
+    fn interface(packet: &Held) -> u32 {
+        packet.queue.interface()
+    }
+
+    fn memory(packet: &Held) -> u64 {
+        packet.memory()
     }
 }
 

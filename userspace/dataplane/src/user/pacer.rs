@@ -19,9 +19,10 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::{
     figures::{Figures, TellWakeUp, UserPacerStats},
+    held::Tickets,
     processors,
     tap::{Queue, Tap},
-    worker::{Order, WAKE, Worker},
+    worker::{Course, Order, WAKE, Worker},
 };
 
 /// So many TAPs at once have a queue for each thread; those that come when there are so many have one queue, for they spread
@@ -63,17 +64,37 @@ impl UserPacer {
         limit: u64,
         tell: TellWakeUp,
     ) -> Result<Self, UserPacerError> {
+        Self::start_with(threads, spin, limit, tell, |_, figures| Tickets::new(figures))
+    }
+
+    /// The same, where each thread does with packets what its own course says.
+    pub(crate) fn start_with<C: Course + 'static>(
+        threads: usize,
+        spin: SpinBudget,
+        limit: u64,
+        tell: TellWakeUp,
+        course: impl Fn(usize, &Arc<Figures>) -> C,
+    ) -> Result<Self, UserPacerError> {
         let threads = threads.clamp(1, MAX_PACER_THREADS as usize);
         let figures = Arc::new(Figures::new(threads, limit, tell));
         let chosen = processors::choose(threads);
         Ok(Self {
             threads: (0..threads)
-                .map(|number| Thread::start(number, chosen.get(number).copied(), spin, &figures))
+                .map(|number| {
+                    let course = course(number, &figures);
+                    Thread::start(number, chosen.get(number).copied(), spin, &figures, course)
+                })
                 .collect::<io::Result<_>>()?,
             figures,
             taps: AtomicUsize::default(),
             given: AtomicUsize::default(),
         })
+    }
+
+    /// How many threads it has.
+    #[must_use]
+    pub fn threads(&self) -> u32 {
+        self.threads.len() as u32
     }
 
     /// How many queues the next TAP is to have.
@@ -141,11 +162,12 @@ struct Thread {
 
 impl Thread {
     /// Starts the thread of this number, on a processor or wherever the scheduler wants it.
-    fn start(
+    fn start<C: Course + 'static>(
         number: usize,
         processor: Option<u32>,
         spin: SpinBudget,
         figures: &Arc<Figures>,
+        course: C,
     ) -> io::Result<Self> {
         let (orders, receiver) = mpsc::channel();
         let wake = Arc::new(EventFd::from_flags(
@@ -161,6 +183,7 @@ impl Thread {
             Arc::clone(&ready),
             Arc::clone(figures),
             spin,
+            course,
         )?;
         let builder = Builder::new().name(processors::THREAD.into());
         let handle = builder.spawn(move || {

@@ -8,7 +8,7 @@ use std::{
 
 /// A queue of `T` by departure time; first in, first out among equals.
 #[derive(Debug)]
-pub(super) struct DepartureQueue<T> {
+pub(crate) struct DepartureQueue<T> {
     in_order: VecDeque<Entry<T>>,
     others: BinaryHeap<Reverse<Entry<T>>>,
     arrivals: u64,
@@ -59,10 +59,10 @@ impl<T> Default for DepartureQueue<T> {
 
 impl<T> DepartureQueue<T> {
     /// Bytes that a packet takes here.
-    pub(super) const PLACE: usize = size_of::<Entry<T>>();
+    pub(crate) const PLACE: usize = size_of::<Entry<T>>();
 
     /// Adds a packet that leaves at `departure`.
-    pub(super) fn push(&mut self, departure: u64, packet: T) {
+    pub(crate) fn push(&mut self, departure: u64, packet: T) {
         self.arrivals += 1;
         let entry = Entry {
             departure,

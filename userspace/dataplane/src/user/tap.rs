@@ -58,7 +58,7 @@ impl Tap {
         index: u32,
         alias: &str,
         queues: usize,
-        steer: BorrowedFd<'_>,
+        steer: Option<BorrowedFd<'_>>,
     ) -> Result<Self, TapError> {
         let failed = |ioctl| {
             let name = name.to_string();
@@ -94,7 +94,7 @@ impl Tap {
         // These are the device's, whichever queue they are asked of.
         let file = &files[0];
         offload(file).map_err(failed("TUNSETOFFLOAD"))?;
-        if queues > 1 {
+        if let Some(steer) = steer.filter(|_| queues > 1) {
             let program = steer.as_raw_fd();
             // SAFETY: the request reads an int.
             ioctl(unsafe { libc::ioctl(file.as_raw_fd(), TUNSETSTEERINGEBPF as _, &raw const program) })
@@ -121,28 +121,37 @@ impl Tap {
         self.index
     }
 
-    /// Its queues, which are all that keeps the device.
-    pub(super) fn into_queues(self) -> Vec<Queue> {
+    /// Another handle of its first queue, to write to it. It keeps the device, too.
+    pub(crate) fn writer(&self) -> io::Result<Queue> {
+        let first = self.queues.first().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Queue {
+            file: first.file.try_clone()?,
+            interface: self.index,
+        })
+    }
+
+    /// Its queues, which are all that keeps the device but for [writers](Self::writer).
+    pub(crate) fn into_queues(self) -> Vec<Queue> {
         self.queues
     }
 }
 
 /// One queue of a TAP. What is written to it, the kernel receives at once; it receives what the device is sent.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     file: File,
     interface: u32,
 }
 
 impl Queue {
     /// The TAP's interface index.
-    pub(super) fn interface(&self) -> u32 {
+    pub(crate) fn interface(&self) -> u32 {
         self.interface
     }
 
     /// Reads a packet with its virtio_net header into two buffers, the second one's use beginning
     /// where the first is full. `None` if there is none.
-    pub(super) fn receive(&self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
+    pub(crate) fn receive(&self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.file).read_vectored(&mut [IoSliceMut::new(head), IoSliceMut::new(tail)]) {
             Ok(length) => Ok(Some(length)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -151,7 +160,7 @@ impl Queue {
     }
 
     /// Writes a packet with its virtio_net header: the stack receives it before this returns.
-    pub(super) fn send(&self, head: &[u8], tail: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&self, head: &[u8], tail: &[u8]) -> io::Result<()> {
         (&self.file)
             .write_vectored(&[IoSlice::new(head), IoSlice::new(tail)])
             .map(drop)

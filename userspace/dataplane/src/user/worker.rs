@@ -1,5 +1,8 @@
 //! One of the pacer's threads.
 //!
+//! What it does with a packet that it reads, and with one whose time has come, its [`Course`] says: that of the user pacer's TAPs
+//! ([`super::held::Tickets`]), or the switch's ([`crate::switch`]).
+//!
 //! It sleeps until shortly before the next departure (absolute times, recomputed each round), then polls: by
 //! as much as sleeps on this machine usually end late ([`Oversleep`]), what it takes to have its code at hand again, and
 //! the spin budget. It reads packets as they come and writes those that are due; between any two packets it looks at the
@@ -28,7 +31,6 @@ use rustix::event::{
 
 use super::{
     figures::{Figures, Own},
-    held::{Buffers, Held, memory},
     oversleep::Oversleep,
     queue::DepartureQueue,
     tap::Queue,
@@ -63,8 +65,29 @@ pub(super) enum Order {
     End,
 }
 
+/// What a thread does with packets.
+pub(crate) trait Course: Send {
+    /// One that waits.
+    type Packet: Send;
+
+    /// What is read next came so long before, ns: the thread was asleep, and takes so long to wake up at least.
+    fn overslept(&mut self, _nanos: u64) {}
+
+    /// Reads one, and lets it wait or go; whether there was one. What it lets wait it counts as held.
+    fn read(&mut self, queue: &Arc<Queue>, held: &mut DepartureQueue<Self::Packet>) -> io::Result<bool>;
+
+    /// The time of one has come: whether it went where it was to go.
+    fn let_go(&mut self, packet: Self::Packet, held: &mut DepartureQueue<Self::Packet>) -> bool;
+
+    /// The interface of the queue that it was read from.
+    fn interface(packet: &Self::Packet) -> u32;
+
+    /// Memory that it takes, bytes.
+    fn memory(packet: &Self::Packet) -> u64;
+}
+
 /// A thread's own things.
-pub(super) struct Worker {
+pub(super) struct Worker<C: Course> {
     number: usize,
     orders: mpsc::Receiver<Order>,
     wake: Arc<EventFd>,
@@ -79,11 +102,11 @@ pub(super) struct Worker {
     /// When it ran last, as far as it has looked.
     ran: u64,
     queues: Vec<Arc<Queue>>,
-    held: DepartureQueue<Held>,
-    buffers: Buffers,
+    held: DepartureQueue<C::Packet>,
+    course: C,
 }
 
-impl Worker {
+impl<C: Course> Worker<C> {
     /// The thread of this number. The error is that of a kernel, or a seccomp filter, that refuses to wait as it does.
     pub(super) fn new(
         number: usize,
@@ -92,9 +115,9 @@ impl Worker {
         ready: Arc<OwnedFd>,
         figures: Arc<Figures>,
         spin: u64,
+        course: C,
     ) -> io::Result<Self> {
         epoll::wait(&ready, &mut [NOTHING; READY], Some(&Timespec::default()))?;
-        let buffers = Buffers::new(figures.threads(), figures.limit());
         Ok(Self {
             number,
             orders,
@@ -108,7 +131,7 @@ impl Worker {
             ran: 0,
             queues: Vec::new(),
             held: DepartureQueue::default(),
-            buffers,
+            course,
         })
     }
 
@@ -187,27 +210,15 @@ impl Worker {
 
     /// Reads a packet; whether there was one.
     fn read_one(&mut self, queue: &Arc<Queue>) -> bool {
-        let length = match self.buffers.read(queue) {
-            Ok(Some(length)) => length,
-            Ok(None) => return false,
+        match self.course.read(queue, &mut self.held) {
+            Ok(any) => any,
             Err(error) => {
                 if error.kind() != io::ErrorKind::Interrupted {
                     self.bury(queue);
                 }
-                return false;
+                false
             }
-        };
-        let Some(departure) = self.buffers.departure(length) else {
-            // What others send to the TAP goes out at once and takes no room: the program there drops it, and counts it as
-            // foreign. That the TAP would not take it back is no loss of ours.
-            let _ = self.buffers.send(queue, length);
-            return true;
-        };
-        if self.figures.admit(memory(length)) {
-            let held = self.buffers.keep(queue, length);
-            self.held.push(departure, held);
         }
-        true
     }
 
     /// Gives a TAP up that was deleted (`tun_chr_read_iter`: EBADFD): it would be ready for ever. What it holds is lost.
@@ -222,9 +233,9 @@ impl Worker {
     fn forget(&mut self, interface: u32) {
         let mut forgotten = 0;
         self.held.retain(|held| {
-            let keep = held.interface() != interface;
+            let keep = C::interface(held) != interface;
             if !keep {
-                self.figures.let_go(held.memory());
+                self.figures.let_go(C::memory(held));
                 forgotten += 1;
             }
             keep
@@ -244,17 +255,15 @@ impl Worker {
             if next > now {
                 return;
             }
-            let Some((_, held)) = self.held.pop_due(next) else {
+            let Some((_, packet)) = self.held.pop_due(next) else {
                 return;
             };
-            self.figures.let_go(held.memory());
-            if held.send().is_ok() {
+            self.figures.let_go(C::memory(&packet));
+            if self.course.let_go(packet, &mut self.held) {
                 self.own().release();
             } else {
-                // EIO while the device is down.
                 self.figures.dropped.fetch_add(1, Ordering::Relaxed);
             }
-            self.buffers.reuse(held);
         }
     }
 
@@ -275,8 +284,14 @@ impl Worker {
         };
         // It has been allowed before, so that EINTR is what is left: the next round looks again.
         let ended = epoll::wait(&self.ready, events.as_mut_slice(), Some(&time));
+        self.course.overslept(0);
         if sleep > 0 {
             let end = now();
+            if ended.is_ok_and(|events| events > 0) {
+                // What was there already has not waited for longer than the call took.
+                let asleep = end.saturating_sub(begin);
+                self.course.overslept(self.figures.wake_up(end).min(asleep));
+            }
             self.turns.slept(end.saturating_sub(begin), end);
             if ended == Ok(0) {
                 let late = end.saturating_sub(begin + sleep);

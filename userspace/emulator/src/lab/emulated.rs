@@ -16,6 +16,7 @@ use crate::{
     running::Running,
     seam::Machine,
     setup::{Target, set_up},
+    switched::OnSwitch,
 };
 
 /// Puts a lab under emulation.
@@ -32,8 +33,11 @@ pub fn emulate(lab: &Lab, prepared: &Prepared, conduct: Conduct) -> anyhow::Resu
     // this one still has all, to start the hosts' processes.
     let set_up = || {
         privileges::keep_needed().context("giving up capabilities")?;
-        let kernel: Arc<dyn Machine> = Arc::new(Kernel);
-        set_up(&kernel, &registry, &id, prepared, targets, conduct)
+        let machine: Arc<dyn Machine> = match lab.switch() {
+            Some(switch) => Arc::new(OnSwitch(Arc::clone(switch))),
+            None => Arc::new(Kernel),
+        };
+        set_up(&machine, &registry, &id, prepared, targets, conduct)
     };
     let running = thread::scope(|scope| {
         let spawned = thread::Builder::new().spawn_scoped(scope, set_up);

@@ -15,7 +15,7 @@ use std::{
     fs, io,
     os::{
         fd::RawFd,
-        unix::{ffi::OsStringExt as _, fs::PermissionsExt as _, process::CommandExt as _},
+        unix::{ffi::OsStringExt as _, process::CommandExt as _},
     },
     path::{Path, PathBuf},
     process::Command,
@@ -25,7 +25,6 @@ use std::{
 use anyhow::{Context as _, bail};
 use nix::{
     errno::Errno,
-    fcntl::{FcntlArg, FdFlag, fcntl},
     mount::{MsFlags, mount},
     sched::{CloneFlags, setns, unshare},
     sys::{
@@ -36,17 +35,12 @@ use nix::{
     unistd::{ForkResult, Pid, execvp, fork, getppid, sethostname},
 };
 
+use super::view::{self, NAMES, PROGRAMS};
 use crate::{
     privileges::{self, Owner},
+    registry::is_in_own_namespace,
     signals::is_ignored,
 };
-
-/// Where `ip netns` looks for names.
-pub(super) const NAMES: &str = "/run/netns";
-/// Where a lab finds this executable under its own name, whatever PATH its caller has.
-const PROGRAMS: &str = "/run/perturb-lab";
-/// This executable there.
-pub(super) const EXECUTABLE: &str = "/run/perturb-lab/perturb";
 
 /// What the lab tells its stage, by the command line `perturb stage`.
 #[derive(Debug)]
@@ -134,7 +128,8 @@ pub(super) fn execute(
 /// own, and its children are in a PID namespace of their own. Returns the command's exit code.
 pub fn stage(args: &Stage) -> anyhow::Result<u8> {
     let hosts = args.namespaces.len() as u32;
-    furnish(&args.namespaces, args.owner).context("preparing the private hosts' view of the machine")?;
+    view::furnish(&args.namespaces, args.owner)
+        .context("preparing the private hosts' view of the machine")?;
     sethostname(super::name(1)).context("naming the host")?;
     let command: Vec<CString> = args
         .command
@@ -161,93 +156,15 @@ pub fn stage(args: &Stage) -> anyhow::Result<u8> {
     }
 }
 
-/// A view of the machine that shows the private hosts: names for `ip netns`, a hosts file, /sys.
-fn furnish(namespaces: &[RawFd], owner: Option<Owner>) -> anyhow::Result<()> {
-    let none: Option<&str> = None;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).context("making mounts private")?;
-    fs::create_dir_all(NAMES).with_context(|| format!("making {NAMES}"))?;
-    mount(
-        Some("perturb"),
-        NAMES,
-        Some("tmpfs"),
-        MsFlags::empty(),
-        Some("mode=0755"),
-    )
-    .with_context(|| format!("mounting {NAMES}"))?;
-    for (fd, number) in namespaces.iter().zip(1..) {
-        let name = Path::new(NAMES).join(super::name(number));
-        fs::write(&name, "")?;
-        let source = PathBuf::from(format!("/proc/self/fd/{fd}"));
-        mount(Some(&source), &name, none, MsFlags::MS_BIND, none)
-            .with_context(|| format!("naming host {number}"))?;
-        // The command and what it starts have the names; they need no handles.
-        // SAFETY: `perturb run` opened the handle for this process.
-        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) };
-        fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-    }
-    place_executable(owner).context("putting perturb on the hosts' PATH")?;
-    let hosts = Path::new("/etc/hosts");
-    if hosts.exists() {
-        // Bound, then unlinked: the mount keeps it.
-        let file = Path::new(NAMES).join("hosts");
-        let text =
-            fs::read_to_string(hosts).unwrap_or_default() + &super::hosts_file(namespaces.len() as u32);
-        fs::write(&file, text)?;
-        mount(Some(&file), hosts, none, MsFlags::MS_BIND, none).context("binding /etc/hosts")?;
-        fs::remove_file(&file)?;
-    }
-    // /sys shows the devices of the network namespace in which it was mounted.
-    let cgroups = Path::new("/sys/fs/cgroup");
-    let kept = fs::File::open(cgroups);
-    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).context("mounting /sys")?;
-    if let Ok(kept) = kept
-        && cgroups.is_dir()
-    {
-        use std::os::fd::AsRawFd as _;
-        let source = PathBuf::from(format!("/proc/self/fd/{}", kept.as_raw_fd()));
-        // Only job managers miss it.
-        let _ = mount(
-            Some(&source),
-            cgroups,
-            none,
-            MsFlags::MS_BIND | MsFlags::MS_REC,
-            none,
-        );
-    }
-    Ok(())
-}
-
-/// `perturb on` is for commands that know perturb by its name only: sudo's `secure_path` has no directory of a build, and
-/// other users may not enter it. For a command that is not root's it opens the way to the other hosts: see [`privileges`].
-fn place_executable(owner: Option<Owner>) -> anyhow::Result<()> {
-    let none: Option<&str> = None;
-    fs::create_dir_all(PROGRAMS).with_context(|| format!("making {PROGRAMS}"))?;
-    mount(
-        Some("perturb"),
-        PROGRAMS,
-        Some("tmpfs"),
-        MsFlags::empty(),
-        Some("mode=0755"),
-    )
-    .with_context(|| format!("mounting {PROGRAMS}"))?;
-    let path = Path::new(EXECUTABLE);
-    fs::write(path, "")?;
-    let executable = std::env::current_exe()?;
-    let bound = owner.is_none() && mount(Some(&executable), path, none, MsFlags::MS_BIND, none).is_ok();
-    if !bound {
-        // The bit must not be set on the file itself; or that has been replaced since it started, e.g. by an update.
-        fs::copy("/proc/self/exe", path).with_context(|| format!("copying this executable to {PROGRAMS}"))?;
-        let mode = if owner.is_some() { 0o4755 } else { 0o755 };
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    }
-    Ok(())
-}
-
 /// PID 1 of the private PID namespace, which has signals blocked; its caller had `blocked`.
 fn init(command: &[CString], names: &[String], owner: Option<Owner>, blocked: &SigSet) -> anyhow::Result<u8> {
     die_with_parent()?;
     let none: Option<&str> = None;
-    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none).context("mounting /proc")?;
+    match mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none) {
+        // As above: /proc shows more processes then.
+        Err(Errno::EPERM) if is_in_own_namespace() => {}
+        mounted => mounted.context("mounting /proc")?,
+    }
     // SAFETY: this process has one thread.
     match unsafe { fork() }.context("starting the command")? {
         ForkResult::Child => {

@@ -24,11 +24,12 @@ use nix::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::inside::{
-    NAMES, enter, execute, forward_sent_signals, hold_signals, name_hosts, restore_signals, wait_for,
+use super::{
+    inside::{enter, execute, forward_sent_signals, hold_signals, name_hosts, restore_signals, wait_for},
+    view::NAMES,
 };
 use crate::{
-    privileges,
+    own_namespace, privileges,
     registry::{Record, records},
 };
 
@@ -41,6 +42,11 @@ pub fn join(id: &str, host: &str, as_root: bool, command: &[OsString]) -> anyhow
     let first = first_process(&record(id)?)?;
     let here = env::current_dir().context("finding the current directory")?;
     let all = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWPID;
+    // Those of a user are in a user namespace of theirs, whose root this process becomes.
+    if !own_namespace::may_make_hosts() {
+        setns(&first, CloneFlags::CLONE_NEWUSER)
+            .with_context(|| format!("entering the user namespace of {id}"))?;
+    }
     setns(first, all).with_context(|| format!("entering the private hosts of {id}"))?;
     env::set_current_dir(&here).with_context(|| format!("going to {}", here.display()))?;
     let (ended, alive) = std::io::pipe().context("making a pipe")?;

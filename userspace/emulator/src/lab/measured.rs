@@ -81,9 +81,10 @@ pub struct Measured {
 
 /// Makes the hosts, runs the command, and removes them.
 pub async fn measure(request: Request, signals: &mut Signals) -> anyhow::Result<Measured> {
-    let lab = Lab::new(request.hosts, &request.prepared.profile)?;
+    let mut pacing = request.pacing;
+    let lab = Lab::new(request.hosts, &request.prepared.profile, &mut pacing)?;
     let mut nobody = |_: &Record| ();
-    let conduct = Conduct::of_hosts(request.pacing, false);
+    let conduct = Conduct::of_hosts(pacing, false);
     let mut session = Session::open(Place::Hosts(&lab), conduct, signals, &mut nobody);
     session.core().put(&request.prepared)?;
     let mut affinity = CpuSet::new();

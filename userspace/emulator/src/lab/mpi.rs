@@ -12,7 +12,7 @@ use std::{
     ffi::{OsStr, OsString},
 };
 
-use super::{INTERFACE, inside::EXECUTABLE, name};
+use super::{INTERFACE, name, view::EXECUTABLE};
 
 /// The program that starts ranks.
 pub const LAUNCHER: &str = "mpirun";

@@ -59,8 +59,9 @@ pub struct Request<'a> {
 pub async fn run(request: Request<'_>) -> anyhow::Result<Option<ExitStatus>> {
     // Those that come before the command runs; later ones: see [`Forwarding`].
     let mut signals = Signals::listen_for_command()?;
-    let lab = Lab::new(request.hosts, &request.prepared.profile)?;
-    let conduct = Conduct::of_hosts(request.pacing, request.verbose);
+    let mut pacing = request.pacing;
+    let lab = Lab::new(request.hosts, &request.prepared.profile, &mut pacing)?;
+    let conduct = Conduct::of_hosts(pacing, request.verbose);
     let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, request.witness);
     session.core().put(&request.prepared)?;
     let handle = session.handle();

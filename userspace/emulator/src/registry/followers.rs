@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Presence, Process, RECORDS, Registry, RegistryError, Result, file, lock};
+use super::{Presence, Process, Registry, RegistryError, Result, file, lock, place};
 
 /// How its files begin.
 const FOLLOWER: &str = "follower-";
@@ -116,7 +116,7 @@ impl Follower {
 
     /// Whether it still lives.
     pub fn lives(&self) -> Result<bool> {
-        let taken = lock::is_taken(&self.lock(Path::new(RECORDS)))?;
+        let taken = lock::is_taken(&self.lock(place()))?;
         Ok(taken && !matches!(self.presence()?, Presence::Gone))
     }
 
@@ -131,7 +131,7 @@ impl Follower {
 
 /// All followers that live; without the registry's lock: for reports.
 pub fn followers() -> Result<Vec<Follower>> {
-    below(Path::new(RECORDS))
+    below(place())
 }
 
 /// Removes what those have left that live no more.

@@ -16,9 +16,10 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, fcntl},
+    unistd::geteuid,
 };
 
-use super::{RegistryError, Result, file};
+use super::{RECORDS, RegistryError, Result, file, is_in_own_namespace};
 
 /// Permissions of the directories.
 const DIRECTORY: u32 = 0o700;
@@ -121,7 +122,17 @@ pub(super) fn private_directory(path: &Path) -> Result<()> {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let wide = fs::metadata(path)?.mode() & OTHERS != 0;
+        let found = fs::symlink_metadata(path)?;
+        let is_everybodys = geteuid().is_root() && !is_in_own_namespace();
+        if !found.is_dir() || found.uid() != geteuid().as_raw() && !is_everybodys {
+            // The machine's own is root's, as it should be.
+            if path.starts_with(RECORDS) {
+                return Err(Errno::EACCES.into());
+            }
+            let why = "it is not this user's directory; remove it, or set XDG_RUNTIME_DIR to one that is";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        let wide = found.mode() & OTHERS != 0;
         if wide {
             fs::set_permissions(path, Permissions::from_mode(DIRECTORY))?;
         }

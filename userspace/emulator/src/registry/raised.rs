@@ -12,7 +12,7 @@ use std::{
 
 use perturb_dataplane::machine::{self, Setting};
 
-use super::{RECORD_FILE, RECORDS, Result, file, lock};
+use super::{RECORD_FILE, Result, file, lock, place};
 
 /// Locked by who raises a setting or puts it back.
 const LOCK: &str = "raised.lock";
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Raises a setting. A machine that does not allow it is told what follows.
 pub fn raise(setting: &Setting) -> Result<()> {
-    Shared::at(Path::new(RECORDS), setting).raise()
+    Shared::at(place(), setting).raise()
 }
 
 /// Puts all settings back if no record is left, unless somebody else has changed them meanwhile. What cannot be put back

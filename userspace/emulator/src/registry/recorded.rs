@@ -5,7 +5,7 @@ use std::{fs, io, path::Path};
 
 use serde::Deserialize;
 
-use super::{PRIVATE, RECORD_FILE, RECORDS, Record, RegistryError, Result, file};
+use super::{PRIVATE, RECORD_FILE, Record, RegistryError, Result, file, place};
 use crate::told::Told;
 
 /// All records.
@@ -113,7 +113,7 @@ impl Unreadable {
 
 /// All records; without the registry's lock: for reports.
 pub fn records() -> Result<Recorded> {
-    Recorded::below(Path::new(RECORDS))
+    Recorded::below(place())
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl Bystander {
             log::info!(
                 "note: this user may not read {}, so nobody checks whether an emulation on this machine loses \
                  packets that its profile does not drop; root may look",
-                registry::RECORDS
+                registry::place().display()
             );
         }
         Ok(Self { before, told })

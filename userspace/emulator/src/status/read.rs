@@ -150,7 +150,7 @@ impl Report {
             balance: counts.balance(),
             faults: None,
             events: counts.events(),
-            held: (record.pacer == Pacer::User.name()).then(|| counts.held()),
+            held: (record.pacer != Pacer::Fq.name()).then(|| counts.held()),
             lateness: Histogram::new(&counters.lateness)
                 .lateness(counters.lead.at(MonoNanos(now())).0 as f64 / 1e3),
         })

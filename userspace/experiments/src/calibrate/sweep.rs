@@ -11,7 +11,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use perturb_emulator::{conduct::Pacing, prepared::Prepared};
+use perturb_emulator::{
+    conduct::{Pacer, Pacing},
+    prepared::Prepared,
+};
 use perturb_present::{LiveLine, Parts};
 use perturb_profile::Knob;
 use perturb_stats::SplitMix64;
@@ -89,12 +92,20 @@ pub(super) fn run(
 ) -> anyhow::Result<(Calibration, Raw)> {
     let start = Instant::now();
     let (effort, limit) = request.effort();
-    let pacer = request.pacing.choice.decide()?.name();
+    let pacer = request.pacing.choice.decide()?;
+    // It has nobody's processor time: o cannot be turned, and the signature's network has one.
+    let burns = pacer != Pacer::Switch;
     let clock_ns = clock::cost();
     let busy_share = clock::stolen_share(WATCH);
     let baseline = Parameters::default();
 
     let mut settings = range(&request.knobs);
+    if !burns && request.knobs.contains(&Knob::Overhead) {
+        log::info!(
+            "o is left out, and so is the signature: the pacer switch burns no processor time of the hosts"
+        );
+        settings.retain(|setting| setting.knob != Knob::Overhead);
+    }
     if request.quick {
         settings.retain(|setting| setting.knob != Knob::Bandwidth || setting.desired >= SLOW_BYTE_NS);
     }
@@ -145,14 +156,17 @@ pub(super) fn run(
     }
     samples.sort_by_key(|(setting, _)| by_value.iter().position(|other| other == setting));
     parts.begin(settings.len() + 2, "signature");
-    hosts.set(prepared(signature::NETWORK)?)?;
-    let signature = signature::measure(&hosts, &effort)?;
+    let mut signature = None;
+    if burns {
+        hosts.set(prepared(signature::NETWORK)?)?;
+        signature = signature::measure(&hosts, &effort)?;
+    }
     let faults = hosts.faults()?;
     let offloads = hosts.offloads()?;
     hosts.clear()?;
 
     let profile = (request.seed, baseline.profile(request.seed)?.to_string());
-    let provenance = Provenance::here(pacer, offloads, clock_ns, busy_share, profile);
+    let provenance = Provenance::here(pacer.name(), offloads, clock_ns, busy_share, profile);
     let control_summary = control.summary()?;
     let measured = |(setting, seen): &(Setting, Samples)| -> anyhow::Result<Measured> {
         let summary = seen.summary()?;

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use perturb_containers::Selector;
 use perturb_emulator::{
     clear,
-    conduct::{PacerChoice, SpinBudget},
+    conduct::{Pacer, PacerChoice, SpinBudget},
     confirm,
     prepared::Prepared,
     registry::{Record, terms::Due},
@@ -31,7 +31,11 @@ pub(super) fn apply(args: Apply) -> anyhow::Result<u8> {
             Contradiction("--confirm must be shorter than --for: the emulation ends then anyway").into(),
         );
     }
-    args.pacing.checked()?;
+    if args.pacing.checked()?.choice == PacerChoice::Only(Pacer::Switch) {
+        let why =
+            "--pacer switch is for private hosts (`perturb run`): it joins them itself; leave it out here";
+        return Err(Contradiction(why).into());
+    }
     let prepared = Prepared::load(&args.profile)?.coarse_if(args.pacing.coarse);
     if args.restart_timeline && !prepared.starts_by_itself() {
         return Err(Contradiction(

@@ -1,6 +1,6 @@
 //! Exit codes, as `--help` and the reference have them.
 
-use perturb_emulator::{causes, prepared::ProfileError};
+use perturb_emulator::{causes, prepared::ProfileError, switched::Unfit};
 use perturb_experiments::sweep::report::{InputError, JudgeError, RuleError};
 
 use super::{Contradiction, Lacking};
@@ -24,6 +24,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     } else if let Some(failed) = error.downcast_ref::<apply::containers::Failed>() {
         failed.code
     } else if error.is::<ProfileError>()
+        || error.is::<Unfit>()
         || error.is::<perturb_profile::netem::NetemError>()
         || error.is::<Contradiction>()
         || nfs::is_invalid_input(error)
@@ -37,7 +38,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
         || error.is::<RuleError>()
     {
         INVALID
-    } else if causes::lacks_fq(error) || error.is::<Lacking>() {
+    } else if causes::lacks_fq(error) || error.is::<Lacking>() || causes::lacks_hosts(error) {
         LACKING
     } else {
         FAILED

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use clap::Args;
 use perturb_emulator::{
     lab::{self, MAX_HOSTS},
+    own_namespace,
     prepared::Prepared,
     privileges::Owner,
     registry::Record,
@@ -87,6 +88,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     if args.sandbox {
         return in_sandbox(None::<&Path>, args.verbose);
     }
+    own_namespace::ready(pacing.choice)?;
     let files = prepared.files.clone();
     let command = if args.mpi {
         lab::mpi::command(args.hosts, args.command)?

@@ -131,6 +131,7 @@ pub(super) fn run(args: &Curve) -> anyhow::Result<u8> {
     if args.sandbox {
         return in_sandbox([&args.out], false);
     }
+    perturb_emulator::own_namespace::ready(args.pacing.checked()?.choice)?;
     // Processes in other directories are told this path.
     request.out = args
         .out

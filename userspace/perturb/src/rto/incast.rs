@@ -131,6 +131,7 @@ pub(super) fn run(args: &RtoArgs) -> anyhow::Result<u8> {
     if args.sandbox {
         return in_sandbox(beside(&args.svg)?, false);
     }
+    perturb_emulator::own_namespace::ready(pacing.choice)?;
     let (mut there, mut lacking) = (Vec::new(), Vec::new());
     for control in &given.congestion {
         let found = if is_available(control)? {

@@ -113,7 +113,7 @@ impl Machine for Fake {
         })
     }
 
-    fn begin(&self, _: &Timekeeper, _: bool, _: &Prepared) -> anyhow::Result<Begun> {
+    fn begin(&self, _: &Timekeeper, _: bool, _: &Prepared, _: &std::path::Path) -> anyhow::Result<Begun> {
         self.note("begin");
         Ok(Begun {
             plane: Box::new(self.clone()),
