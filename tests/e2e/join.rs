@@ -27,6 +27,10 @@ pub(crate) const TESTS: &[Test] = &[
     hosts("join::it_ends_with_its_caller_and_with_the_hosts", ends),
 ];
 
+/// Pings, and not what IPv6 says of its groups when it likes.
+pub(crate) const PINGS: &str = "servers: { out: { latency: 20ms }, in: { latency: 20ms } }\n\
+                     classes: [{ name: echo, match: { protocol: icmp }, egress: [out], ingress: [in] }]";
+
 /// Private hosts that last as long as this has their standard input.
 struct Kept {
     run: Child,
@@ -42,7 +46,8 @@ impl Kept {
             .perturb()?
             .args(["run", "--pacer", setting.pacer.name(), "--hosts", "3", "--report"])
             .arg(report.path().join("report.json"))
-            .args(["simple", "--", "sh", "-c", "echo up; exec cat"])
+            .arg(setting.product.profile(PINGS)?)
+            .args(["--", "sh", "-c", "echo up; exec cat"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -91,7 +96,7 @@ fn comes(setting: &Setting) -> Result<()> {
     let here = env::current_dir()?;
     let expected = format!("h3\n{}\nh1 h2 h3 h2\nh2", here.display());
     ensure!(said(&output) == expected, "{output:?}");
-    let ping = shell("h3", "ping -c 2 -i 0.2 -q h2")?;
+    let ping = shell("h3", "ping -4 -c 2 -i 0.2 -q h2")?;
     let mean = said(&ping).rsplit('/').nth(2).unwrap_or_default().parse::<f64>();
     ensure!(
         mean.as_ref().is_ok_and(|mean| (39.9..60.0).contains(mean)),

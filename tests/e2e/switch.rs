@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::{
     harness::{Setting, Test, figure, switch},
+    join::PINGS,
     runs::said,
 };
 
@@ -52,8 +53,8 @@ fn report(output: &Output) -> Result<Value> {
 
 /// A user without privileges asks for nothing.
 fn chosen(setting: &Setting) -> Result<()> {
-    let script = "id -u; grep CapBnd /proc/1/status; ping -q -c 3 -i 0.05 h2 >/dev/null || exit 9; sleep 0.5; perturb status --json";
-    let output = shell(setting, &[], "latency: 5ms", script)?;
+    let script = "id -u; grep CapBnd /proc/1/status; ping -4 -q -c 3 -i 0.05 h2 >/dev/null || exit 9; sleep 0.5; perturb status --json";
+    let output = shell(setting, &[], PINGS, script)?;
     ensure!(output.status.success(), "{output:?}");
     let report = report(&output)?;
     ensure!(report["pacer"] == "switch", "{report}");
