@@ -80,6 +80,13 @@ fn refusals(setting: &Setting) -> Result<()> {
             output.status.code() == Some(2) && words.contains("switch cannot") && words.contains(word),
             "{profile}: {output:?}"
         );
+        let mut check = setting.perturb()?;
+        let output = check.arg("check").arg(setting.product.profile(profile)?).output()?;
+        let words = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success() && words.contains("without root it is refused") && words.contains(word),
+            "{profile}: {output:?}"
+        );
     }
     let profile = setting.product.profile("latency: 1ms")?;
     let mut apply = Command::new(&setting.product.path);

@@ -34,10 +34,17 @@ const TABLES: &str = "tables";
 #[error(
     "the pacer switch cannot emulate this profile: {0}; leave it out, or run perturb as root with another pacer"
 )]
-pub struct Unfit(&'static str);
+pub struct Unfit(
+    /// What it asks for, and why that cannot be.
+    pub &'static str,
+);
 
 /// Whether a switch can emulate it.
-fn fits(tables: &Tables) -> Result<(), Unfit> {
+///
+/// # Errors
+///
+/// It asks for what a switch does not have.
+pub fn fits(tables: &Tables) -> Result<(), Unfit> {
     let settings = &tables.settings;
     let burns = settings.overhead_send != 0 || settings.overhead_receive != 0;
     // Without a condition there is one boundary.

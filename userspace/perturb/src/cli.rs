@@ -396,7 +396,7 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
     }
     let denied = causes::is_denied(error);
     if denied && !nix::unistd::geteuid().is_root() {
-        return Some("perturb needs root for this; `perturb run --sandbox` does not");
+        return Some("perturb needs root for this; `perturb run --pacer switch` does not");
     }
     None
 }

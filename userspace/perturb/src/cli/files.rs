@@ -1,7 +1,7 @@
 //! Commands that only read and print.
 
 use anyhow::Context as _;
-use perturb_emulator::prepared::Prepared;
+use perturb_emulator::{prepared::Prepared, switched::fits};
 use perturb_profile::explain;
 use serde::Serialize;
 
@@ -17,6 +17,9 @@ struct Checked {
     valid: bool,
     profile: String,
     explanation: perturb_profile::Explanation,
+    /// Why it needs root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs_root: Option<&'static str>,
 }
 
 pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
@@ -44,17 +47,22 @@ pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
         std::fs::write(path, picture).with_context(|| format!("writing {}", path.display()))?;
     }
     let explanation = explain(&prepared.profile, &prepared.files);
+    let needs_root = fits(&prepared.tables).err().map(|unfit| unfit.0);
     if args.json {
         let checked = Checked {
             valid: true,
             profile: prepared.profile.to_string(),
             explanation,
+            needs_root,
         };
         println!("{}", serde_json::to_string_pretty(&checked)?);
         return Ok(DONE);
     }
     print!("{}", prepared.profile);
     eprint!("{explanation}");
+    if let Some(why) = needs_root {
+        eprintln!("note: without root it is refused (pacer switch): {why}");
+    }
     Ok(DONE)
 }
 
