@@ -82,6 +82,7 @@ fn are_followed(engine: &str) -> Result<()> {
         ("detached", 1.0),
         ("compose", 1.0),
         ("killed", 0.0),
+        ("inside", 1.0),
     ] {
         let found = values
             .get(name)

@@ -99,7 +99,7 @@ pub(super) fn enter(host: &str, as_root: bool) -> anyhow::Result<Vec<(OsString, 
     })?;
     setns(namespace, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {host}"))?;
     unshare(CloneFlags::CLONE_NEWUTS)?;
-    sethostname(host)?;
+    name_host(host).context("naming the host")?;
     let mut withheld = Vec::new();
     if privileges::is_door() {
         withheld = privileges::withheld_variables().context("reading this process's environment")?;
@@ -110,6 +110,14 @@ pub(super) fn enter(host: &str, as_root: bool) -> anyhow::Result<Vec<(OsString, 
         owner.assume()?;
     }
     Ok(withheld)
+}
+
+/// Gives this process's UTS namespace a host's name; false if a container's filter of system calls forbids that.
+fn name_host(name: &str) -> nix::Result<bool> {
+    match sethostname(name) {
+        Err(Errno::EPERM) if is_in_own_namespace() => Ok(false),
+        named => named.map(|()| true),
+    }
 }
 
 /// Becomes a command.
@@ -130,7 +138,12 @@ pub fn stage(args: &Stage) -> anyhow::Result<u8> {
     let hosts = args.namespaces.len() as u32;
     view::furnish(&args.namespaces, args.owner)
         .context("preparing the private hosts' view of the machine")?;
-    sethostname(super::name(1)).context("naming the host")?;
+    if !name_host(&super::name(1)).context("naming the host")? {
+        log::warn!(
+            "the private hosts keep this machine's name: a filter of system calls forbids others; in a container \
+             `--security-opt seccomp=unconfined` allows them"
+        );
+    }
     let command: Vec<CString> = args
         .command
         .iter()

@@ -51,6 +51,9 @@ fn advice(key: &str, source: &io::Error) -> &'static str {
             "; this kernel lacks it, it came with Linux 6.15: leave the key out"
         }
         _ if source.kind() == io::ErrorKind::NotFound => "; this kernel lacks it: leave the key out",
+        _ if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            "; a container may not: start it with `--security-opt unmask=ALL` (Podman) or `systempaths=unconfined` (Docker)"
+        }
         "congestion_control" => {
             "; a new namespace allows only what net.ipv4.tcp_allowed_congestion_control of the machine lists"
         }

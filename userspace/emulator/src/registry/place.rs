@@ -10,7 +10,7 @@ use std::{
     sync::OnceLock,
 };
 
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 
 use super::{PRIVATE, RECORDS};
 
@@ -22,7 +22,10 @@ pub fn place() -> &'static Path {
         let shared = PathBuf::from(RECORDS);
         let Ok(user) = outer_user() else { return shared };
         let is_given = fs::metadata(&shared).is_ok_and(|found| found.uid() == geteuid().as_raw());
-        if is_given || user == 0 {
+        // A container may have no /run, or may not write there.
+        let may_make =
+            || !is_in_own_namespace() || shared.parent().is_some_and(|run| access(run, AccessFlags::W_OK).is_ok());
+        if is_given || user == 0 && may_make() {
             return shared;
         }
         let own = own(user);
