@@ -1,26 +1,30 @@
-//! perturb's user pacer beside another user-space emulator, rattan, in the same run: delay error and TCP throughput
-//! at 20 ms each way, and without emulation.
+//! perturb's pacers user and switch beside other user-space emulators, rattan and mahimahi, in the same run: delay error and
+//! TCP throughput at 20 ms each way, and without emulation.
 //!
 //! ```text
-//! off, perturb:  [client] ═══ [server]                  perturb on the client's interface
-//! rattan:        [client] ─── [rattan] ─── [server]     rattan makes the client's namespace inside the server's
+//! off, user:  [client] ═══ [server]                  perturb on the client's interface
+//! switch:     [client] ── [perturb] ── [server]      private hosts of a user without privileges
+//! rattan:     [client] ─── [rattan] ─── [server]     rattan makes the client's namespace inside the server's
+//! mahimahi:   [client] ── [mm-delay] ── [server]     so does mm-delay, for a user without privileges
 //! ```
 //!
-//! The client is this program in each case: an even stream of UDP datagrams that come back, then iperf3. rattan is
-//! expected in PATH (`cargo install rattan`); without it its row says so.
+//! Both ends are this program in each case: an even stream of UDP datagrams that come back, then iperf3. The others are
+//! expected in PATH (`cargo install rattan`; mahimahi's source, mm-delay set-user-ID root); without them their rows say so.
 
 use std::{
     collections::HashMap,
-    env,
+    convert::Infallible,
+    env, io,
     net::{SocketAddr, UdpSocket},
+    os::unix::process::CommandExt as _,
     process::{Command, ExitCode, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, Subcommand};
+use nix::sys::{prctl::set_pdeathsig, signal::Signal};
 use perturb_present::Table;
 use perturb_stats::{Sample, median};
 use perturb_tests::{
@@ -30,7 +34,7 @@ use perturb_tests::{
 };
 use serde_json::{Value, json};
 
-/// Compare the user pacer with rattan
+/// Compare the pacers user and switch with rattan and mahimahi
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -48,6 +52,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Part {
+    /// The end that answers, until it is killed (started by the comparison itself)
+    #[command(hide = true)]
+    Serve,
     /// The end that measures (started by the comparison itself)
     #[command(hide = true)]
     Client {
@@ -68,17 +75,20 @@ const BUFFERS: &str = "4096 131072 268435456";
 
 fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
-    if let Some(Part::Client {
-        server,
-        packets,
-        seconds,
-    }) = cli.part
-    {
-        println!("{}", client(server, packets, seconds)?);
-        return Ok(ExitCode::SUCCESS);
+    match cli.part {
+        Some(Part::Serve) => match serve()? {},
+        Some(Part::Client {
+            server,
+            packets,
+            seconds,
+        }) => {
+            println!("{}", client(server, packets, seconds)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        None => {}
     }
     let product = Product::find_or_beside()?;
-    let mut figures: [Vec<Figures>; 3] = Default::default();
+    let mut figures: [Vec<Figures>; EMULATORS.len()] = Default::default();
     for _ in 0..cli.rounds.max(1) {
         for (figures, emulator) in figures.iter_mut().zip(EMULATORS) {
             let found = measure(&product, emulator, &cli);
@@ -104,7 +114,7 @@ fn main() -> Result<ExitCode> {
             [Some(p50), Some(p99), Some(one), Some(eight)] => {
                 row.extend([format!("{p50} / {p99}"), one, eight]);
             }
-            _ => row.push("is not installed: cargo install rattan".into()),
+            _ => row.push("is not installed".into()),
         }
         table.row(row);
     }
@@ -116,18 +126,28 @@ fn main() -> Result<ExitCode> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Emulator {
     Off,
-    Perturb,
+    User,
+    Switch,
     Rattan,
+    Mahimahi,
 }
 
-const EMULATORS: [Emulator; 3] = [Emulator::Off, Emulator::Perturb, Emulator::Rattan];
+const EMULATORS: [Emulator; 5] = [
+    Emulator::Off,
+    Emulator::User,
+    Emulator::Switch,
+    Emulator::Rattan,
+    Emulator::Mahimahi,
+];
 
 impl Emulator {
     fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
-            Self::Perturb => "perturb user",
+            Self::User => "perturb user",
+            Self::Switch => "perturb switch",
             Self::Rattan => "rattan",
+            Self::Mahimahi => "mahimahi",
         }
     }
 }
@@ -138,29 +158,42 @@ type Figures = [f64; 4];
 /// `None` if the emulator is not installed.
 fn measure(product: &Product, emulator: Emulator, cli: &Cli) -> Result<Option<Figures>> {
     let bed = Bed::new()?;
-    for host in [&bed.left, &bed.right] {
-        host.sysctl("ipv4/tcp_rmem", BUFFERS)?;
-        host.sysctl("ipv4/tcp_wmem", BUFFERS)?;
-    }
     let this = env::current_exe()?.display().to_string();
-    let client = |host: &Host, before: &[&str], address: &str| {
-        let mut words: Vec<&str> = before.to_vec();
-        let server = format!("{address}:{PORT}");
-        let rest = [cli.packets.to_string(), cli.seconds.to_string()];
-        words.extend([&*this, "client", &*server, &*rest[0], &*rest[1]]);
-        let mut command = host.command(words[0]);
-        command.args(&words[1..]);
+    let words = |before: &str, address: &str| {
+        format!(
+            "{before} {this} client {address}:{PORT} {} {}",
+            cli.packets, cli.seconds
+        )
+    };
+    let shell = |host: &Host, line: &str| {
+        let mut command = host.command("sh");
+        command.args(["-c", line]);
         command
     };
     let right = bed.right.v4.to_string();
+    let lacks = |program: &str| bed.left.run(&format!("which {program}")).is_err();
+    let profile = format!("latency: {}ms", LATENCY.as_millis());
     let found = match emulator {
-        Emulator::Off => serve(&bed.right, client(&bed.left, &[], &right))?,
-        Emulator::Rattan if bed.left.run("rattan --version").is_err() => return Ok(None),
-        Emulator::Rattan => serve(&bed.right, client(&bed.right, &rattan(), "10.2.1.1"))?,
-        Emulator::Perturb => {
-            let profile = format!("latency: {}ms", LATENCY.as_millis());
+        Emulator::Off => against(&bed.right, shell(&bed.left, &words("", &right)))?,
+        Emulator::Rattan if lacks("rattan") => return Ok(None),
+        Emulator::Rattan => against(&bed.right, shell(&bed.right, &words(RATTAN, "10.2.1.1")))?,
+        Emulator::Mahimahi if lacks("mm-delay") => return Ok(None),
+        // Its variable is for the words of its own shell.
+        Emulator::Mahimahi => {
+            bed.right.sysctl("ipv4/ip_forward", "1")?;
+            let line = format!("{MAHIMAHI} sh -c '{}'", words("", "$MAHIMAHI_BASE"));
+            against(&bed.right, shell(&bed.right, &line))?
+        }
+        Emulator::Switch => {
+            let mut command = product.command(Pacer::Switch)?;
+            let line = format!("perturb on h2 -- {this} serve & {}", words("", "10.77.0.2"));
+            command.args(["run", "--pacer", "switch"]);
+            command.arg(product.profile(&profile)?);
+            answer(command.args(["--", "sh", "-c", &line]))?
+        }
+        Emulator::User => {
             let applied = product.apply(&bed.left, &profile, Pacer::User)?;
-            let found = serve(&bed.right, client(&bed.left, &[], &right))?;
+            let found = against(&bed.right, shell(&bed.left, &words("", &right)))?;
             applied.nothing_unintended()?;
             applied.stop()?;
             found
@@ -180,56 +213,68 @@ fn measure(product: &Product, emulator: Emulator, cli: &Cli) -> Result<Option<Fi
     ]))
 }
 
-/// The arguments that make rattan a cable without loss or limit.
-fn rattan() -> Vec<&'static str> {
-    "rattan link --uplink-delay 20ms --downlink-delay 20ms --uplink-bandwidth 1000Gbps --downlink-bandwidth 1000Gbps \
-     --uplink-queue infinite --downlink-queue infinite --"
-        .split(' ')
-        .filter(|word| !word.is_empty())
-        .collect()
+/// A cable without loss or limit.
+const RATTAN: &str = "rattan link --uplink-delay 20ms --downlink-delay 20ms --uplink-bandwidth 1000Gbps \
+                      --downlink-bandwidth 1000Gbps --uplink-queue infinite --downlink-queue infinite --";
+/// It does not run as root.
+const MAHIMAHI: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups mm-delay 20";
+
+/// Runs the client's command while a host serves.
+fn against(host: &Host, mut client: Command) -> Result<Value> {
+    let this = env::current_exe()?.display().to_string();
+    let mut server = host
+        .command(&this)
+        .arg("serve")
+        .spawn()
+        .context("starting the server")?;
+    let answer = answer(&mut client);
+    server.kill()?;
+    server.wait()?;
+    answer
 }
 
-/// Runs the client's command while a host echoes datagrams and serves iperf3.
-fn serve(server: &Host, mut client: Command) -> Result<Value> {
-    let echo = server.enter(|| UdpSocket::bind(("0.0.0.0", PORT)))??;
-    echo.set_read_timeout(Some(Duration::from_millis(100)))?;
-    let mut iperf = server
-        .command("iperf3")
-        .args(["--server", "--port", &(PORT + 1).to_string()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("starting iperf3")?;
-    let over = AtomicBool::new(false);
-    let output = thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut buffer = [0; 64];
-            while !over.load(Ordering::Relaxed) {
-                if let Ok((length, from)) = echo.recv_from(&mut buffer) {
-                    // A lost echo shows in the client's count.
-                    let _ = echo.send_to(&buffer[..length], from);
-                }
-            }
-        });
-        let output = client.stdin(Stdio::null()).stderr(Stdio::piped()).output();
-        over.store(true, Ordering::Relaxed);
-        output
-    });
-    let _ = iperf.kill();
-    let _ = iperf.wait();
-    let output = output?;
+/// What a client's command prints.
+fn answer(client: &mut Command) -> Result<Value> {
+    let output = client.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let Some(line) = text.lines().find(|line| line.starts_with('{')) else {
         bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     };
     Ok(serde_json::from_str(line)?)
 }
+/// Gives this host's TCP large buffers, if its user may.
+fn enlarge_buffers() -> Result<()> {
+    for key in ["tcp_rmem", "tcp_wmem"] {
+        match std::fs::write(format!("/proc/sys/net/ipv4/{key}"), BUFFERS) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("{key} stays as it is: {error}");
+            }
+            written => written?,
+        }
+    }
+    Ok(())
+}
+
+/// Echoes datagrams and serves iperf3.
+fn serve() -> Result<Infallible> {
+    enlarge_buffers()?;
+    let mut iperf = Command::new("iperf3");
+    iperf.args(["--server", "--port", &(PORT + 1).to_string()]);
+    iperf.stdout(Stdio::null()).stderr(Stdio::null());
+    // SAFETY: the closure makes one system call.
+    unsafe { iperf.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+    let _ends_with_this = iperf.spawn().context("starting iperf3")?;
+    let echo = UdpSocket::bind(("0.0.0.0", PORT))?;
+    let mut buffer = [0; 64];
+    loop {
+        let (length, from) = echo.recv_from(&mut buffer)?;
+        echo.send_to(&buffer[..length], from)?;
+    }
+}
 
 /// Measures against a server.
 fn client(server: SocketAddr, packets: u32, seconds: u32) -> Result<Value> {
-    for key in ["tcp_rmem", "tcp_wmem"] {
-        std::fs::write(format!("/proc/sys/net/ipv4/{key}"), BUFFERS)?;
-    }
+    enlarge_buffers()?;
     let times = round_trips(server, packets)?;
     let rates = FLOWS
         .iter()
@@ -248,6 +293,15 @@ fn round_trips(server: SocketAddr, packets: u32) -> Result<Sample> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect(server)?;
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+    // It may still be starting: a datagram that nobody takes is refused, or lost.
+    let answers = (0..10).any(|_| {
+        let answer = socket.send(&[0]).and_then(|_| socket.recv(&mut [0; 8]));
+        answer.is_ok() || {
+            thread::sleep(Duration::from_millis(100));
+            false
+        }
+    });
+    ensure!(answers, "{server} does not answer");
     thread::scope(|scope| {
         let receiver = scope.spawn(|| {
             let mut arrivals = HashMap::new();
