@@ -81,7 +81,10 @@ fn refusals(setting: &Setting) -> Result<()> {
             "{profile}: {output:?}"
         );
         let mut check = setting.perturb()?;
-        let output = check.arg("check").arg(setting.product.profile(profile)?).output()?;
+        let output = check
+            .arg("check")
+            .arg(setting.product.profile(profile)?)
+            .output()?;
         let words = String::from_utf8_lossy(&output.stderr);
         ensure!(
             output.status.success() && words.contains("without root it is refused") && words.contains(word),

@@ -328,7 +328,8 @@ fn a_sweep_as_a_job_array_outlives_its_controller_and_a_machine() {
     // Three runs at once share the processors here, so the intervals may be a twentieth apart.
     for level in 1..=7 {
         let of = |sweep: &str, key: &str| said.value(&format!("{sweep}_slowdown{key}_{level}"));
-        let apart = (of("s", "_lower") - of("alone", "_upper")).max(of("alone", "_lower") - of("s", "_upper"));
+        let apart =
+            (of("s", "_lower") - of("alone", "_upper")).max(of("alone", "_lower") - of("s", "_upper"));
         assert!(
             apart <= 0.05 * of("alone", ""),
             "level {level}: {apart} apart: {}",

@@ -23,8 +23,12 @@ pub fn place() -> &'static Path {
         let Ok(user) = outer_user() else { return shared };
         let is_given = fs::metadata(&shared).is_ok_and(|found| found.uid() == geteuid().as_raw());
         // A container may have no /run, or may not write there.
-        let may_make =
-            || !is_in_own_namespace() || shared.parent().is_some_and(|run| access(run, AccessFlags::W_OK).is_ok());
+        let may_make = || {
+            !is_in_own_namespace()
+                || shared
+                    .parent()
+                    .is_some_and(|run| access(run, AccessFlags::W_OK).is_ok())
+        };
         if is_given || user == 0 && may_make() {
             return shared;
         }
