@@ -88,7 +88,7 @@ fn options_of<'k>(known: &'k str, call: &str) -> Option<BTreeSet<&'k str>> {
     let own = own.skip_while(|line| !line.starts_with(' '));
     let words = own
         .take_while(|line| line.starts_with(' '))
-        .flat_map(|line| line.split([' ', ',', '=']));
+        .flat_map(|line| line.split([' ', ',', '=', '[']));
     Some(words.filter(|word| word.starts_with("--")).collect())
 }
 

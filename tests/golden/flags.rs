@@ -147,7 +147,7 @@ fn flags() -> Result<Vec<(String, String)>> {
                 .collect();
             command = names.join(" ");
         }
-        let flag = line.split([' ', ',']).find(|word| word.starts_with("--"));
+        let flag = line.split([' ', ',', '[']).find(|word| word.starts_with("--"));
         if let Some(flag) =
             flag.filter(|flag| line.starts_with(' ') && !matches!(*flag, "--help" | "--version"))
         {

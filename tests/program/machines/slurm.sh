@@ -38,7 +38,7 @@ did run salloc --quiet -N3 "$PERTURB" run "$PROFILE" "${on[@]}" --iface ib0 --re
 grep "^run_2" run.log || true
 echo "run_machines $(grep -c '"pacer": "' run.json)"
 if [ -n "${SOLVER-}" ]; then
-    did mpi salloc --quiet -N3 "$PERTURB" run "$PROFILE" "${on[@]}" --iface ib0 --mpi --report mpi.json -- "$SOLVER" mpi 1000 2
+    did mpi salloc --quiet -N3 "$PERTURB" run "$PROFILE" "${on[@]}" --iface ib0 --mpi=6 --report mpi.json -- "$SOLVER" mpi 1000 2
     did mpi_ssh "$PERTURB" run "$PROFILE" --on 'n[01-03]' --ssh "$ssh" --perturb-path "$PERTURB" --iface ib0 --mpi --together 1s -- "$SOLVER" mpi 1000 2
     echo "mpi_machines $(grep -c '"pacer": "' mpi.json)"
 fi

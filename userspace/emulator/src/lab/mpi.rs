@@ -1,11 +1,13 @@
-//! `perturb run --mpi`: a program over the private hosts, or over machines, one rank on each.
+//! `perturb run --mpi`: a program over the private hosts, or over machines, one rank on each or several.
 //!
 //! mpirun (Open MPI 4) runs on h1 and starts a daemon on each other host through `perturb agent`, where it would use
 //! ssh. It takes the private hosts for machines of their own, since each has a name of its own, so what it must be
 //! told is what it cannot find out: that their processes share this machine's processors (no binding, and a rank that
 //! waits yields), and that messages go over the emulated wire (TCP, eth0; no shared memory).
 //!
-//! What it lacks: other MPI implementations, and more than one rank per host or machine.
+//! Ranks on the same host talk over its loopback interface, which is not emulated.
+//!
+//! What it lacks: other MPI implementations.
 
 use std::{
     env,
@@ -49,11 +51,11 @@ pub enum MpiError {
     NoLauncher,
 }
 
-/// The command that runs `program` with one rank on each of `hosts` hosts, for h1.
+/// The command that runs `program` with so many ranks on `hosts` hosts, for h1; without a number one on each.
 ///
 /// # Errors
 /// When there is no launcher.
-pub fn command(hosts: u32, program: Vec<OsString>) -> Result<Vec<OsString>, MpiError> {
+pub fn command(hosts: u32, ranks: Option<u32>, program: Vec<OsString>) -> Result<Vec<OsString>, MpiError> {
     let mut agent = OsString::from(EXECUTABLE);
     agent.push(" agent");
     let all: Vec<Machine> = (1..=hosts).map(|number| Machine(name(number))).collect();
@@ -63,16 +65,17 @@ pub fn command(hosts: u32, program: Vec<OsString>) -> Result<Vec<OsString>, MpiE
         ("oob_tcp_if_include", wire),
         (AGENT, &agent),
     ];
-    on(&all, &more, program)
+    on(&all, ranks, &more, program)
 }
 
-/// The command that runs `program` with one rank on each of these machines, over these interfaces. They are reached by `ssh`; without
-/// it, inside a Slurm job, by srun.
+/// The command that runs `program` with so many ranks on these machines, over these interfaces; without a number one on each. They
+/// are reached by `ssh`; without it, inside a Slurm job, by srun.
 ///
 /// # Errors
 /// When there is no launcher.
 pub fn on_machines(
     machines: &[Machine],
+    ranks: Option<u32>,
     interfaces: &[String],
     ssh: Option<&str>,
     program: Vec<OsString>,
@@ -87,7 +90,7 @@ pub fn on_machines(
         .flatten()
         .map(|(key, value)| (key, OsStr::new(value)))
         .collect();
-    on(machines, &more, program)
+    on(machines, ranks, &more, program)
 }
 
 /// A machine that has a rank, by its name.
@@ -104,6 +107,7 @@ impl Machine {
 
 fn on(
     machines: &[Machine],
+    ranks: Option<u32>,
     more: &[(&str, &OsStr)],
     program: Vec<OsString>,
 ) -> Result<Vec<OsString>, MpiError> {
@@ -112,27 +116,36 @@ fn on(
         return Err(MpiError::NoLauncher);
     }
     let chosen = |key: &str| env::var_os(format!("{ENVIRONMENT}{key}")).is_some();
-    Ok(launch(machines, more, program, chosen))
+    Ok(launch(machines, ranks, more, program, chosen))
 }
 
 /// `chosen`: whether the user has set a parameter.
 fn launch(
     machines: &[Machine],
+    ranks: Option<u32>,
     more: &[(&str, &OsStr)],
     program: Vec<OsString>,
     chosen: impl Fn(&str) -> bool,
 ) -> Vec<OsString> {
+    let count = machines.len() as u32;
+    let ranks = ranks.unwrap_or(count);
+    // Evenly; the first ones have what is left over.
+    let slots = (0..count).map(|place| ranks / count + u32::from(place < ranks % count));
     let names: Vec<String> = machines
         .iter()
-        .map(|machine| format!("{}:1", machine.0))
+        .zip(slots)
+        .filter(|(_, slots)| *slots > 0)
+        .map(|(machine, slots)| format!("{}:{slots}", machine.0))
         .collect();
     let mut command: Vec<OsString> = vec![
         LAUNCHER.into(),
         "--allow-run-as-root".into(),
         "-np".into(),
-        machines.len().to_string().into(),
+        ranks.to_string().into(),
         "--host".into(),
         names.join(",").into(),
+        // Slurm may have given a machine fewer processors than it is to have ranks.
+        "--oversubscribe".into(),
         "--bind-to".into(),
         "none".into(),
     ];
@@ -157,6 +170,7 @@ mod tests {
         let all = ["h1", "h2", "h3"].map(Machine::new);
         let command = launch(
             &all,
+            None,
             &[(AGENT, OsStr::new("/bin/perturb agent"))],
             vec!["a.out".into(), "-x".into()],
             |_| false,
@@ -172,10 +186,20 @@ mod tests {
     }
 
     #[test]
+    fn ranks_are_spread_evenly() {
+        let all = ["h1", "h2", "h3"].map(Machine::new);
+        for (ranks, hosts) in [(8, "h1:3,h2:3,h3:2"), (2, "h1:1,h2:1"), (6, "h1:2,h2:2,h3:2")] {
+            let command = launch(&all, Some(ranks), &[], vec!["a.out".into()], |_| false);
+            let has = |pair: [&str; 2]| command.windows(2).any(|words| words == pair);
+            assert!(has(["--host", hosts]) && has(["-np", &ranks.to_string()]), "{command:?}");
+        }
+    }
+
+    #[test]
     fn times_are_exact_unless_the_user_has_chosen() {
         let sets = |chosen: &str| {
             let all = ["h1", "h2"].map(Machine::new);
-            let command = launch(&all, &[], vec!["a.out".into()], |key| key == chosen);
+            let command = launch(&all, None, &[], vec!["a.out".into()], |key| key == chosen);
             command
                 .windows(3)
                 .any(|words| words == ["--mca", "mpi_event_tick_rate", "20"])

@@ -75,7 +75,7 @@ pub(super) struct Machines {
 pub(super) struct RunMachines {
     /// On --iface of these machines, not between private hosts, and the command here: n[01-32] by ssh; `slurm`: those of this Slurm job
     ///
-    /// The emulation is there for the time of the command. With --mpi it has one rank on each machine. What was counted there is merged;
+    /// The emulation is there for the time of the command. With --mpi it has ranks on each machine. What was counted there is merged;
     /// what is invalid on one machine is invalid.
     #[arg(long, value_name = "HOSTS", conflicts_with_all = NOT_OF_RUN, requires = "interfaces")]
     pub(super) on: Option<On>,
@@ -217,7 +217,7 @@ pub(super) fn run(on: &On, args: Run) -> anyhow::Result<u8> {
     args.pacing.checked()?;
     let machines = &args.machines;
     let hosts = on.hosts()?;
-    let command = if args.mpi {
+    let command = if let Some(ranks) = args.mpi {
         let names: Vec<&str> = hosts.names().collect();
         let ssh = match on {
             On::Named(_) => Some(machines.way.ssh.clone()),
@@ -225,7 +225,7 @@ pub(super) fn run(on: &On, args: Run) -> anyhow::Result<u8> {
         };
         let at = |name: &str| Machine::new(name.rsplit_once('@').map_or(name, |(_, host)| host));
         let all: Vec<Machine> = names.into_iter().map(at).collect();
-        mpi::on_machines(&all, &machines.interfaces, ssh.as_deref(), args.command)?
+        mpi::on_machines(&all, ranks, &machines.interfaces, ssh.as_deref(), args.command)?
     } else {
         args.command
     };

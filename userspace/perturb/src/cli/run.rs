@@ -39,9 +39,9 @@ pub(super) struct Run {
     /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
     #[arg(long)]
     pub(super) sandbox: bool,
-    /// Run the command as an MPI program, one rank per host (Open MPI's mpirun, told about the hosts).
-    #[arg(long)]
-    pub(super) mpi: bool,
+    /// Run the command as an MPI program, one rank per host, or so many in all (Open MPI's mpirun, told about the hosts).
+    #[arg(long, value_name = "RANKS", num_args = 0..=1, require_equals = true, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) mpi: Option<Option<u32>>,
     /// Say on standard error when steps of the timeline take effect; of each second ten at most.
     #[arg(long)]
     pub(super) marks: bool,
@@ -90,8 +90,8 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     }
     own_namespace::ready(pacing.choice)?;
     let files = prepared.files.clone();
-    let command = if args.mpi {
-        lab::mpi::command(args.hosts, args.command)?
+    let command = if let Some(ranks) = args.mpi {
+        lab::mpi::command(args.hosts, ranks, args.command)?
     } else {
         args.command
     };
