@@ -23,10 +23,18 @@ begin() { # NAME HOSTS OPTIONS…
 }
 ended() { code=0; wait $led || code=$?; echo "code_$1 $code"; said $1; }
 
+# The cluster's own network, and with the profile on top of it: a round trip between here and a machine, us.
+$ssh n02 "exec '$PERTURB' measure serve" >served.log 2>&1 & served=$!
+measured() { "$PERTURB" measure --peer n02-ib --quick --json 2>&1 | sed -n 's/.*"round_trip_us": \([0-9.]*\).*/'$1'_us \1/p'; }
+
 trips before
+wait_for served.log 4798
+measured bare
 begin all 'n[01-03]'
 wait_for all.log 'emulating on n01, n02, n03'
 trips applied
+measured added
+kill $served; wait $served || true
 kill -INT $led; ended all
 trips cleared; left '1 2 3' cleared
 

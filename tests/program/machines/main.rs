@@ -194,6 +194,12 @@ fn machines_are_led_by_ssh() {
         ("code_nobody", 1.0),
         ("code_cut", 1.0),
     ]);
+    let added = (said.value("added_us") - said.value("bare_us")) / 1e3;
+    assert!(
+        (LATENCY - 0.1..LATENCY + MORE).contains(&added),
+        "measure: {added} ms were added: {}",
+        said.text
+    );
     let (text, values) = (&said.text, &said.values);
     let left: Vec<_> = values
         .iter()
