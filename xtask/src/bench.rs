@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use perturb_sandbox::{Sandbox, Task, exit_code};
 
 use crate::{
+    arch::Arch,
     command::{run, say},
     compile::{self, Built, Profile},
     setup::{self, Mode, kernels::Kernel, packages},
@@ -116,13 +117,12 @@ pub(crate) fn measure(args: &Args) -> Result<ExitCode> {
                 compare_in(&Sandbox::find()?, 2048, "sandbox", &target, args)?;
             }
             Part::Vm => {
-                let kernel = args.kernel.ready()?;
                 for &cpus in &args.cpus {
                     say(&format!(
                         "comparing emulators on the stock kernel {}, {cpus} processor(s)",
                         args.kernel
                     ));
-                    let machine = Sandbox::stock(&kernel, cpus)?;
+                    let machine = vm::machine(&args.kernel, Arch::of_this_machine()?, cpus)?;
                     compare_in(&machine, vm::MEMORY_MIB, &format!("vm-{cpus}"), &target, args)?;
                 }
             }

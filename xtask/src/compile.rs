@@ -94,11 +94,17 @@ pub(crate) fn remaps(compiler: &Compiler) -> Result<Vec<String>> {
     let rust = compiler.sysroot().context("rustc does not say where it is")?;
     Ok([
         (workspace::root(), "/perturb"),
+        (workspace::target()?, "/target"),
         (home.context("there is no home directory")?, "/cargo"),
         (rust, "/rust"),
     ]
     .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
     .to_vec())
+}
+
+/// The variable that tells cargo a target's linker. As a flag its path would be in the names of symbols.
+pub(crate) fn linker_variable(target: &str) -> String {
+    format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_"))
 }
 
 /// Compiles the eBPF programs; the path of the object they become.
@@ -131,13 +137,13 @@ pub(crate) fn ebpf_cargo(subcommand: &str, tools: &Tools, directory: &Path) -> R
         "-Clink-arg=--btf".to_owned(),
         // Atomics that return the old value are instructions since v3, which Linux has since 5.12.
         "-Ctarget-cpu=v3".to_owned(),
-        format!("-Clinker={}", tools.linker.display()),
     ];
     flags.extend(remaps(&tools.compiler)?);
     let mut cargo = tools.compiler.cargo(subcommand);
     cargo
         .args(["--package", "perturb-ebpf", "--target-dir"])
         .arg(directory.join("ebpf"))
+        .env(linker_variable(compiler::target()), &tools.linker)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .current_dir(workspace::root());
     Ok(cargo)

@@ -4,6 +4,7 @@
 //! that tree in four wrappings, so that none of them has a list of files of its own. Times are those of the last commit, and
 //! nothing names a directory of this machine, so that two builds of a commit can be equal.
 
+mod again;
 mod cross;
 mod image;
 mod sbom;
@@ -18,12 +19,12 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
+    arch::Arch,
     command::{find, output, run, say},
     compile,
     setup::{self, Mode},
     workspace,
 };
-use cross::Arch;
 use wrap::{Effort, Wrapping};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     /// Only packages around a program that is built already, as tests use them; they need this system's C library
     #[arg(long, value_name = "PROGRAM", conflicts_with = "arch")]
     around: Option<PathBuf>,
+    /// Build the last commit again in a clone elsewhere, and fail unless all files are equal; takes twice as long
+    #[arg(long, conflicts_with = "around")]
+    twice: bool,
 }
 
 impl Default for Args {
@@ -45,6 +49,7 @@ impl Default for Args {
         Self {
             arch: vec![Arch::X86, Arch::Arm],
             around: None,
+            twice: false,
         }
     }
 }
@@ -69,10 +74,20 @@ const PACKAGING: [(&str, &str); 9] = [
     ("kubernetes/Containerfile", "share/perturb/kubernetes"),
 ];
 
+/// The static program for a processor, built if it is not there.
+pub(crate) fn program(arch: Arch) -> Result<PathBuf> {
+    let tools = setup::tools(Mode::Check)?;
+    let object = stripped(&compile::object(&tools)?)?;
+    cross::program(arch, &object, &tools.compiler)
+}
+
 /// Builds everything; the directory it is in.
 pub(crate) fn build(args: &Args) -> Result<PathBuf> {
     if let Some(program) = &args.around {
         return around(program);
+    }
+    if args.twice {
+        again::ensure_committed()?;
     }
     let tools = setup::tools(Mode::Check)?;
     let object = stripped(&compile::object(&tools)?)?;
@@ -100,6 +115,9 @@ pub(crate) fn build(args: &Args) -> Result<PathBuf> {
     }
     wrap::source(&dist, &object)?;
     wrap::sums(&dist)?;
+    if args.twice {
+        again::compare(&dist, &args.arch)?;
+    }
     Ok(dist)
 }
 

@@ -2,12 +2,14 @@
 //!
 //! The only place in the workspace that installs anything or knows how the eBPF programs are compiled.
 
+mod arch;
 mod bench;
 mod cluster;
 mod command;
 mod compile;
 mod demo;
 mod dist;
+mod kernels;
 mod lint;
 mod sandbox;
 mod setup;
@@ -56,6 +58,8 @@ enum Task {
     Test(test::Args),
     /// Build packages: static programs for x86_64 and aarch64 as archives, .deb, .rpm and images, and the sources; print the directory
     Dist(dist::Args),
+    /// Run the program on each kernel there is, with each pacer; write docs/measured/kernels.md: takes half an hour
+    Kernels(kernels::Args),
     /// What continuous integration runs: lint, tidy, then test
     Ci,
 }
@@ -77,6 +81,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Cluster(args) => match cluster::run(args)? {},
         Task::Demo(args) => return demo::demonstrate(&args),
         Task::Bench(args) => return bench::measure(&args),
+        Task::Kernels(args) => return kernels::run(&args),
         Task::Dist(args) => println!("{}", dist::build(&args)?.display()),
         Task::Lint => lint::run()?,
         Task::Tidy => return tidy::run(),

@@ -14,7 +14,7 @@ use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Result, bail};
 
-use crate::command::say;
+use crate::{arch::Arch, command::say};
 use compiler::Compiler;
 use kernels::Kernel;
 use packages::Group;
@@ -71,9 +71,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// The stock kernels. That of the backports is optional: the tests on it are skipped, and counted, where it is missing.
 fn ensure_kernels(mode: Mode) -> Result<()> {
-    let stable = Kernel::Stable.ensure(mode)?;
+    let arch = Arch::of_this_machine()?;
+    let stable = Kernel::Stable.ensure(arch, mode)?;
     say(&format!("stock kernel: {}", stable.display()));
-    match Kernel::Newest.ensure(mode) {
+    match Kernel::Newest.ensure(arch, mode) {
         Ok(newest) => say(&format!("newest stock kernel: {}", newest.display())),
         Err(error) => say(&format!(
             "tests on the newest stock kernel will be skipped: {error:#}"

@@ -18,8 +18,19 @@ pub enum SandboxError {
         directory: PathBuf,
     },
     /// No emulator of processors.
-    #[error("no `qemu-system-x86_64` in PATH; on Debian: apt-get install qemu-system-x86")]
-    NoQemu,
+    #[error("no `{program}` in PATH; on Debian: apt-get install {package}")]
+    NoQemu {
+        /// The emulator.
+        program: String,
+        /// Debian's package that has it.
+        package: &'static str,
+    },
+    /// A processor that nobody has made a machine for.
+    #[error("stock kernels run on x86_64 and aarch64, not on {processor}")]
+    NoBoard {
+        /// The processor.
+        processor: String,
+    },
     /// No stock kernel where one was expected.
     #[error("no kernel with modules in {root}; `cargo xtask setup` unpacks one")]
     NoStockKernel {

@@ -50,6 +50,10 @@ pub(crate) fn run(sandbox: &Sandbox, task: &Task, init: &Path) -> Result<ExitSta
     }
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let terminal = terminal::size(&stdin).and(terminal::size(&stdout));
+    let mut shares = writable(&task.writable)?;
+    if let GuestKernel::Stock(machine) = &sandbox.kernel {
+        machine.add_shares(&mut shares)?;
+    }
     let request = Request {
         argv: task.argv.clone(),
         env: task.env.iter().map(joined).collect(),
@@ -57,7 +61,7 @@ pub(crate) fn run(sandbox: &Sandbox, task: &Task, init: &Path) -> Result<ExitSta
         hostname: gethostname().context("read the host name")?,
         modules: sandbox.modules.clone().into(),
         modprobe: sandbox.modprobe.clone().into(),
-        writable: writable(&task.writable)?,
+        writable: shares,
         terminal,
     };
     let mut signals = Watch::new().context("watch for signals")?;

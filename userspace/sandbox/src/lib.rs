@@ -81,6 +81,17 @@ impl Task {
     }
 }
 
+/// A machine with another processor than this one, whose programs cannot run there.
+#[derive(Debug, Clone)]
+pub struct Other {
+    /// Its processor, as rustc names it.
+    pub processor: String,
+    /// What it sees as its root directory: files for it. Empty directories are made there, at which it sees what is shared.
+    pub files: PathBuf,
+    /// Its first process: a static executable that calls [`init_hook`] first in `main`.
+    pub init: PathBuf,
+}
+
 /// A kernel that was found on this machine.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
@@ -124,10 +135,16 @@ impl Sandbox {
     /// Looks for qemu, and for a stock kernel in `root`, the directory where a distribution's package was unpacked
     /// (`boot/vmlinuz-RELEASE`, `lib/modules/RELEASE` with what depmod makes). The guest will have `cpus` processors.
     pub fn stock(root: &Path, cpus: u8) -> Result<Self, SandboxError> {
+        Self::stock_on(root, cpus, None)
+    }
+
+    /// The same on another processor.
+    pub fn stock_on(root: &Path, cpus: u8, other: impl Into<Option<Other>>) -> Result<Self, SandboxError> {
         let modprobe = find_program("modprobe").ok_or(SandboxError::NoModprobe)?;
+        let machine = Machine::find(root, modprobe.clone(), cpus, other.into())?;
         Ok(Self {
-            kernel: GuestKernel::Stock(Machine::find(root, modprobe.clone(), cpus)?),
-            modules: root.join("lib/modules"),
+            modules: machine.modules(),
+            kernel: GuestKernel::Stock(machine),
             modprobe,
         })
     }
@@ -148,7 +165,12 @@ impl Sandbox {
     /// command that has not ended 5 s later, ends the sandbox. The executable must call [`init_hook`] first in
     /// `main`.
     pub fn run(&self, task: &Task) -> Result<ExitStatus, SandboxError> {
-        let executable = env::current_exe().map_err(SandboxError::NoExecutable)?;
+        let executable = match &self.kernel {
+            GuestKernel::Stock(machine) => machine.init().map(Path::to_owned),
+            GuestKernel::UserMode(_) => None,
+        };
+        let executable =
+            executable.map_or_else(|| env::current_exe().map_err(SandboxError::NoExecutable), Ok)?;
         host::run(self, task, &executable)
     }
 }

@@ -3,11 +3,13 @@
 //! Model: the kernel starts with an archive of files that holds this executable, the libraries that it is linked with,
 //! and the modules that reach the host: virtio, its serial port and 9p. The first process loads them, opens the port,
 //! and makes the host's root directory, read only over 9p, its own root; the rest is as in the user-mode kernel.
-//! Directories that the command may write to are shared one by one.
+//! Directories that the command may write to are shared one by one. A machine with another processor than the host's gets
+//! a static program for it and a root directory with files for it instead ([`Other`]); the directories lie at the same places there.
 //! It lacks: a network to the outside, disks, hardware acceleration. TCG is 5 to 20 times slower than the host.
 
 use std::{
     collections::BTreeSet,
+    env::consts::ARCH,
     ffi::{OsStr, OsString},
     fs, io,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
@@ -16,7 +18,7 @@ use std::{
 };
 
 use crate::{
-    SandboxError, Task, error::Context as _, find_program, guest::INIT_ARGUMENT, initramfs::Archive,
+    Other, SandboxError, Task, error::Context as _, find_program, guest::INIT_ARGUMENT, initramfs::Archive,
 };
 
 /// Tells the first process that it starts from the archive.
@@ -25,8 +27,41 @@ pub(crate) const ARCHIVE_ARGUMENT: &str = "from-archive";
 pub(crate) const ARCHIVE_MODULES: &str = "/modules";
 /// The tag of the share that is the host's root directory.
 pub(crate) const ROOT_TAG: &str = "root";
+/// qemu's option of a share that nobody writes to.
+const READ_ONLY: &str = ",readonly=on";
 /// What the first process needs before it sees the host's files.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p"];
+
+/// What depends on the processor.
+#[derive(Debug)]
+struct Board {
+    /// As rustc and qemu say.
+    processor: &'static str,
+    /// Debian's package of its emulator.
+    package: &'static str,
+    machine: &'static str,
+    cpu: &'static str,
+    /// For the kernel.
+    arguments: &'static str,
+}
+
+const BOARDS: [Board; 2] = [
+    Board {
+        processor: "x86_64",
+        package: "qemu-system-x86",
+        machine: "q35",
+        cpu: "max",
+        arguments: "console=ttyS0 tsc=reliable",
+    },
+    Board {
+        processor: "aarch64",
+        package: "qemu-system-arm",
+        machine: "virt",
+        // As clouds have; `max` has what kernels of its time do not know.
+        cpu: "neoverse-n1",
+        arguments: "console=ttyAMA0",
+    },
+];
 
 /// The tag of the share that is the `index`-th writable directory.
 pub(crate) fn writable_tag(index: usize) -> String {
@@ -36,6 +71,9 @@ pub(crate) fn writable_tag(index: usize) -> String {
 /// A stock kernel, and the processors it gets.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
+    board: &'static Board,
+    /// What it has in place of this machine's files.
+    other: Option<Other>,
     qemu: PathBuf,
     image: PathBuf,
     /// The kernel's release, as `uname -r` will say.
@@ -50,8 +88,22 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Looks for qemu, and for the kernel in an unpacked package: `boot/vmlinuz-RELEASE` and `lib/modules/RELEASE`.
-    pub(crate) fn find(root: &Path, modprobe: PathBuf, cpus: u8) -> Result<Self, SandboxError> {
-        let qemu = find_program("qemu-system-x86_64").ok_or(SandboxError::NoQemu)?;
+    pub(crate) fn find(
+        root: &Path,
+        modprobe: PathBuf,
+        cpus: u8,
+        other: Option<Other>,
+    ) -> Result<Self, SandboxError> {
+        let processor = other.as_ref().map_or(ARCH, |other| &other.processor);
+        let board = BOARDS.iter().find(|board| board.processor == processor);
+        let board = board.ok_or_else(|| SandboxError::NoBoard {
+            processor: processor.to_owned(),
+        })?;
+        let program = format!("qemu-system-{processor}");
+        let qemu = find_program(&program).ok_or(SandboxError::NoQemu {
+            program,
+            package: board.package,
+        })?;
         let no_kernel = || SandboxError::NoStockKernel {
             root: root.to_owned(),
         };
@@ -72,15 +124,40 @@ impl Machine {
         {
             return Err(no_kernel());
         }
+        // The guest's paths are absolute.
+        let root = fs::canonicalize(root).map_err(|_| no_kernel())?;
         Ok(Self {
+            board,
+            other,
             qemu,
             image,
             release,
-            root: root.to_owned(),
+            root,
             modprobe,
             cpus,
             counted: false,
         })
+    }
+
+    /// The directory of its modules.
+    pub(crate) fn modules(&self) -> PathBuf {
+        self.root.join("lib/modules")
+    }
+
+    /// The executable that is its first process, unless it is this one.
+    pub(crate) fn init(&self) -> Option<&Path> {
+        self.other.as_ref().map(|other| other.init.as_path())
+    }
+
+    /// Adds what the guest needs besides directories that it may write to, and makes the places where it sees them.
+    pub(crate) fn add_shares(&self, writable: &mut Vec<OsString>) -> Result<(), SandboxError> {
+        let Some(other) = &self.other else { return Ok(()) };
+        writable.push(self.root.clone().into());
+        for path in writable.iter().map(Path::new) {
+            let below = path.strip_prefix("/").unwrap_or(path);
+            fs::create_dir_all(other.files.join(below)).context("make a place for a shared directory")?;
+        }
+        Ok(())
     }
 
     /// The command that starts it, with the frames' line on standard input and output and messages on standard error.
@@ -102,7 +179,7 @@ impl Machine {
             command.args(["-accel", "tcg,thread=multi"]);
         }
         command
-            .args(["-machine", "q35", "-cpu", "max"])
+            .args(["-machine", self.board.machine, "-cpu", self.board.cpu])
             .args([
                 "-smp",
                 &self.cpus.to_string(),
@@ -113,7 +190,7 @@ impl Machine {
             .arg(&self.image)
             .arg("-initrd")
             .arg(&archive)
-            .args(["-append", &kernel_line(task.verbose)])
+            .args(["-append", &kernel_line(self.board, task.verbose)])
             .args([
                 "-chardev",
                 "file,id=console,path=/proc/self/fd/2",
@@ -129,9 +206,11 @@ impl Machine {
             ])
             .args(["-object", "rng-random,id=random,filename=/dev/urandom"])
             .args(["-device", "virtio-rng-pci,rng=random"]);
-        share(&mut command, ROOT_TAG, Path::new("/"), ",readonly=on");
-        for (index, path) in writable.iter().enumerate() {
-            share(&mut command, &writable_tag(index), Path::new(path), "");
+        let files = self.other.as_ref().map_or(Path::new("/"), |other| &other.files);
+        share(&mut command, ROOT_TAG, files, READ_ONLY);
+        for (index, path) in writable.iter().map(Path::new).enumerate() {
+            let options = if path == self.root { READ_ONLY } else { "" };
+            share(&mut command, &writable_tag(index), path, options);
         }
         Ok(command)
     }
@@ -147,18 +226,22 @@ impl Machine {
         }
         let executable = fs::read(init).context("read this program's own executable")?;
         archive.file("init", &executable);
-        for (name, path) in libraries(init)? {
+        let libraries = match self.other {
+            Some(_) => Vec::new(),
+            None => libraries(init)?,
+        };
+        for (name, path) in libraries {
             let bytes = fs::read(&path).context("read a library that this program is linked with")?;
             archive.file(&format!("lib/{name}"), &bytes);
         }
-        for (number, path) in self.modules()?.iter().enumerate() {
+        for (number, path) in self.first_modules()?.iter().enumerate() {
             archive.file(&format!("{ARCHIVE_MODULES}/{number:03}"), &module(path)?);
         }
         Ok(archive.finish())
     }
 
     /// Files of the modules, each after those it depends on.
-    fn modules(&self) -> Result<Vec<PathBuf>, SandboxError> {
+    fn first_modules(&self) -> Result<Vec<PathBuf>, SandboxError> {
         let mut seen = BTreeSet::new();
         let mut files = Vec::new();
         for name in MODULES {
@@ -183,9 +266,10 @@ impl Machine {
 }
 
 /// Arguments of the kernel. A panic ends it, and with it qemu.
-fn kernel_line(verbose: bool) -> String {
+fn kernel_line(board: &Board, verbose: bool) -> String {
     let level = if verbose { "" } else { "quiet " };
-    format!("console=ttyS0 panic=-1 tsc=reliable {level}rdinit=/init -- {INIT_ARGUMENT} {ARCHIVE_ARGUMENT}")
+    let arguments = board.arguments;
+    format!("{arguments} panic=-1 {level}rdinit=/init -- {INIT_ARGUMENT} {ARCHIVE_ARGUMENT}")
 }
 
 /// Gives the guest a directory of the host.

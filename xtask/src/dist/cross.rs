@@ -14,6 +14,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
+    arch::Arch,
     command::{output, run, run_over_network},
     compile,
     setup::compiler::Compiler,
@@ -24,40 +25,6 @@ use crate::{
 pub(super) const ZIG: &str = "0.15.2";
 /// The oldest glibc that what is preloaded runs with: of Debian 10 and RHEL 8.
 const GLIBC: &str = "2.28";
-
-/// Processors that programs are made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Arch {
-    #[value(name = "x86_64")]
-    X86,
-    #[value(name = "aarch64")]
-    Arm,
-}
-
-impl Arch {
-    /// This machine's.
-    pub(super) fn of_this_machine() -> Result<Self> {
-        let arch = std::env::consts::ARCH;
-        let found = [Self::X86, Self::Arm].into_iter().find(|one| one.name() == arch);
-        found.with_context(|| format!("packages are made on x86_64 or aarch64; this is {arch}"))
-    }
-
-    /// As rustc, rpm and the kernel say.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::X86 => "x86_64",
-            Self::Arm => "aarch64",
-        }
-    }
-
-    /// As Debian and OCI say.
-    pub(super) fn other_name(self) -> &'static str {
-        match self {
-            Self::X86 => "amd64",
-            Self::Arm => "arm64",
-        }
-    }
-}
 
 /// The target of the program.
 pub(super) fn target(arch: Arch) -> String {
@@ -78,16 +45,17 @@ pub(super) fn program(arch: Arch, object: &Path, compiler: &Compiler) -> Result<
         // Cargo does not see that what it compiled is for another `std`.
         fs::remove_dir_all(&built).with_context(|| format!("cannot remove {}", built.display()))?;
     }
-    let remaps = compile::remaps(compiler)?;
-    let flags = |zig_target: &str| -> Result<Vec<String>> {
-        let mut flags = remaps.clone();
-        flags.push(format!("--sysroot={}", sysroot.display()));
-        flags.push(format!("-Clinker={}", linker(&cross, zig_target)?.display()));
-        flags.push("-Clink-self-contained=no".to_owned());
-        Ok(flags)
-    };
-    let mut preloaded = flags(&format!("{}-linux-gnu.{GLIBC}", arch.name()))?;
-    preloaded.push(format!("--target={gnu}"));
+    let mut flags = compile::remaps(compiler)?;
+    flags.push("-Clink-self-contained=no".to_owned());
+    let mut preloaded = flags.clone();
+    preloaded.extend([
+        format!("--sysroot={}", sysroot.display()),
+        format!(
+            "-Clinker={}",
+            linker(&cross, &format!("{}-linux-gnu.{GLIBC}", arch.name()))?.display()
+        ),
+        format!("--target={gnu}"),
+    ]);
     let mut cargo = compiler.cargo_for("build", &musl);
     cargo
         .args([
@@ -102,9 +70,11 @@ pub(super) fn program(arch: Arch, object: &Path, compiler: &Compiler) -> Result<
         .env(compile::OBJECT_VARIABLE, object)
         .env("PERTURB_PRELOAD_FLAGS", preloaded.join("\x1f"))
         .env(
-            "CARGO_ENCODED_RUSTFLAGS",
-            flags(&format!("{}-linux-musl", arch.name()))?.join("\x1f"),
+            compile::linker_variable(&musl),
+            linker(&cross, &format!("{}-linux-musl", arch.name()))?,
         )
+        .env("RUSTC_WRAPPER", wrapper(&cross, &sysroot, &musl)?)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .current_dir(workspace::root());
     run(&mut cargo)?;
     Ok(built.join("dist/perturb"))
@@ -155,18 +125,24 @@ fn ensure_std(compiler: &Compiler, cross: &Path, target: &str, panic: &str) -> R
 
 /// A script that links for one of Zig's targets.
 fn linker(cross: &Path, zig_target: &str) -> Result<PathBuf> {
-    let script = cross.join(format!("cc-{zig_target}"));
-    let zig = zig()?;
-    fs::write(
-        &script,
-        format!(
-            "#!/bin/sh\nexec '{}' cc -target {zig_target} \"$@\"\n",
-            zig.display()
-        ),
-    )
-    .and_then(|()| fs::set_permissions(&script, fs::Permissions::from_mode(0o755)))
-    .with_context(|| format!("cannot write {}", script.display()))?;
-    Ok(script)
+    let text = format!("exec '{}' cc -target {zig_target} \"$@\"", zig()?.display());
+    script(&cross.join(format!("cc-{zig_target}")), &text)
+}
+
+/// A script that starts rustc, for the target with our `std`. Flags would do so too, but cargo makes names of symbols from them.
+fn wrapper(cross: &Path, sysroot: &Path, target: &str) -> Result<PathBuf> {
+    let text = format!(
+        "case \" $* \" in *' --target {target} '*) exec \"$@\" '--sysroot={}';; esac\nexec \"$@\"",
+        sysroot.display()
+    );
+    script(&cross.join(format!("rustc-{target}")), &text)
+}
+
+fn script(path: &Path, text: &str) -> Result<PathBuf> {
+    fs::write(path, format!("#!/bin/sh\n{text}\n"))
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path.to_owned())
 }
 
 /// Zig, from its Python package, which has it whole.

@@ -8,8 +8,9 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{ABOUT, Arch, VERSION, git, make_parent};
+use super::{ABOUT, VERSION, git, make_parent};
 use crate::{
+    arch::Arch,
     command::{output, run},
     workspace,
 };

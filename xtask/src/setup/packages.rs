@@ -33,6 +33,11 @@ const BASE: &[Program] = &[
     program("iperf3", "iperf3", "throughput"),
 ];
 
+const STOCK: &str = "the processors of the stock kernels";
+const QEMU_X86: Program = program("qemu-system-x86_64", "qemu-system-x86", STOCK);
+const QEMU_ARM: Program = program("qemu-system-aarch64", "qemu-system-arm", STOCK);
+const XZ: Program = program("xz", "xz-utils", "unpacks the stock kernels' modules");
+const MMDEBSTRAP: Program = program("mmdebstrap", "mmdebstrap", "makes fresh systems");
 const MPIRUN: Program = program("mpirun", "openmpi-bin", "runs MPI programs");
 const MPICC: Program = program("mpicc", "libopenmpi-dev", "compiles MPI programs");
 const MOUNT_NFS: Program = program("mount.nfs", "nfs-common", "the NFS client");
@@ -46,6 +51,8 @@ const NFSD: Program = program("rpc.nfsd", "nfs-kernel-server", "starts the kerne
 pub(crate) enum Group {
     /// Debian's stock kernels, and processors for them
     Vm,
+    /// The same with another processor: aarch64, or x86_64 where that is this machine's
+    OtherVm,
     /// Open MPI, for the message-passing experiments
     Mpi,
     /// NFS servers and a client
@@ -74,12 +81,25 @@ impl Group {
             Self::Vm => {
                 const {
                     &[
-                        program(
-                            "qemu-system-x86_64",
-                            "qemu-system-x86",
-                            "the processors of the stock kernels",
-                        ),
-                        program("xz", "xz-utils", "unpacks the stock kernels' modules"),
+                        if cfg!(target_arch = "aarch64") {
+                            QEMU_ARM
+                        } else {
+                            QEMU_X86
+                        },
+                        XZ,
+                    ]
+                }
+            }
+            Self::OtherVm => {
+                const {
+                    &[
+                        if cfg!(target_arch = "aarch64") {
+                            QEMU_X86
+                        } else {
+                            QEMU_ARM
+                        },
+                        XZ,
+                        MMDEBSTRAP,
                     ]
                 }
             }
@@ -167,7 +187,7 @@ impl Group {
                         ),
                         program("pip3", "python3-pip", "installs Zig, which links static programs"),
                         program("rpmbuild", "rpm", "makes an rpm"),
-                        program("mmdebstrap", "mmdebstrap", "makes fresh systems"),
+                        MMDEBSTRAP,
                         program(
                             "qemu-aarch64-static",
                             "qemu-user-static",

@@ -14,11 +14,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use perturb_sandbox::Sandbox;
 use serde_json::Value;
 
 use super::{END_TO_END, PROGRAM_VARIABLE, Stage, WORKSPACE, listed_tests, must_exist, own_copy, run_tests};
 use crate::{
+    arch::Arch,
     command::output,
     compile::{self, Built},
     setup::kernels::Kernel,
@@ -107,9 +107,7 @@ fn on(
     if tests.is_empty() {
         return Ok(Tally::default());
     }
-    let machine = kernel
-        .ready()
-        .and_then(|root| Ok(Sandbox::stock(&root, vm::CPUS)?));
+    let machine = Arch::of_this_machine().and_then(|arch| vm::machine(kernel, arch, vm::CPUS));
     if let Err(error) = machine {
         println!("{name}: all {} skipped: {error:#}", tests.len());
         return Ok(Tally {
