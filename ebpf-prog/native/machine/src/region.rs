@@ -231,10 +231,12 @@ impl Region {
 
     /// Whether a map lies within it: a file may say anything.
     fn has(&self, entry: &Entry) -> bool {
-        let Some(kind) = kind(entry.kind) else { return false };
+        let Some(kind) = kind(entry.kind) else {
+            return false;
+        };
         // No larger than what is computed with overflows nothing on 64 bits.
         const MOST: u32 = 1 << 30;
-        if entry.key > MOST || entry.value > MOST || entry.entries > MOST || entry.offset % 8 != 0 {
+        if entry.key > MOST || entry.value > MOST || entry.entries > MOST || !entry.offset.is_multiple_of(8) {
             return false;
         }
         let shape = Shape {
@@ -251,7 +253,8 @@ impl Region {
             per_seat => u128::from(per_seat) * u128::from(self.seats - 1),
         };
         let is_whole = is_hash == (entry.key != 0) && (kind != Kind::Ring || entry.entries >= 8);
-        let is_apart = entry.per_seat == 0 || u128::from(entry.per_seat) >= size && entry.per_seat % 8 == 0;
+        let is_apart =
+            entry.per_seat == 0 || u128::from(entry.per_seat) >= size && entry.per_seat.is_multiple_of(8);
         is_whole && is_apart && u128::from(entry.offset) + more + size <= self.bytes as u128
     }
 

@@ -8,7 +8,7 @@ const NEEDS_CSUM: u8 = 1;
 const GSO_TYPE: u8 = 0x7f;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
-const GSO_UDP_L4: u8 = 5;
+pub(super) const GSO_UDP_L4: u8 = 5;
 
 const ETHERNET: usize = 14;
 const TCP: u8 = 6;
