@@ -19,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     switch("switch::says_what_it_cannot_do", refusals),
     switch("switch::says_what_is_missing", missing),
     switch("switch::drops_what_the_profile_says", drops),
+    switch("switch::says_what_it_did_not_read", unread),
     switch("switch::cut_packets_are_whole_again", cut),
     switch("switch::profiles_change_while_it_runs", changes),
     switch("switch::the_kernel_gets_no_program", no_program),
@@ -60,6 +61,25 @@ fn chosen(setting: &Setting) -> Result<()> {
     ensure!(report["pacer"] == "switch", "{report}");
     ensure!(
         report["balance"]["captured"] == 6 && report["balance"]["unaccounted"] == 0,
+        "{report}"
+    );
+    Ok(())
+}
+
+/// A TAP without room for what the switch has yet to read.
+fn unread(setting: &Setting) -> Result<()> {
+    let script = "ip link set eth0 txqueuelen 0; ping -4 -q -c 3 -i 0.05 -W 1 h2 >/dev/null; \
+                  ip link set eth0 txqueuelen 1000; ping -4 -q -c 3 -i 0.05 -W 1 h2 >/dev/null || exit 9; \
+                  sleep 1.5; perturb status --json";
+    let output = shell(setting, &["--pacer", "switch"], PINGS, script)?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success() && words.contains("sent faster than the switch reads"),
+        "{output:?}"
+    );
+    let report = report(&output)?;
+    ensure!(
+        report["unintended"]["splitter"].as_u64() >= Some(3) && report["balance"]["unaccounted"] == 0,
         "{report}"
     );
     Ok(())

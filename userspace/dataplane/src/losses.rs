@@ -21,7 +21,7 @@ use crate::{
 pub struct Losses {
     /// By the hold device: TAP, veth, sch_fq.
     pub hold: u64,
-    /// By the splitter.
+    /// By the splitter; by a switch's TAPs, what it did not read in time.
     pub splitter: u64,
     /// By the emulated interface and its root qdisc since it is emulated: other traffic's too.
     pub interface: u64,

@@ -34,7 +34,7 @@ use std::{
 pub use followers::Contained;
 pub use lock::Lock;
 use perturb_dataplane::{loopback::Setting, maps::MapIds};
-pub use place::{is_in_own_namespace, place};
+pub use place::{believed, is_in_own_namespace, place};
 pub use process::{Handle, Presence, Process};
 pub use recorded::{Recorded, Unreadable, records};
 use serde::{Deserialize, Serialize};

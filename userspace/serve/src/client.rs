@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use hyper::body::Bytes;
 use perturb_ask::{Method, StatusCode};
 use perturb_emulator::{
-    registry::{RECORDS, place},
+    registry::{RECORDS, believed},
     status::Report,
 };
 use serde::Deserialize;
@@ -65,7 +65,7 @@ impl Client {
                 all.push(Self { id, socket });
             }
         };
-        for (id, path) in names(place()) {
+        for (id, path) in believed().map(names).unwrap_or_default() {
             note(id, path.join(SOCKET));
         }
         let groups = PathBuf::from(RECORDS).parent().map(names).unwrap_or_default();

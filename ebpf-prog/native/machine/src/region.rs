@@ -91,6 +91,24 @@ fn kind(number: u32) -> Option<Kind> {
     .find(|kind| *kind as u32 == number)
 }
 
+/// Has room made for so many bytes of a file: who writes to a mapping where there is none left gets SIGBUS. Where a file system
+/// cannot do that, it is as it was.
+fn make_room(file: &File, bytes: usize) -> io::Result<()> {
+    let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
+    loop {
+        // SAFETY: it takes its arguments by value.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(()),
+            _ => return Err(error),
+        }
+    }
+}
+
 /// Bytes of a map, of one seat.
 fn size(shape: &Shape) -> usize {
     match shape.kind {
@@ -157,6 +175,7 @@ impl Region {
             };
         }
         file.set_len(offset as u64)?;
+        make_room(&file, offset)?;
         let start = map(&file.into(), offset)?;
         let region = Self {
             start,
@@ -204,7 +223,39 @@ impl Region {
             unsafe { slice::from_raw_parts(start.add(size_of::<Head>()).cast(), head.maps as usize) }
                 .to_vec();
         region.seats = head.seats;
+        if head.seats == 0 || !region.entries.iter().all(|entry| region.has(entry)) {
+            return Err(other());
+        }
         Ok(region)
+    }
+
+    /// Whether a map lies within it: a file may say anything.
+    fn has(&self, entry: &Entry) -> bool {
+        let Some(kind) = kind(entry.kind) else {
+            return false;
+        };
+        // No larger than what is computed with overflows nothing on 64 bits.
+        const MOST: u32 = 1 << 30;
+        if entry.key > MOST || entry.value > MOST || entry.entries > MOST || !entry.offset.is_multiple_of(8) {
+            return false;
+        }
+        let shape = Shape {
+            name: "",
+            kind,
+            key: entry.key,
+            value: entry.value,
+            entries: entry.entries,
+        };
+        let size = size(&shape) as u128;
+        let is_hash = matches!(kind, Kind::Hash | Kind::LruHash);
+        let more = match entry.per_seat {
+            0 => 0,
+            per_seat => u128::from(per_seat) * u128::from(self.seats - 1),
+        };
+        let is_whole = is_hash == (entry.key != 0) && (kind != Kind::Ring || entry.entries >= 8);
+        let is_apart =
+            entry.per_seat == 0 || u128::from(entry.per_seat) >= size && entry.per_seat.is_multiple_of(8);
+        is_whole && is_apart && u128::from(entry.offset) + more + size <= self.bytes as u128
     }
 
     /// How many threads may run programs at once.
@@ -213,7 +264,7 @@ impl Region {
         self.seats
     }
 
-    /// Bytes that it takes at most; what was never written takes none.
+    /// Bytes that it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -396,5 +447,44 @@ mod tests {
         );
         assert!(made.map("TWO").is_none() && made.map("KEYS").unwrap().hashed().is_some());
         assert!(Region::open(tempfile::tempfile().unwrap()).is_err());
+    }
+
+    /// A file that says that a map begins at its end, or is larger than it.
+    #[test]
+    fn a_file_that_lies_is_refused() {
+        use std::os::unix::fs::FileExt as _;
+        let shapes = [
+            shape("ONE", Kind::Array, 0, 12, 5),
+            shape("EACH", Kind::PerCpuArray, 0, 8, 3),
+            shape("KEYS", Kind::Hash, 4, 4, 10),
+            shape("RING", Kind::Ring, 0, 1, 4096),
+        ];
+        let file = tempfile::tempfile().unwrap();
+        let again = file.try_clone().unwrap();
+        drop(Region::create(file, &shapes, 2).unwrap());
+        let end = again.metadata().unwrap().len();
+        for map in 0..shapes.len() as u64 {
+            let entry = size_of::<Head>() as u64 + map * size_of::<Entry>() as u64;
+            // Where it lies, and how many values it has.
+            for (at, lie) in [(entry + 32, end - 8), (entry + 28, 1 << 28 | 1 << 60)] {
+                let mut truth = [0; 8];
+                again.read_exact_at(&mut truth, at).unwrap();
+                let length = if at == entry + 32 { 8 } else { 4 };
+                again.write_all_at(&lie.to_le_bytes()[..length], at).unwrap();
+                assert!(Region::open(again.try_clone().unwrap()).is_err(), "{map} {at}");
+                again.write_all_at(&truth, at).unwrap();
+            }
+        }
+        assert!(Region::open(again).is_ok());
+    }
+
+    /// A full file system is an error, and not a signal later.
+    #[test]
+    fn all_of_it_has_room() {
+        use std::os::unix::fs::MetadataExt as _;
+        let file = tempfile::tempfile().unwrap();
+        let again = file.try_clone().unwrap();
+        let region = Region::create(file, &[shape("ONE", Kind::Array, 0, 8, 1 << 16)], 1).unwrap();
+        assert!(again.metadata().unwrap().blocks() * 512 >= region.bytes() as u64);
     }
 }

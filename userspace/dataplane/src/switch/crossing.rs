@@ -7,7 +7,10 @@ use std::{
 
 use perturb_common::abi::Direction;
 
-use super::{Ports, cut};
+use super::{
+    Ports,
+    cut::{self, GSO_UDP_L4},
+};
 use crate::{
     native::{self, Frame, Program, Seat, Tables, Verdict},
     user::{Buffers, Course, DepartureQueue, Figures, HEADER, Held, Queue},
@@ -111,12 +114,14 @@ impl Crossing {
         let (first, rest) = parcel.held.bytes();
         let (header, first) = first.split_at_mut(HEADER);
         let protocol = u16::from_ne_bytes([first[12], first[13]]);
+        let headers = headers(header, first);
         let mut frame = Frame::new(first, rest);
         frame.skb.ifindex = interface;
         frame.skb.protocol = protocol.into();
         if header[1] & GSO_TYPE != 0 {
             frame.skb.gso_size = u16::from_ne_bytes([header[4], header[5]]).into();
-            frame.skb.gso_segs = frame.skb.len.div_ceil(frame.skb.gso_size.max(1));
+            let data = frame.skb.len.saturating_sub(headers);
+            frame.skb.gso_segs = data.div_ceil(frame.skb.gso_size.max(1)).max(1);
         }
         frame.skb.tc_index = parcel.tag;
         frame.skb.tstamp = parcel.stamp;
@@ -226,6 +231,19 @@ impl Crossing {
     }
 }
 
+/// Bytes of a super-packet's headers, which each of its segments has: up to TCP's or UDP's, whose checksum its virtio_net header
+/// has to do, and that one. Its `hdr_len` may be more: it is what lay in one piece.
+fn headers(header: &[u8], frame: &[u8]) -> u32 {
+    let upper = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+    let own = match header[1] & GSO_TYPE {
+        GSO_UDP_L4 => 8,
+        _ => frame
+            .get(upper + 12)
+            .map_or(0, |offset| usize::from(offset >> 4) * 4),
+    };
+    (upper + own) as u32
+}
+
 impl Parcel {
     /// Another one of the same bytes.
     fn copy(&self) -> Self {
@@ -292,5 +310,22 @@ impl Course for Crossing {
 
     fn memory(packet: &Parcel) -> u64 {
         packet.held.memory()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_end_where_the_data_begins() {
+        let mut header = [0; HEADER];
+        header[6..8].copy_from_slice(&34_u16.to_ne_bytes());
+        let mut frame = vec![0; 100];
+        frame[34 + 12] = 0x80;
+        header[1] = 1;
+        assert_eq!(headers(&header, &frame), 34 + 32);
+        header[1] = GSO_UDP_L4;
+        assert_eq!(headers(&header, &frame), 34 + 8);
     }
 }

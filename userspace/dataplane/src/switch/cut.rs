@@ -8,7 +8,7 @@ const NEEDS_CSUM: u8 = 1;
 const GSO_TYPE: u8 = 0x7f;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
-const GSO_UDP_L4: u8 = 5;
+pub(super) const GSO_UDP_L4: u8 = 5;
 
 const ETHERNET: usize = 14;
 const TCP: u8 = 6;
@@ -90,6 +90,9 @@ fn parts(packet: &[u8]) -> Option<Vec<Vec<u8>>> {
         TCP => usize::from(frame.get(layers.upper + 12)? >> 4) * 4,
         _ => 8,
     };
+    if protocol == TCP && upper_header < 20 {
+        return None;
+    }
     let data = layers.upper + upper_header;
     let (headers, payload) = frame.split_at_checked(data)?;
     let count = payload.len().div_ceil(size);
@@ -265,6 +268,12 @@ mod tests {
     fn what_is_not_understood_stays_whole() {
         let mut packet = whole(false, TCP, 3000);
         packet[1] = 3;
+        assert_eq!(cut(&packet), [packet.clone()]);
+        // A TCP header that is shorter than one.
+        let mut packet = whole(false, TCP, 1);
+        let upper = usize::from(u16::from_ne_bytes([packet[6], packet[7]]));
+        packet[HEADER + upper + 12] = 0;
+        packet.truncate(HEADER + upper + 13);
         assert_eq!(cut(&packet), [packet.clone()]);
         assert_eq!(cut(&[1, 2, 3]), [vec![1, 2, 3]]);
     }

@@ -39,6 +39,16 @@ struct Host {
     namespace: Namespace,
     link: Link,
     rank: u32,
+    /// What its TAP had dropped before.
+    before: Dropped,
+}
+
+impl Host {
+    /// A socket in its namespace.
+    fn netlink(namespace: &Namespace) -> Result<Netlink> {
+        let open = || Netlink::open().map_err(EmulationError::from);
+        namespace.enter(open).map_err(EmulationError::Namespace)?
+    }
 }
 
 impl Switched {
@@ -90,10 +100,12 @@ impl Switched {
         for told in [port.index, port.hold(), port.parts()] {
             self.loader.maps_mut().attach(told, port.attachment(rank))?;
         }
+        let before = dropped(&mut Host::netlink(&namespace)?, link.index)?;
         self.hosts.push(Host {
             namespace,
             link,
             rank,
+            before,
         });
         Ok(())
     }
@@ -108,14 +120,11 @@ impl Switched {
     /// What a thread of its own needs to keep the emulation alive.
     pub fn vitals(&self) -> Result<SwitchVitals> {
         let watch = |host: &Host| {
-            let open = || Netlink::open().map_err(EmulationError::from);
-            let mut netlink = host.namespace.enter(open).map_err(EmulationError::Namespace)??;
-            let before = losses::dropped(&mut netlink, host.link.index)?;
             Ok(Watched {
-                netlink,
+                netlink: Host::netlink(&host.namespace)?,
                 index: host.link.index,
                 name: host.link.name.clone(),
-                before,
+                before: host.before,
             })
         };
         Ok(SwitchVitals {
@@ -157,7 +166,25 @@ struct Watched {
     index: u32,
     name: String,
     /// What it had dropped before.
-    before: u64,
+    before: Dropped,
+}
+
+/// What a TAP has dropped.
+#[derive(Clone, Copy)]
+struct Dropped {
+    /// Because this process did not read it in time.
+    unread: u64,
+    /// For whatever else.
+    others: u64,
+}
+
+fn dropped(netlink: &mut Netlink, index: u32) -> std::result::Result<Dropped, NetlinkError> {
+    let unread = netlink.drops(index)?.transmit;
+    let all = losses::dropped(netlink, index)?;
+    Ok(Dropped {
+        unread,
+        others: all.saturating_sub(unread),
+    })
 }
 
 impl SwitchVitals {
@@ -173,8 +200,12 @@ impl SwitchVitals {
     pub fn publish(&mut self) -> Result<()> {
         let mut losses = Losses::default();
         for watched in &mut self.watched {
-            match losses::dropped(&mut watched.netlink, watched.index) {
-                Ok(now) => losses.interface += now.saturating_sub(watched.before),
+            match dropped(&mut watched.netlink, watched.index) {
+                Ok(now) => {
+                    // They never came to where packets are counted, as what a splitter drops.
+                    losses.splitter += now.unread.saturating_sub(watched.before.unread);
+                    losses.interface += now.others.saturating_sub(watched.before.others);
+                }
                 // It has been deleted: `look` says so.
                 Err(error) if error.is(libc::ENODEV) => {}
                 Err(error) => return Err(error.into()),

@@ -15,8 +15,9 @@ use super::turns::{Stalls, Window};
 
 /// Packets held at most: slots must not be used twice.
 const MAX_PACKETS: u64 = SLOTS as u64 - 4096;
-/// The place of the number of packets in the word of what is held: below it are bytes, up to 16 TiB.
-const PACKETS: u32 = 44;
+/// The place of the number of packets in the word of what is held: below it are bytes, up to 256 GiB, and in it
+/// 67 million packets: the switch holds as many as the profile's limit of memory allows.
+const PACKETS: u32 = 38;
 
 /// Who is told every 50 ms or so what it takes at least to wake up a thread that sleeps, ns; 0 while the pacer is busy,
 /// as those are then who get its packets.

@@ -154,6 +154,7 @@ pub(crate) fn sweep(registry: &Registry) -> Result<()> {
 }
 
 fn files(root: &Path) -> Result<Vec<PathBuf>> {
+    file("reading", root, lock::admit_directory(root))?;
     let entries = match fs::read_dir(root) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

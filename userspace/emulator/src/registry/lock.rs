@@ -123,14 +123,12 @@ pub(super) fn private_directory(path: &Path) -> Result<()> {
             _ => {}
         }
         let found = fs::symlink_metadata(path)?;
-        let is_everybodys = geteuid().is_root() && !is_in_own_namespace();
-        if !found.is_dir() || found.uid() != geteuid().as_raw() && !is_everybodys {
+        if !is_own(&found) {
             // The machine's own is root's, as it should be.
             if path.starts_with(RECORDS) {
                 return Err(Errno::EACCES.into());
             }
-            let why = "it is not this user's directory; remove it, or set XDG_RUNTIME_DIR to one that is";
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+            return Err(foreign());
         }
         let wide = found.mode() & OTHERS != 0;
         if wide {
@@ -139,6 +137,31 @@ pub(super) fn private_directory(path: &Path) -> Result<()> {
         Ok(())
     };
     file("making", path, make())
+}
+
+/// Whether a directory is this user's: what is in another one may be anything. Root may look everywhere.
+fn is_own(found: &fs::Metadata) -> bool {
+    let is_everybodys = geteuid().is_root() && !is_in_own_namespace();
+    found.is_dir() && (found.uid() == geteuid().as_raw() || is_everybodys)
+}
+
+fn foreign() -> io::Error {
+    let why = "it is not this user's directory; remove it, or set XDG_RUNTIME_DIR to one that is";
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+/// What is read from a registry that is not the machine's must be this user's: anybody can make a directory in /tmp, with records
+/// of their own, and maps that lie.
+pub(super) fn admit_directory(path: &Path) -> io::Result<()> {
+    if path.starts_with(RECORDS) {
+        return Ok(());
+    }
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(found) if is_own(&found) => Ok(()),
+        Ok(_) => Err(foreign()),
+    }
 }
 
 /// The processes that hold a lock, as the kernel says: `PID (command)`. Those that this process cannot see are missing.
@@ -188,7 +211,7 @@ mod tests {
 
     use nix::fcntl::{Flock, FlockArg};
 
-    use super::{holders, is_taken, private_directory, take};
+    use super::{admit_directory, holders, is_taken, private_directory, take};
     use crate::registry::{Result, remove_directory};
 
     type Tested = std::result::Result<(), Box<dyn std::error::Error>>;
@@ -244,6 +267,23 @@ mod tests {
         );
         drop(lock);
         assert!(!is_taken(&path)? && holders(&path).is_empty());
+        Ok(())
+    }
+
+    /// Anybody may have made a directory in /tmp, and put records there, or a link to some.
+    #[test]
+    fn what_others_have_made_is_not_believed() -> Tested {
+        let place = tempfile::tempdir()?;
+        admit_directory(&place.path().join("none"))?;
+        admit_directory(place.path())?;
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(place.path(), &link)?;
+        assert!(admit_directory(&link).is_err());
+        // Root may look everywhere.
+        let user = nix::unistd::geteuid();
+        if !user.is_root() {
+            assert!(admit_directory(std::path::Path::new("/proc/1")).is_err());
+        }
         Ok(())
     }
 

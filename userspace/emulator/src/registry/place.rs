@@ -12,7 +12,7 @@ use std::{
 
 use nix::unistd::{AccessFlags, access, geteuid};
 
-use super::{PRIVATE, RECORDS};
+use super::{PRIVATE, RECORDS, lock};
 
 /// The registry that this process uses: [`RECORDS`], or that of a user who has nothing to say there.
 #[must_use]
@@ -42,7 +42,13 @@ pub fn place() -> &'static Path {
     })
 }
 
-/// The directory of a user's own registry. If somebody else has made it, it is refused when it is opened.
+/// The same, if what is there may be believed: not if somebody else has made it.
+#[must_use]
+pub fn believed() -> Option<&'static Path> {
+    Some(place()).filter(|place| lock::admit_directory(place).is_ok())
+}
+
+/// The directory of a user's own registry. If somebody else has made it, it is refused when it is opened or read.
 fn own(user: u32) -> PathBuf {
     let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let is_theirs = |path: &PathBuf| {
@@ -55,8 +61,11 @@ fn own(user: u32) -> PathBuf {
     }
 }
 
-/// Whether it has a record.
+/// Whether it has a record, and is this user's.
 fn has_any(registry: &Path) -> bool {
+    if lock::admit_directory(registry).is_err() {
+        return false;
+    }
     let entries = fs::read_dir(registry).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.file_name());
     names.any(|name| name.to_string_lossy().starts_with(PRIVATE))

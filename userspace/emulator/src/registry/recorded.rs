@@ -5,7 +5,7 @@ use std::{fs, io, path::Path};
 
 use serde::Deserialize;
 
-use super::{PRIVATE, RECORD_FILE, Record, RegistryError, Result, file, place};
+use super::{PRIVATE, RECORD_FILE, Record, RegistryError, Result, file, lock::admit_directory, place};
 use crate::told::Told;
 
 /// All records.
@@ -31,6 +31,7 @@ impl Recorded {
 
     fn below(directory: &Path) -> Result<Self> {
         let mut found = Self::default();
+        file("reading", directory, admit_directory(directory))?;
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Report;
+use crate::conduct::Pacer;
 
 /// Where packets were lost, or treated otherwise than the profile says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -28,6 +29,8 @@ pub enum Place {
     HoldDevice,
     /// In the splitter.
     Splitter,
+    /// On the way into the switch.
+    Unread,
     /// Past a server, as if it were not there: what was busy left no room for a further instance.
     NoInstance,
     /// Past a server that the tables do not have.
@@ -80,6 +83,10 @@ impl fmt::Display for Fault {
                 "packets were dropped by a splitter (`ptsplit…`), because a processor's backlog was full; raise \
                  `net.core.netdev_max_backlog`, or leave the machine a processor"
             }
+            Place::Unread => {
+                "packets were sent faster than the switch reads them, and were dropped before they came to the emulation; \
+                 send less, or leave the machine a processor"
+            }
             Place::NoInstance => {
                 "packets passed a server as if it were not there: more flows or hosts were busy at once than \
                  `limits.flows` has room for; raise it"
@@ -112,7 +119,8 @@ impl Place {
             | Self::SlotReused
             | Self::Pacer
             | Self::HoldDevice
-            | Self::Splitter => true,
+            | Self::Splitter
+            | Self::Unread => true,
             Self::NoInstance | Self::Inconsistent | Self::LeaseExpired | Self::Ended => false,
         }
     }
@@ -146,6 +154,12 @@ impl Report {
     /// What only grows.
     fn places(&self) -> [(Place, u64); 10] {
         let unintended = &self.unintended;
+        // A switch has no splitter that could drop anything: see `SwitchVitals::publish`.
+        let splitter = if self.pacer == Pacer::Switch.name() {
+            Place::Unread
+        } else {
+            Place::Splitter
+        };
         [
             (Place::Horizon, unintended.horizon),
             (Place::HoldFull, unintended.hold_full),
@@ -153,7 +167,7 @@ impl Report {
             (Place::SlotReused, unintended.slot_reused),
             (Place::Pacer, unintended.pacer),
             (Place::HoldDevice, unintended.hold_device),
-            (Place::Splitter, unintended.splitter),
+            (splitter, unintended.splitter),
             (Place::NoInstance, unintended.no_instance),
             (Place::Inconsistent, self.events.inconsistent),
             (Place::LeaseExpired, self.events.lease_expired),
