@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use perturb_sandbox::{Sandbox, Task};
+use perturb_sandbox::{Sandbox, SandboxError, Task};
 use serde_json::Value;
 
 use crate::{
@@ -120,6 +120,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             Ok(new) => {
                 cells.retain(|cell| cell["place"] != *place.name());
                 cells.extend(new);
+            }
+            Err(error) if matches!(error.downcast_ref(), Some(SandboxError::Interrupted { .. })) => {
+                return Err(error);
             }
             Err(error) => {
                 say(&format!("{}: {error:#}", place.name()));
