@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use perturb_sandbox::{Sandbox, Task};
+use perturb_sandbox::{Sandbox, SandboxError, Task};
 use serde_json::Value;
 
 use crate::{
@@ -109,6 +109,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.page {
         return write(&page, &page::text(&cells)).map(|()| ExitCode::SUCCESS);
     }
+    // Before it changes anything itself.
+    let commit = output(
+        Command::new("git")
+            .args(["describe", "--always", "--dirty"])
+            .current_dir(workspace::root()),
+    );
+    let commit = commit.context("git names no commit")?;
     setup::run(&setup::Args::default())?;
     packages::ensure(&[Group::Vm, Group::OtherVm, Group::Dist], setup::Mode::Install)?;
     let all = <Place as clap::ValueEnum>::value_variants();
@@ -116,10 +123,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut cells = cells;
     let mut code = ExitCode::SUCCESS;
     for &place in asked {
-        match measure(place) {
+        match measure(place, commit.trim()) {
             Ok(new) => {
                 cells.retain(|cell| cell["place"] != *place.name());
                 cells.extend(new);
+            }
+            Err(error) if matches!(error.downcast_ref(), Some(SandboxError::Interrupted { .. })) => {
+                return Err(error);
             }
             Err(error) => {
                 say(&format!("{}: {error:#}", place.name()));
@@ -139,7 +149,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// The cells of one place.
-fn measure(place: Place) -> Result<Vec<Value>> {
+fn measure(place: Place, commit: &str) -> Result<Vec<Value>> {
     let arch = place.arch()?;
     let directory = workspace::own()?.join("measured").join(place.name());
     if directory.exists() {
@@ -166,13 +176,7 @@ fn measure(place: Place) -> Result<Vec<Value>> {
         machine.run(&task(&directory)?)?
     };
     ensure!(status.success(), "the script failed: {status}");
-    let commit = output(
-        Command::new("git")
-            .args(["describe", "--always", "--dirty"])
-            .current_dir(workspace::root()),
-    );
-    let commit = commit.context("git names no commit")?;
-    figures::read(&directory, &place.name(), arch.name(), commit.trim())
+    figures::read(&directory, &place.name(), arch.name(), commit)
 }
 
 fn task(directory: &Path) -> Result<Task> {

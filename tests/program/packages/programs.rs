@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use perturb_verdict::{conclude, installed, root};
+use perturb_verdict::{complete, conclude, installed, root};
 use tempfile::TempDir;
 
 use super::{package, said, unpack, whole};
@@ -144,6 +144,32 @@ fn the_program_for_aarch64_does_what_needs_no_kernel() {
             }
         }
         Ok(())
+    };
+    conclude(used());
+}
+
+/// On Debian's kernel for it, under qemu's emulation of its processors.
+#[test]
+fn the_program_for_aarch64_emulates_networks() {
+    let used = || {
+        let (directory, _) = program("aarch64")?;
+        let xtask = env::current_exe()?;
+        let xtask = xtask
+            .ancestors()
+            .nth(2)
+            .context("tests are in a directory")?
+            .join("xtask");
+        ensure!(xtask.is_file(), "this test needs `cargo xtask test --only dist`");
+        let script = "uname -m
+            for pacer in fq user switch; do
+                usr/bin/perturb run --pacer $pacer usr/share/perturb/configs/simple.yaml -- ping -c 5 -i 0.1 h2
+            done";
+        let mut machine = Command::new(xtask);
+        machine.args(["vm", "--arch", "aarch64", "--cpus", "2", "--timeout", "300", "--"]);
+        let text = said(machine.args(["sh", "-euc", script]).current_dir(directory.path()))?;
+        ensure!(text.starts_with("aarch64\n"), "{text}");
+        ensure!(text.matches("5 received").count() == 3, "{text}");
+        complete(&text)
     };
     conclude(used());
 }

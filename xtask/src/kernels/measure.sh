@@ -21,3 +21,5 @@ for way in fq user switch switch-without-root; do
     [ "$code" = 0 ] || continue
     timeout 200 $as ./perturb calibrate --quiet --json --pacer "$pacer" profile.yaml >"$way.calibration"
 done
+# What is right and wrong is in the files.
+exit 0
