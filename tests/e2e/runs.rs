@@ -27,6 +27,7 @@ use crate::harness::{Setting, Test, each, figure, hosts, skip, thrice};
 pub(crate) const TESTS: &[Test] = &[
     hosts("runs::exit_codes_and_streams", codes),
     hosts("runs::environment_names_and_hosts", environment),
+    hosts("runs::private_hosts_have_private_hosts", nested),
     hosts("runs::status_says_which_host", status),
     hosts("runs::two_to_eight_hosts", up_to_eight),
     hosts("runs::round_trip_is_twice_the_latency", ping),
@@ -164,6 +165,26 @@ fn codes(setting: &Setting) -> Result<()> {
         output.stderr == b"error\n",
         "standard error: {}",
         String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+/// Inside of them are others, of which there are as many as that one asks for.
+fn nested(setting: &Setting) -> Result<()> {
+    let (program, pacer) = (setting.product.path.display(), setting.pacer.name());
+    let inner = setting.product.profile("latency: 5ms")?;
+    let script = format!(
+        "{program} run --pacer {pacer} --hosts 3 {} -- sh -c 'hostname; ping -q -c 2 -i 0.1 h3 | sed -n \"s|.*= \\([0-9]*\\)\\..*|\\1|p\"'; \
+         getent ahostsv4 h3 | head -1",
+        inner.display()
+    );
+    let output = shell(setting, 2, &script)?;
+    let text = said(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    let trip: Option<u32> = lines.get(1).and_then(|ms| ms.parse().ok());
+    ensure!(
+        lines.len() == 2 && lines[0] == "h1" && trip.is_some_and(|ms| (10..30).contains(&ms)),
+        "{output:?}"
     );
     Ok(())
 }

@@ -191,7 +191,10 @@ mod tests {
         for (ranks, hosts) in [(8, "h1:3,h2:3,h3:2"), (2, "h1:1,h2:1"), (6, "h1:2,h2:2,h3:2")] {
             let command = launch(&all, Some(ranks), &[], vec!["a.out".into()], |_| false);
             let has = |pair: [&str; 2]| command.windows(2).any(|words| words == pair);
-            assert!(has(["--host", hosts]) && has(["-np", &ranks.to_string()]), "{command:?}");
+            assert!(
+                has(["--host", hosts]) && has(["-np", &ranks.to_string()]),
+                "{command:?}"
+            );
         }
     }
 

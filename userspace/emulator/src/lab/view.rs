@@ -21,7 +21,7 @@ use crate::{privileges::Owner, registry::is_in_own_namespace};
 
 /// Where `ip netns` looks for names.
 pub(crate) const NAMES: &str = "/run/netns";
-/// Where a lab finds this executable under its own name, whatever PATH its caller has.
+/// Where a lab finds this executable under its own name, whatever PATH its caller has, and keeps its hosts file.
 pub(super) const PROGRAMS: &str = "/run/perturb-lab";
 /// This executable there.
 pub(super) const EXECUTABLE: &str = "/run/perturb-lab/perturb";
@@ -61,13 +61,12 @@ pub(super) fn furnish(namespaces: &[RawFd], owner: Option<Owner>) -> anyhow::Res
     place_executable(owner).context("putting perturb on the hosts' PATH")?;
     let hosts = Path::new("/etc/hosts");
     if hosts.exists() {
-        // Bound, then unlinked: the mount keeps it.
-        let file = Path::new(NAMES).join("hosts");
+        // It stays: private hosts inside of these have theirs bound over it.
+        let file = Path::new(PROGRAMS).join("hosts");
         let text =
             fs::read_to_string(hosts).unwrap_or_default() + &super::hosts_file(namespaces.len() as u32);
         fs::write(&file, text)?;
         mount(Some(&file), hosts, none, MsFlags::MS_BIND, none).context("binding /etc/hosts")?;
-        fs::remove_file(&file)?;
     }
     // /sys shows the devices of the network namespace in which it was mounted.
     let cgroups = Path::new("/sys/fs/cgroup");

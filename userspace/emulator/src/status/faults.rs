@@ -23,7 +23,7 @@ pub enum Place {
     NoSlot,
     /// On the way out of the hold device.
     SlotReused,
-    /// In the user pacer.
+    /// In the pacers user and switch.
     Pacer,
     /// In the hold device.
     HoldDevice,
@@ -72,8 +72,8 @@ impl fmt::Display for Fault {
                 "packets came out of the hold device more than 2 s late, and were dropped; leave the machine a processor"
             }
             Place::Pacer => {
-                "packets were dropped because the pacer held all that `limits.held` allows; raise it, or give servers \
-                 a `buffer`"
+                "packets were dropped because the pacer held all that `limits.held` allows, or could not pass them on; raise \
+                 it, or give servers a `buffer`"
             }
             Place::HoldDevice => {
                 "packets were dropped by a hold device (`pthold…`), whose queue or whose processor's backlog was full; \
