@@ -41,7 +41,9 @@ pub enum NearerError {
         changes: bool,
     },
     /// There is no room for a server behind.
-    #[error("class `{class}`: what the tunnels leave of the latencies is more than {MAX_PATH_SERVERS} servers on a path, or {MAX_SERVERS} in all")]
+    #[error(
+        "class `{class}`: what the tunnels leave of the latencies is more than {MAX_PATH_SERVERS} servers on a path, or {MAX_SERVERS} in all"
+    )]
     TooMany {
         /// The class.
         class: Name,
@@ -111,7 +113,11 @@ fn path(class: &Class) -> &[ServerId] {
 }
 
 /// What comes off each server of a class's path, ns.
-fn take(profile: &Profile, class: &Class, trips: &[(Vec<Prefix>, Duration)]) -> Result<Vec<u64>, NearerError> {
+fn take(
+    profile: &Profile,
+    class: &Class,
+    trips: &[(Vec<Prefix>, Duration)],
+) -> Result<Vec<u64>, NearerError> {
     let path = path(class);
     let mut taken = vec![0; path.len()];
     let [_, ingress] = class.paths();
@@ -131,7 +137,9 @@ fn take(profile: &Profile, class: &Class, trips: &[(Vec<Prefix>, Duration)]) -> 
     let trip = from.saturating_add(to);
     let (mut left, mut latency, mut changes) = (trip.nanos(), Duration::ZERO, false);
     for (&id, taken) in path.iter().zip(&mut taken).rev() {
-        let Some((_, server)) = profile.server(id) else { continue };
+        let Some((_, server)) = profile.server(id) else {
+            continue;
+        };
         if profile.changes(id) {
             changes = true;
             continue;
@@ -192,7 +200,10 @@ mod tests {
         let profile = parse(&format!("version: 1\n{topology}\n")).unwrap_or_else(|error| panic!("{error}"));
         let addresses: Vec<Vec<IpAddr>> = HOSTS.map(|host| vec![host.into()]).into();
         let profile = expand(&profile, &addresses).unwrap_or_else(|error| panic!("{error}"));
-        let trips = [0].into_iter().chain(trips).map(|us| Duration::from_nanos(us * 1000));
+        let trips = [0]
+            .into_iter()
+            .chain(trips)
+            .map(|us| Duration::from_nanos(us * 1000));
         let own = HOSTS.map(|host| vec![Prefix::of(host.into())]);
         nearer(&profile, &own.into_iter().zip(trips).collect::<Vec<_>>())
     }
@@ -200,7 +211,10 @@ mod tests {
     /// The latencies between two hosts, us, and how often the path is cut.
     fn of(profile: &Profile, pair: &str) -> (Vec<u64>, u32) {
         let compiled = compile(profile, &Files::default()).unwrap_or_else(|error| panic!("{error}"));
-        let at = profile.classes.iter().position(|class| class.name.as_str() == pair);
+        let at = profile
+            .classes
+            .iter()
+            .position(|class| class.name.as_str() == pair);
         let path = compiled.paths[compiled.classes[at.unwrap()].path[0] as usize];
         let servers = path.servers.iter().take(path.len as usize);
         let latency = |&id: &u32| profile.servers[id as usize].1.latency.nanos() / 1000;
@@ -241,11 +255,16 @@ mod tests {
     #[test]
     fn what_cannot_come_off_is_refused_with_both_figures() {
         let text = between(BUS, [600, 600]).unwrap_err().to_string();
-        assert!(text.contains("`h2-h3`") && text.contains("1ms") && text.contains("1.2ms"), "{text}");
+        assert!(
+            text.contains("`h2-h3`") && text.contains("1ms") && text.contains("1.2ms"),
+            "{text}"
+        );
         let changing = format!("{BUS}\ntimeline: {{ steps: [{{ at: 1s, link: bus, latency: 2ms }}] }}");
         let text = between(&changing, [1, 1]).unwrap_err().to_string();
         assert!(text.contains("change"), "{text}");
-        let class = format!("{BUS}\nservers: {{ a: {{ latency: 1ms }} }}\nclasses: [{{ match: {{ protocol: udp }}, egress: [a] }}]");
+        let class = format!(
+            "{BUS}\nservers: {{ a: {{ latency: 1ms }} }}\nclasses: [{{ match: {{ protocol: udp }}, egress: [a] }}]"
+        );
         assert!(matches!(between(&class, [1, 1]), Err(NearerError::NoPair { .. })));
     }
 }
