@@ -1,9 +1,11 @@
 //! Links, addresses and qdiscs of the current network namespace, by synchronous rtnetlink. Here: the socket.
 
+mod address;
 mod link;
 mod notices;
 mod reach;
 mod traffic;
+mod tunnel;
 
 use std::io;
 
@@ -15,6 +17,7 @@ pub use self::{
     link::{Link, LinkDrops, VethPair, XdpMode},
     notices::{Heard, Notices},
     traffic::{BpfFilter, FqOptions, Hook, QdiscStats},
+    tunnel::Tunnel,
 };
 
 /// What netlink would not do.

@@ -5,15 +5,18 @@
 //! two hosts     h1:eth0 ═══ h2:eth0
 //! more          hN:eth0 ═══ port N of a bridge in a namespace of its own
 //! switched      hN:eth0 is a TAP that this process serves
+//! elsewhere     hN is on another machine: see [`away`]
 //! ```
 //!
 //! Everything lives in namespaces that only this process and the command's processes refer to: when
 //! they end, by whatever cause, the kernel removes it. Neighbor tables are filled in beforehand, so
 //! no ARP disturbs a measurement, and IPv6 reports its multicast groups at once instead of some seconds later.
 
+pub mod away;
 mod emulated;
 pub mod inside;
 pub mod join;
+pub mod lodge;
 pub mod measured;
 pub mod mpi;
 pub mod run;
@@ -25,6 +28,7 @@ use std::{
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -39,6 +43,10 @@ use perturb_dataplane::{
 };
 use perturb_profile::Profile;
 
+use self::{
+    away::{Away, AwayError},
+    lodge::Lodging,
+};
 use crate::{
     conduct::{Pacer, PacerChoice, Pacing},
     own_namespace,
@@ -84,14 +92,19 @@ pub enum LabError {
     /// What joins the TAPs.
     #[error(transparent)]
     Switch(#[from] SwitchError),
+    /// A way to another machine.
+    #[error(transparent)]
+    Away(#[from] AwayError),
 }
 
 /// A private host.
 pub struct Host {
     /// Its number, from 1.
     pub number: u32,
-    /// Its namespace.
+    /// Its namespace, or what stands in for it here.
     pub namespace: Namespace,
+    /// What its tunnel takes one way, if it is on another machine.
+    pub trip: Option<Duration>,
 }
 
 impl Host {
@@ -173,6 +186,8 @@ const fn interface_index(number: u32) -> u32 {
 pub struct Lab {
     /// The hosts, by number.
     pub hosts: Vec<Host>,
+    /// How many there are, on all machines.
+    pub count: u32,
     joint: Joint,
 }
 
@@ -184,29 +199,32 @@ enum Joint {
         _namespace: Namespace,
     },
     Switch(Arc<Switch>),
+    /// The core of another machine does.
+    Core,
 }
 
 impl Lab {
     /// Makes `count` hosts with a profile's TCP settings and MTU, joined as the pacer wants it, which is decided here.
     pub fn new(count: u32, profile: &Profile, pacing: &mut Pacing) -> Result<Self, LabError> {
+        Self::spread(count, profile, pacing, &[])
+    }
+
+    /// The same, with hosts that are on other machines already.
+    pub fn spread(
+        count: u32,
+        profile: &Profile,
+        pacing: &mut Pacing,
+        aways: &[Away],
+    ) -> Result<Self, LabError> {
         let pacer = pacing.choice.decide().map_err(LabError::Pacer)?;
         pacing.choice = PacerChoice::Only(pacer);
         if pacer == Pacer::Switch {
+            if !aways.is_empty() {
+                return Err(AwayError::Switch.into());
+            }
             own_namespace::enter()?;
         }
-        let create =
-            |host: String| Namespace::create().map_err(|source| LabError::Namespace { host, source });
-        let hosts = (1..=count)
-            .map(|number| {
-                let namespace = create(name(number))?;
-                let quiet = namespace.enter(report_groups_at_once).and_then(identity);
-                quiet.map_err(|source| LabError::Namespace {
-                    host: name(number),
-                    source,
-                })?;
-                Ok(Host { number, namespace })
-            })
-            .collect::<Result<Vec<_>, LabError>>()?;
+        let mut hosts = (1..=count).map(host).collect::<Result<Vec<_>, LabError>>()?;
         let joint = match (pacer, hosts.as_slice()) {
             (Pacer::Switch, _) => {
                 let taps = hosts.iter().map(|host| {
@@ -226,20 +244,93 @@ impl Lab {
                 Joint::Bridge { _namespace: bridge }
             }
         };
-        for host in &hosts {
+        for host in &mut hosts {
+            if let Some(away) = aways.iter().find(|away| away.hosts.contains(&host.number)) {
+                away::stand_in(host, away, profile.mtu())?;
+                host.trip = Some(Duration::ZERO);
+                continue;
+            }
             configure(host, count)?;
             tcp::configure(host, &profile.tcp)?;
         }
-        Ok(Self { hosts, joint })
+        for away in aways {
+            let there = |host: &&mut Host| away.hosts.contains(&host.number);
+            let mut there: Vec<&mut Host> = hosts.iter_mut().filter(there).collect();
+            let shown: Vec<&Host> = there.iter().map(|host| &**host).collect();
+            let trip = away::trip(&shown, away, profile.mtu())?;
+            log::info!(
+                "{}: its tunnel takes {trip:?} each way, which come off latencies",
+                away.machine
+            );
+            for host in &mut there {
+                host.trip = Some(trip);
+                away::bridge(host, profile.mtu())?;
+            }
+        }
+        Ok(Self { hosts, count, joint })
+    }
+
+    /// Makes hosts that the core of another machine joins.
+    pub(crate) fn lodged(lodging: &Lodging, profile: &Profile) -> Result<Self, LabError> {
+        let hosts = lodging.hosts.iter().copied().map(host);
+        let hosts = hosts.collect::<Result<Vec<_>, LabError>>()?;
+        for host in &hosts {
+            lodging.way.dig(host, INTERFACE, host.index(), profile.mtu())?;
+            configure(host, lodging.count)?;
+            tcp::configure(host, &profile.tcp)?;
+        }
+        Ok(Self {
+            hosts,
+            count: lodging.count,
+            joint: Joint::Core,
+        })
+    }
+
+    /// By host: what the way to it takes already, one way.
+    #[must_use]
+    pub fn trips(&self) -> Vec<Duration> {
+        let trips = self.hosts.iter().map(|host| host.trip.unwrap_or_default());
+        trips.collect()
+    }
+
+    /// Those whose processes run here.
+    pub(crate) fn here(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.iter().filter(|host| host.trip.is_none())
+    }
+
+    /// Packets that this machine's ends of tunnels have dropped.
+    pub(crate) fn tunnel_drops(&self) -> Result<u64, LabError> {
+        let away = self.hosts.iter().filter(|host| host.trip.is_some());
+        away.map(|host| away::drops(host).map(|drops| drops.transmit + drops.receive))
+            .sum()
     }
 
     /// What joins the hosts' TAPs, if they have such.
     pub(crate) fn switch(&self) -> Option<&Arc<Switch>> {
         match &self.joint {
             Joint::Switch(switch) => Some(switch),
-            Joint::Wire | Joint::Bridge { .. } => None,
+            Joint::Wire | Joint::Bridge { .. } | Joint::Core => None,
         }
     }
+}
+
+fn create(host: String) -> Result<Namespace, LabError> {
+    Namespace::create().map_err(|source| LabError::Namespace { host, source })
+}
+
+/// A host without an interface.
+fn host(number: u32) -> Result<Host, LabError> {
+    let namespace = create(name(number))?;
+    let quiet = namespace.enter(report_groups_at_once).and_then(identity);
+    quiet.map_err(|source| LabError::Namespace {
+        host: name(number),
+        source,
+    })?;
+    Ok(Host {
+        number,
+        namespace,
+        trip: None,
+    })
 }
 
 /// Makes the interfaces to come report their IPv6 multicast groups within a tick (`mld_ifc_event` in the kernel), not

@@ -7,11 +7,12 @@ use perturb_common::{tables::Tables, timeline::Start};
 use perturb_dataplane::{
     emulation::Timekeeper, loader::Slots, netlink::FqOptions, programs::Pacer, user::SpinBudget,
 };
-use perturb_profile::{Files, Loaded, Profile, Size, Whose};
+use perturb_profile::{Files, Loaded, Prefix, Profile, Size, Whose};
 
 use crate::{
     cgroups,
     hosts::{self, Hosts, NamedHost},
+    lab,
     registry::InForce,
 };
 
@@ -61,6 +62,14 @@ pub enum ProfileError {
     /// It is too large for the tables.
     #[error(transparent)]
     Compile(#[from] perturb_profile::CompileError),
+    /// What tunnels take cannot come off its latencies.
+    #[error(transparent)]
+    Nearer(#[from] perturb_profile::NearerError),
+    /// Overhead would be burnt by another machine than the host's.
+    #[error(
+        "`overhead` is burnt where packets are emulated, and hosts on other machines are emulated here: leave it out"
+    )]
+    OverheadElsewhere,
 }
 
 /// A profile, ready to be put in force.
@@ -163,6 +172,34 @@ impl Prepared {
             }
         }
         self
+    }
+
+    /// The same between private hosts to which the way takes so long already, one way. The profile itself stays as it is.
+    ///
+    /// # Errors
+    /// If its latencies are less.
+    pub fn nearer(self, trips: &[Duration]) -> Result<Self, ProfileError> {
+        if trips.iter().all(Duration::is_zero) {
+            return Ok(self);
+        }
+        if !self.profile.overhead.is_none() || self.tables.overheads.is_some() {
+            return Err(ProfileError::OverheadElsewhere);
+        }
+        let hosts = lab::all_addresses(u32::try_from(trips.len()).unwrap_or(u32::MAX));
+        let hosts = hosts
+            .into_iter()
+            .map(|host| host.into_iter().map(Prefix::of).collect());
+        let nanos = |trip: &Duration| u64::try_from(trip.as_nanos()).unwrap_or(u64::MAX);
+        let trips = trips
+            .iter()
+            .map(|trip| perturb_profile::Duration::from_nanos(nanos(trip)));
+        let profile = perturb_profile::nearer(&self.profile, &hosts.zip(trips).collect::<Vec<_>>())?;
+        let tables = Tables {
+            held: self.tables.held,
+            ..perturb_profile::compile(&profile, &self.files)?
+        };
+        let coarse = self.coarse;
+        Ok(Self { tables, ..self }.coarse_if(coarse))
     }
 
     /// Compiles a profile that names no files; a topology joins the hosts with these addresses.

@@ -7,7 +7,6 @@ use tokio::sync::{mpsc, watch};
 use crate::{
     compared::Compared,
     link::{Failure, Phase, tend},
-    names::Hosts,
     way::Way,
     words::Order,
 };
@@ -62,13 +61,14 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Reaches all of them at once; they wait for [`Self::begin`]. To be called inside a runtime.
+    /// Reaches all of them at once; they wait for [`Self::begin`], and then do what is ordered of each. To be called inside a runtime.
     #[must_use]
-    pub fn call(hosts: &Hosts, way: &Way, order: &Order) -> Self {
+    pub fn call(way: &Way, orders: BTreeMap<String, Order>) -> Self {
         let (phase, _) = watch::channel(Phase::Reach);
         let (tell, heard) = mpsc::unbounded_channel();
-        for host in hosts.names() {
-            let (host, way, order) = (host.to_owned(), way.clone(), order.clone());
+        let stages = orders.keys().map(|host| (host.clone(), Stage::Called)).collect();
+        for (host, order) in orders {
+            let way = way.clone();
             let (phase, tell) = (phase.subscribe(), tell.clone());
             tokio::spawn(async move {
                 // Nobody listens any more: the crew is gone.
@@ -81,12 +81,7 @@ impl Crew {
                 say(What::Gone(tend(&host, &way, &order, phase, &say).await));
             });
         }
-        let stages = hosts.names().map(|host| (host.to_owned(), Stage::Called));
-        Self {
-            phase,
-            heard,
-            stages: stages.collect(),
-        }
+        Self { phase, heard, stages }
     }
 
     /// They do what is ordered; those that are not reached yet, once they are.

@@ -7,7 +7,7 @@
 //!
 //! An agent's emulation lasts as long as its connection: it ends with the agent's standard input, and when nothing was heard for
 //! as long as the order says. If the agent is killed, the kernel ends its command, and the emulation's lease is the last resort.
-//! What is lacking: machines do not talk to each other, and nothing is shared between their networks.
+//! What is lacking: machines do not talk to each other. Networks that span them are their core's (`perturb run --on`).
 
 #![warn(missing_docs)]
 

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    io,
     process::Stdio,
 };
 
@@ -45,31 +46,50 @@ pub struct Way {
 }
 
 impl Way {
-    /// Starts a shell's line there.
-    pub(crate) fn start(&self, host: &str, line: &str) -> Result<Child, Failure> {
-        let mut command = match &self.client {
-            Client::Ssh(words) => {
-                let mut words = words.iter();
-                let mut ssh = Command::new(words.next().map_or("ssh", String::as_str));
-                ssh.args(words)
-                    .args(["-T", "-o", "BatchMode=yes", "--", host, line]);
-                ssh
-            }
+    /// What starts a shell's line there: the line is its last word.
+    #[must_use]
+    pub fn words(&self, host: &str, line: &str) -> Vec<String> {
+        let (mut words, more) = match &self.client {
+            Client::Ssh(words) => (words.clone(), vec!["-T", "-o", "BatchMode=yes", "--", host, line]),
             Client::Srun => {
-                let mut srun = Command::new("srun");
-                srun.args(SRUN).args(["--nodelist", host, "sh", "-c", line]);
-                srun
+                let more = ["--nodelist", host, "sh", "-c", line];
+                (vec!["srun".into()], SRUN.into_iter().chain(more).collect())
             }
         };
+        if words.is_empty() {
+            words.push("ssh".into());
+        }
+        words.extend(more.into_iter().map(str::to_owned));
+        words
+    }
+
+    /// The same way to this program there.
+    #[must_use]
+    pub fn to_program(&self, path: &str) -> Self {
+        Self {
+            perturb: instead(&self.perturb, path),
+            ..self.clone()
+        }
+    }
+
+    /// Starts a shell's line there.
+    pub(crate) fn start(&self, host: &str, line: &str) -> Result<Child, Failure> {
+        let words = self.words(host, line);
+        let (program, arguments) = words
+            .split_first()
+            .ok_or(Failure::Own(io::ErrorKind::InvalidInput.into()))?;
+        let mut command = Command::new(program);
         command
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // The terminal's signals are for this process, which then ends what the others do.
             .process_group(0)
             .kill_on_drop(true);
-        let program = command.as_std().get_program().display().to_string();
-        command.spawn().map_err(|error| Failure::Start(program, error))
+        command
+            .spawn()
+            .map_err(|error| Failure::Start(program.clone(), error))
     }
 
     /// Copies this perturb there, unless it is there already: the way to that one.
@@ -87,10 +107,7 @@ impl Way {
             let said = text(&output.stderr).lines().map(str::to_owned).collect();
             return Err(Failure::Push(output.status, said));
         }
-        Ok(Self {
-            perturb: instead(&self.perturb, &path),
-            ..self.clone()
-        })
+        Ok(self.to_program(&path))
     }
 }
 

@@ -198,6 +198,7 @@ async fn begin(registry: Registry, request: Request, chosen: &Chosen) -> anyhow:
             handle: handle.clone(),
             files: request.prepared.files.clone(),
             hosts: None,
+            trips: Vec::new(),
             coarse: request.prepared.coarse,
             events: voice::events(),
         };

@@ -144,6 +144,9 @@ enum Command {
     /// Inside `run`: mpirun's way to another private host, called as `ssh` would be
     #[command(hide = true)]
     Agent(inside::Agent),
+    /// What `run --on --hosts` calls on each machine
+    #[command(hide = true)]
+    Lodge(inside::Lodge),
     /// What `--on` calls on each machine
     #[command(hide = true)]
     Machine,
@@ -376,6 +379,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         }
         Command::Stage(args) => inside::stage(args),
         Command::Agent(args) => inside::agent(&args),
+        Command::Lodge(args) => inside::lodge(&args),
         Command::Machine => machines::serve(),
     }
 }

@@ -25,6 +25,7 @@ mod knob;
 mod load;
 mod matching;
 mod model;
+mod nearer;
 pub mod netem;
 mod own;
 mod pack;
@@ -63,6 +64,7 @@ pub use model::{
     GilbertElliott, Jitter, Limits, Loss, LossStates, Name, Overhead, Profile, Queue, Reorder, Scope,
     Segmentation, Server, ServerId, Slot, Treatment, Volume,
 };
+pub use nearer::{NearerError, nearer};
 pub use pack::{Packed, Unpacked};
 pub use perturb_quantity::{Duration, Probability, Rate, Size};
 pub use read::profile::parse;

@@ -98,6 +98,8 @@ pub struct Controls {
     pub files: Files,
     /// The addresses of private hosts, if there are any.
     pub hosts: Option<Vec<Vec<IpAddr>>>,
+    /// What the ways to them take already, one way: [`Prepared::nearer`].
+    pub trips: Vec<Duration>,
     /// Whether a packet's whole path is folded at once.
     pub coarse: bool,
     /// What the controller says.
@@ -263,7 +265,9 @@ async fn put(profile: String, controls: Arc<Controls>) -> Done {
         let profile = perturb_profile::parse(&profile).map_err(|error| invalid(&error))?;
         let files = given.files.clone();
         let prepared = match &given.hosts {
-            Some(hosts) => Prepared::between(profile, files, hosts),
+            Some(hosts) => {
+                Prepared::between(profile, files, hosts).and_then(|prepared| prepared.nearer(&given.trips))
+            }
             None => Prepared::found(Loaded { profile, files }),
         };
         prepared.map_err(|error| invalid(&error))

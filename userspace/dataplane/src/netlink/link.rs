@@ -1,21 +1,19 @@
-//! Interfaces, their addresses, neighbors and routes.
+//! Interfaces and their routes.
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr},
+    net::Ipv4Addr,
     os::fd::{AsRawFd as _, BorrowedFd},
 };
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
     link::{
         AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoGeneve, InfoGre, InfoGre6, InfoKind,
         InfoMacSec, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
         LinkXdp, MacSecOffload, XdpAttached,
     },
-    neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState},
     route::{
         RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
         RouteType,
@@ -289,30 +287,6 @@ impl Netlink {
         })
     }
 
-    /// Adds a permanent neighbor.
-    pub fn add_neighbor(&mut self, index: u32, address: IpAddr, hardware: [u8; 6]) -> Result<()> {
-        let mut message = NeighbourMessage::default();
-        message.header.family = if address.is_ipv4() {
-            AddressFamily::Inet
-        } else {
-            AddressFamily::Inet6
-        };
-        message.header.ifindex = index;
-        message.header.state = NeighbourState::Permanent;
-        message.header.kind = RouteType::Unicast;
-        message
-            .attributes
-            .push(NeighbourAttribute::Destination(address.into()));
-        message
-            .attributes
-            .push(NeighbourAttribute::LinkLayerAddress(hardware.to_vec()));
-        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
-        self.request(RouteNetlinkMessage::NewNeighbour(message), flags, || {
-            format!("add the neighbor {address}")
-        })?;
-        Ok(())
-    }
-
     /// Sets the MTU.
     pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<()> {
         self.set(name, vec![LinkAttribute::Mtu(mtu)], || {
@@ -356,28 +330,6 @@ impl Netlink {
             Err(error) if error.is(libc::ENODEV) => Ok(()),
             other => other.map(|_| ()),
         }
-    }
-
-    /// Gives an interface an address, ready at once (no duplicate address detection).
-    pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<()> {
-        let mut message = AddressMessage::default();
-        message.header.family = if address.is_ipv4() {
-            AddressFamily::Inet
-        } else {
-            AddressFamily::Inet6
-        };
-        message.header.prefix_len = prefix;
-        message.header.index = index;
-        if address.is_ipv6() {
-            message.header.flags = AddressHeaderFlags::Nodad;
-        }
-        message.attributes.push(AddressAttribute::Address(address));
-        message.attributes.push(AddressAttribute::Local(address));
-        let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
-        self.request(RouteNetlinkMessage::NewAddress(message), flags, || {
-            format!("add the address {address}")
-        })?;
-        Ok(())
     }
 
     /// Sets TCP's metrics of the route to an interface's own IPv4 network: least time-out, ms, and immediate ACKs.

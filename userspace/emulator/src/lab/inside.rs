@@ -22,7 +22,7 @@ use std::{
     sync::atomic::{AtomicI32, AtomicI64, Ordering},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use nix::{
     errno::Errno,
     mount::{MsFlags, mount},
@@ -35,7 +35,12 @@ use nix::{
     unistd::{ForkResult, Pid, execvp, fork, getppid, sethostname},
 };
 
-use super::view::{self, NAMES, PROGRAMS};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    away,
+    view::{self, NAMES, PROGRAMS},
+};
 use crate::{
     privileges::{self, Owner},
     registry::is_in_own_namespace,
@@ -45,20 +50,42 @@ use crate::{
 /// What the lab tells its stage, by the command line `perturb stage`.
 #[derive(Debug)]
 pub struct Stage {
-    /// File descriptors of the hosts' network namespaces, h1's first.
-    pub namespaces: Vec<RawFd>,
+    /// The numbers of the hosts that are here, and file descriptors of their network namespaces; the command runs on the first.
+    pub namespaces: Vec<(u32, RawFd)>,
+    /// How many hosts there are.
+    pub hosts: u32,
+    /// What runs commands on those that are on other machines.
+    pub elsewhere: Elsewhere,
     /// Whose the command is; without it root's.
     pub owner: Option<Owner>,
     /// The command.
     pub command: Vec<OsString>,
 }
 
+/// Hosts on other machines, as a lab's processes reach them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// File descriptor of this machine's network namespace, from where they are reached.
+    pub machine: Option<RawFd>,
+    /// By number: [`super::away::Away::command`].
+    pub commands: Vec<(u32, Vec<String>)>,
+}
+
 impl Stage {
-    /// As words after the program's name. The command line is to read `--namespaces FD,…`, `--owner UID:GID` and `-- COMMAND…`.
+    /// As words after the program's name. The command line is to read `--namespaces NUMBER:FD,…`, `--hosts COUNT`, `--elsewhere JSON`,
+    /// `--owner UID:GID` and `-- COMMAND…`.
     pub(super) fn words(&self) -> Vec<OsString> {
-        let list: Vec<String> = self.namespaces.iter().map(ToString::to_string).collect();
+        let pairs = self
+            .namespaces
+            .iter()
+            .map(|(number, fd)| format!("{number}:{fd}"));
         let mut words: Vec<OsString> = ["stage", "--namespaces"].map(Into::into).into();
-        words.push(list.join(",").into());
+        words.push(pairs.collect::<Vec<_>>().join(",").into());
+        words.extend(["--hosts".into(), self.hosts.to_string().into()]);
+        if self.elsewhere.machine.is_some() {
+            let text = serde_json::to_string(&self.elsewhere).unwrap_or_default();
+            words.extend(["--elsewhere".into(), text.into()]);
+        }
         if let Some(owner) = self.owner {
             words.extend(["--owner".into(), owner.words().into()]);
         }
@@ -77,12 +104,13 @@ pub fn agent(host: &str, words: &[OsString]) -> anyhow::Result<Infallible> {
 /// Runs a command on another private host; for use inside `perturb run`. It belongs to whoever called sudo, if anyone did,
 /// unless it is to stay with root.
 pub fn on(host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<Infallible> {
-    let withheld = enter(host, as_root)?;
-    execute(command, withheld)
+    let (command, withheld) = enter(host, as_root, command)?;
+    execute(&command, withheld)
 }
 
-/// Enters another private host, as whoever the command is to belong to; variables that the command is to have back.
-pub(super) fn enter(host: &str, as_root: bool) -> anyhow::Result<Vec<(OsString, OsString)>> {
+/// Enters another private host, as whoever the command is to belong to: the command, or what runs it on another machine, and
+/// variables that it is to have back.
+pub(super) fn enter(host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<Entered> {
     if as_root && privileges::is_door() {
         bail!("--as-root: this command is not root's; give --as-root to the `perturb run` around it");
     }
@@ -90,8 +118,16 @@ pub(super) fn enter(host: &str, as_root: bool) -> anyhow::Result<Vec<(OsString, 
     if host.contains('/') || host.starts_with('.') {
         bail!("{host} is not the name of a private host");
     }
+    if let Some(words) = view::elsewhere(host)? {
+        // The command would be root's there.
+        ensure!(
+            !privileges::is_door(),
+            "{host} is on another machine: root only reaches it"
+        );
+        return Ok((away::quoted(words, command), Vec::new()));
+    }
     let path = Path::new(NAMES).join(host);
-    let namespace = fs::File::open(&path).with_context(|| match super::join::hosts(Path::new(NAMES)) {
+    let namespace = fs::File::open(&path).with_context(|| match view::names() {
         names if names.is_empty() => format!(
             "there is no private host {host}: `perturb on` works inside `perturb run`, or from outside with --run"
         ),
@@ -109,7 +145,7 @@ pub(super) fn enter(host: &str, as_root: bool) -> anyhow::Result<Vec<(OsString, 
     {
         owner.assume()?;
     }
-    Ok(withheld)
+    Ok((command.to_vec(), withheld))
 }
 
 /// Gives this process's UTS namespace a host's name; false if a container's filter of system calls forbids that.
@@ -119,6 +155,9 @@ fn name_host(name: &str) -> nix::Result<bool> {
         named => named.map(|()| true),
     }
 }
+
+/// A command, and variables that it is to have back.
+type Entered = (Vec<OsString>, Vec<(OsString, OsString)>);
 
 /// Becomes a command.
 pub(super) fn execute(
@@ -135,10 +174,9 @@ pub(super) fn execute(
 /// The stage's work: it is already in h1's network namespace, with mount and UTS namespaces of its
 /// own, and its children are in a PID namespace of their own. Returns the command's exit code.
 pub fn stage(args: &Stage) -> anyhow::Result<u8> {
-    let hosts = args.namespaces.len() as u32;
-    view::furnish(&args.namespaces, args.owner)
-        .context("preparing the private hosts' view of the machine")?;
-    if !name_host(&super::name(1)).context("naming the host")? {
+    view::furnish(args).context("preparing the private hosts' view of the machine")?;
+    let first = args.namespaces.first().map_or(1, |(number, _)| *number);
+    if !name_host(&super::name(first)).context("naming the host")? {
         log::warn!(
             "the private hosts keep this machine's name: a filter of system calls forbids others; in a container \
              `--security-opt seccomp=unconfined` allows them"
@@ -150,7 +188,7 @@ pub fn stage(args: &Stage) -> anyhow::Result<u8> {
         .map(|word| CString::new(word.clone().into_vec()))
         .collect::<Result<_, _>>()
         .context("the command has a zero byte")?;
-    let names: Vec<String> = (1..=hosts).map(super::name).collect();
+    let names: Vec<String> = (1..=args.hosts).map(super::name).collect();
     let blocked = hold_signals().context("blocking signals")?;
     // SAFETY: this process has one thread, so its memory is consistent in the child.
     match unsafe { fork() }.context("starting the private hosts' first process")? {

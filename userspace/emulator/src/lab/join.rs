@@ -7,11 +7,10 @@
 use std::{
     collections::HashMap,
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs,
     io::PipeWriter,
     os::fd::{AsFd as _, OwnedFd},
-    path::Path,
     process::exit,
 };
 
@@ -26,7 +25,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{
     inside::{enter, execute, forward_sent_signals, hold_signals, name_hosts, restore_signals, wait_for},
-    view::NAMES,
+    view::names,
 };
 use crate::{
     own_namespace, privileges,
@@ -39,15 +38,25 @@ pub fn join(id: &str, host: &str, as_root: bool, command: &[OsString]) -> anyhow
     if privileges::is_door() {
         bail!("--run: this process is on a private host already; leave --run out");
     }
-    let first = first_process(&record(id)?)?;
+    enter_lab(record(id)?.process.pid, host, as_root, command)
+}
+
+/// Runs a shell command on a host that a process of this machine has, as [`lodge`](super::lodge) does; its exit code.
+pub fn agent(process: u32, host: &str, words: &[OsString]) -> anyhow::Result<u8> {
+    let line = words.join(OsStr::new(" "));
+    enter_lab(process, host, true, &["sh".into(), "-c".into(), line])
+}
+
+fn enter_lab(process: u32, host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<u8> {
+    let first = first_process(process)?;
     let here = env::current_dir().context("finding the current directory")?;
     let all = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWPID;
     // Those of a user are in a user namespace of theirs, whose root this process becomes.
     if !own_namespace::may_make_hosts() {
         setns(&first, CloneFlags::CLONE_NEWUSER)
-            .with_context(|| format!("entering the user namespace of {id}"))?;
+            .with_context(|| format!("entering the user namespace of process {process}"))?;
     }
-    setns(first, all).with_context(|| format!("entering the private hosts of {id}"))?;
+    setns(first, all).with_context(|| format!("entering the private hosts of process {process}"))?;
     env::set_current_dir(&here).with_context(|| format!("going to {}", here.display()))?;
     let (ended, alive) = std::io::pipe().context("making a pipe")?;
     let blocked = hold_signals().context("blocking signals")?;
@@ -58,11 +67,11 @@ pub fn join(id: &str, host: &str, as_root: bool, command: &[OsString]) -> anyhow
                 die_with(alive, &ended.into())?;
                 restore_signals()?;
                 blocked.thread_set_mask()?;
-                name_hosts(&hosts(Path::new(NAMES))).context("naming the hosts")?;
-                enter(host, as_root)
+                name_hosts(&names()).context("naming the hosts")?;
+                enter(host, as_root, command)
             };
-            let variables = begin().unwrap_or_else(|error| fail(&error, 1));
-            let Err(error) = execute(command, variables);
+            let (command, variables) = begin().unwrap_or_else(|error| fail(&error, 1));
+            let Err(error) = execute(&command, variables);
             let kind = error.downcast_ref().map(std::io::Error::kind);
             // As shells do.
             let is_missing = kind == Some(std::io::ErrorKind::NotFound);
@@ -114,25 +123,24 @@ fn record(id: &str) -> anyhow::Result<Record> {
     Ok(records.swap_remove(found))
 }
 
-/// The first process of the lab's PID namespace.
-fn first_process(record: &Record) -> anyhow::Result<OwnedFd> {
+/// The first process of the PID namespace of the hosts that a process has.
+pub(super) fn first_process(process: u32) -> anyhow::Result<OwnedFd> {
     let parents = parents()?;
     let is_below = |pid: u32| {
         let stage = parents.get(&pid);
-        stage.and_then(|stage| parents.get(stage)) == Some(&record.process.pid)
+        stage.and_then(|stage| parents.get(stage)) == Some(&process)
     };
     let of_lab = |pid: &&u32| is_below(**pid) && is_first(**pid);
     let found = parents.keys().find(of_lab).with_context(|| {
         format!(
-            "the command of {} has not begun yet, or has ended: there is no process to join",
-            record.id
+            "the command of process {process} has not begun yet, or has ended: there is no process to join"
         )
     })?;
     let pid = Pid::from_raw(found.cast_signed()).context("a process without number")?;
-    let process = pidfd_open(pid, PidfdFlags::empty()).context("opening the lab's first process")?;
+    let first = pidfd_open(pid, PidfdFlags::empty()).context("opening the lab's first process")?;
     // Its number was not given to another one meanwhile.
-    ensure!(is_first(*found), "the command of {} has ended", record.id);
-    Ok(process)
+    ensure!(is_first(*found), "the command of process {process} has ended");
+    Ok(first)
 }
 
 /// The parents of all processes.
@@ -157,29 +165,9 @@ fn is_first(pid: u32) -> bool {
     numbers.next() == Some("1") && numbers.next().is_some()
 }
 
-/// The names of the private hosts that have theirs in a directory, in order.
-pub(super) fn hosts(names: &Path) -> Vec<String> {
-    let entries = fs::read_dir(names).into_iter().flatten();
-    let mut numbers: Vec<u32> = entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix('h')?.parse().ok())
-        .collect();
-    numbers.sort_unstable();
-    numbers.into_iter().map(super::name).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hosts_are_in_the_order_of_their_numbers() {
-        let names = tempfile::tempdir().unwrap();
-        for name in ["h10", "h2", "h1", "hosts", "other"] {
-            fs::write(names.path().join(name), "").unwrap();
-        }
-        assert_eq!(hosts(names.path()), ["h1", "h2", "h10"]);
-        assert!(hosts(&names.path().join("nosuch")).is_empty());
-    }
 
     #[test]
     fn this_process_has_a_parent_and_is_not_the_first() {

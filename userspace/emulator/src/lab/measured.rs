@@ -95,7 +95,7 @@ pub async fn measure(request: Request, signals: &mut Signals) -> anyhow::Result<
     }
     let pinned = !request.pin.is_empty();
     let started = Instant::now();
-    let mut child = run::spawn(&lab, request.command, None, |stage| {
+    let mut child = run::spawn(&lab, &[], request.command, None, |stage| {
         stage
             .stdin(Stdio::null())
             .stdout(request.stdout)

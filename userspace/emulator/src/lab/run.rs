@@ -5,7 +5,9 @@ use std::{
     ffi::OsString,
     fs, io,
     os::fd::{AsRawFd as _, RawFd},
+    pin::Pin,
     process::ExitStatus,
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -17,18 +19,23 @@ use nix::{
 use tokio::process::Command;
 
 use super::{
-    Lab,
-    inside::{Forwarding, Stage, die_with_parent},
+    Lab, Namespace,
+    away::Away,
+    inside::{Elsewhere, Forwarding, Stage, die_with_parent},
+    name,
 };
 use crate::{
     conduct::{Conduct, Pacing},
     prepared::Prepared,
     privileges::{self, Owner},
     registry::Record,
-    session::{End, Handle, OnSignal, OnTrouble, Place, Session},
+    session::{End, Handle, OnSignal, OnTrouble, Outcome, Place, Session},
     signals::Signals,
-    status::{self, Report},
+    status::{self, Fault, Report},
 };
+
+/// The core is late if more than 1 % of the packets are later than this, as runs of sweeps are unless they say otherwise.
+const LATE: Duration = Duration::from_millis(5);
 
 /// What was asked for.
 pub struct Request<'a> {
@@ -45,7 +52,7 @@ pub struct Request<'a> {
     /// Whether this process emulates nothing after it, and gives up what it does not need for that.
     pub is_last: bool,
     /// Is told when it emulates, before the command runs.
-    pub begun: &'a mut dyn FnMut(&Record, Handle) -> anyhow::Result<()>,
+    pub begun: &'a mut dyn FnMut(&Record, Handle, &Lab) -> anyhow::Result<()>,
     /// Is shown the record while the command runs, about twice a second.
     pub witness: &'a mut dyn FnMut(&Record),
     /// Is told what it has done, once it has ended.
@@ -54,40 +61,69 @@ pub struct Request<'a> {
     pub command: Vec<OsString>,
 }
 
+/// Hosts on other machines.
+pub struct Spread<'a> {
+    /// Which, and where.
+    pub aways: Vec<Away>,
+    /// Ends when one of the machines is lost, and says so.
+    pub lost: Pin<&'a mut dyn Future<Output = anyhow::Error>>,
+}
+
 /// Runs the command, and warns of what speaks against its results. How it ended; nothing if something else ended the
 /// emulation first.
 pub async fn run(request: Request<'_>) -> anyhow::Result<Option<ExitStatus>> {
+    run_spread(request, None).await
+}
+
+/// The same with hosts that are on other machines already.
+pub async fn run_spread(
+    request: Request<'_>,
+    spread: Option<Spread<'_>>,
+) -> anyhow::Result<Option<ExitStatus>> {
     // Those that come before the command runs; later ones: see [`Forwarding`].
     let mut signals = Signals::listen_for_command()?;
     let mut pacing = request.pacing;
-    let lab = Lab::new(request.hosts, &request.prepared.profile, &mut pacing)?;
+    let (aways, lost_machine) = spread.map_or_else(Default::default, |one| (one.aways, Some(one.lost)));
+    let lab = Lab::spread(request.hosts, &request.prepared.profile, &mut pacing, &aways)?;
+    let prepared = request.prepared.nearer(&lab.trips())?;
     let conduct = Conduct::of_hosts(pacing, request.verbose);
     let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, request.witness);
-    session.core().put(&request.prepared)?;
+    session.core().put(&prepared)?;
     let handle = session.handle();
     if let Some(running) = session.core().running() {
-        (request.begun)(&running.record, handle)?;
+        (request.begun)(&running.record, handle, &lab)?;
     }
     if request.owner.is_some() {
-        for host in &lab.hosts {
+        for host in lab.here() {
             let name = host.name();
             let let_ping = host.namespace.enter(let_everyone_ping).and_then(identity);
             let_ping.with_context(|| format!("letting users ping on {name}"))?;
         }
     }
-    let mut child = spawn(&lab, request.command, request.owner, |_| {})?;
+    let mut child = spawn(&lab, &aways, request.command, request.owner, |_| {})?;
     if request.is_last {
         privileges::keep_needed().context("giving up capabilities")?;
     }
     let pid = child.id().context("the command has ended before it began")?;
     let pid = Pid::from_raw(pid.cast_signed());
     let forwarding = Forwarding::to(pid).context("passing on signals")?;
-    let end = session
-        .keep(child.wait(), OnSignal::Pass(pid), OnTrouble::GoOn)
-        .await;
+    let work = async {
+        tokio::select! {
+            ended = child.wait() => Ok(ended),
+            error = lost(lost_machine) => Err(error),
+        }
+    };
+    let end = session.keep(work, OnSignal::Pass(pid), OnTrouble::GoOn).await;
     drop(forwarding);
+    if matches!(end, Ok(End::Done(Err(_)))) {
+        // With the stage its PID namespace ends, and everything in it.
+        child.kill().await.context("ending the command")?;
+    }
     let outcome = session.end(end)?;
-    let faults = outcome.faults();
+    let mut faults = outcome.faults();
+    if !aways.is_empty() {
+        faults.extend(of_core(&lab, &outcome)?);
+    }
     status::warn(&faults);
     let mut outcome = outcome;
     if let Ok(Some(report)) = &mut outcome.report {
@@ -99,33 +135,85 @@ pub async fn run(request: Request<'_>) -> anyhow::Result<Option<ExitStatus>> {
         (None, End::Done(ended)) => {
             // Without its maps there is nothing to be said; whoever ended it has said that.
             outcome.report?;
-            Ok(Some(ended?))
+            Ok(Some(ended??))
         }
         (None, End::Asked | End::Over | End::Unconfirmed) => Ok(None),
     }
 }
 
+/// When a machine is lost; never without any.
+async fn lost(machine: Option<Pin<&mut dyn Future<Output = anyhow::Error>>>) -> anyhow::Error {
+    match machine {
+        Some(machine) => machine.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What speaks against a result of hosts on several machines, besides: this one was not fast enough for them.
+fn of_core<T>(lab: &Lab, outcome: &Outcome<T>) -> anyhow::Result<Vec<Fault>> {
+    let mut faults = Vec::new();
+    let dropped = lab.tunnel_drops()?;
+    if dropped > 0 {
+        faults.push(Fault {
+            place: status::Place::Tunnel,
+            packets: dropped,
+        });
+    }
+    let is_late = |report: &&Report| {
+        let late = report.lateness.as_ref();
+        late.is_some_and(|late| late.p99_us > LATE.as_secs_f64() * 1e6)
+    };
+    if let Ok(Some(report)) = outcome
+        .report
+        .as_ref()
+        .map(|report| report.as_ref().filter(is_late))
+    {
+        faults.push(Fault {
+            place: status::Place::Late,
+            packets: report.balance.released.div_ceil(100),
+        });
+    }
+    Ok(faults)
+}
+
 /// A user without capabilities may send ICMP echo requests from then on (`ping_init_sock` in the kernel).
-fn let_everyone_ping() -> io::Result<()> {
+pub(super) fn let_everyone_ping() -> io::Result<()> {
     fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647")
 }
 
 /// Starts the stage of the owner's command in the first host, with adjustments of the caller's.
 pub(super) fn spawn(
     lab: &Lab,
+    aways: &[Away],
     command: Vec<OsString>,
     owner: Option<Owner>,
     adjust: impl FnOnce(&mut Command),
 ) -> anyhow::Result<tokio::process::Child> {
-    let first: RawFd = lab
-        .hosts
-        .first()
-        .context("a lab without hosts")?
-        .namespace
-        .as_raw_fd();
-    let fds: Vec<RawFd> = lab.hosts.iter().map(|host| host.namespace.as_raw_fd()).collect();
+    let here = lab.here().map(|host| (host.number, host.namespace.as_raw_fd()));
+    let namespaces: Vec<(u32, RawFd)> = here.collect();
+    let &(_, first) = namespaces.first().context("a lab without hosts")?;
+    let mut fds: Vec<RawFd> = namespaces.iter().map(|(_, fd)| *fd).collect();
+    // Open until the child has started.
+    let machine = (!aways.is_empty()).then(Namespace::current).transpose()?;
+    let machine_fd = machine.as_ref().map(|machine| machine.as_raw_fd());
+    fds.extend(machine_fd);
+    let commands = aways.iter().flat_map(|away| {
+        let command = |&host: &u32| {
+            let mut words = away.command.clone();
+            if let Some(last) = words.last_mut() {
+                last.push_str(&format!(" {}", name(host)));
+            }
+            (host, words)
+        };
+        away.hosts.iter().map(command)
+    });
     let told = Stage {
-        namespaces: fds.clone(),
+        namespaces,
+        hosts: lab.count,
+        elsewhere: Elsewhere {
+            machine: machine_fd,
+            commands: commands.collect(),
+        },
         owner,
         command,
     };

@@ -15,8 +15,10 @@ use nix::{
     errno::Errno,
     fcntl::{FcntlArg, FdFlag, fcntl},
     mount::{MsFlags, mount},
+    sched::{CloneFlags, setns},
 };
 
+use super::inside::Stage;
 use crate::{privileges::Owner, registry::is_in_own_namespace};
 
 /// Where `ip netns` looks for names.
@@ -26,8 +28,13 @@ pub(super) const PROGRAMS: &str = "/run/perturb-lab";
 /// This executable there.
 pub(super) const EXECUTABLE: &str = "/run/perturb-lab/perturb";
 
+/// Names of all hosts, there.
+const LIST: &str = "/run/perturb-lab/hosts";
+/// This machine's network namespace, there.
+const MACHINE: &str = "/run/perturb-lab/machine";
+
 /// A view of the machine that shows the private hosts: names for `ip netns`, a hosts file, /sys.
-pub(super) fn furnish(namespaces: &[RawFd], owner: Option<Owner>) -> anyhow::Result<()> {
+pub(super) fn furnish(stage: &Stage) -> anyhow::Result<()> {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).context("making mounts private")?;
     match fs::create_dir_all(NAMES) {
@@ -47,24 +54,27 @@ pub(super) fn furnish(namespaces: &[RawFd], owner: Option<Owner>) -> anyhow::Res
         Some("mode=0755"),
     )
     .with_context(|| format!("mounting {NAMES}"))?;
-    for (fd, number) in namespaces.iter().zip(1..) {
-        let name = Path::new(NAMES).join(super::name(number));
-        fs::write(&name, "")?;
-        let source = PathBuf::from(format!("/proc/self/fd/{fd}"));
-        mount(Some(&source), &name, none, MsFlags::MS_BIND, none)
-            .with_context(|| format!("naming host {number}"))?;
-        // The command and what it starts have the names; they need no handles.
-        // SAFETY: `perturb run` opened the handle for this process.
-        let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
-        fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    for (number, fd) in &stage.namespaces {
+        let name = Path::new(NAMES).join(super::name(*number));
+        bind(*fd, &name).with_context(|| format!("naming host {number}"))?;
     }
-    place_executable(owner).context("putting perturb on the hosts' PATH")?;
+    place_executable(stage.owner).context("putting perturb on the hosts' PATH")?;
+    let names: Vec<String> = (1..=stage.hosts).map(super::name).collect();
+    fs::write(LIST, names.join(" "))?;
+    if let Some(fd) = stage.elsewhere.machine {
+        bind(fd, Path::new(MACHINE)).context("naming this machine")?;
+    }
+    for (number, words) in &stage.elsewhere.commands {
+        fs::write(
+            Path::new(PROGRAMS).join(super::name(*number)),
+            serde_json::to_string(words)?,
+        )?;
+    }
     let hosts = Path::new("/etc/hosts");
     if hosts.exists() {
         // It stays: private hosts inside of these have theirs bound over it.
         let file = Path::new(PROGRAMS).join("hosts");
-        let text =
-            fs::read_to_string(hosts).unwrap_or_default() + &super::hosts_file(namespaces.len() as u32);
+        let text = fs::read_to_string(hosts).unwrap_or_default() + &super::hosts_file(stage.hosts);
         fs::write(&file, text)?;
         mount(Some(&file), hosts, none, MsFlags::MS_BIND, none).context("binding /etc/hosts")?;
     }
@@ -90,6 +100,38 @@ pub(super) fn furnish(namespaces: &[RawFd], owner: Option<Owner>) -> anyhow::Res
         );
     }
     Ok(())
+}
+
+/// Gives a namespace that `perturb run` has opened for this process a name. Processes to come have the name; they need no handle.
+fn bind(fd: RawFd, name: &Path) -> anyhow::Result<()> {
+    let none: Option<&str> = None;
+    fs::write(name, "")?;
+    let source = PathBuf::from(format!("/proc/self/fd/{fd}"));
+    mount(Some(&source), name, none, MsFlags::MS_BIND, none)?;
+    // SAFETY: `perturb run` opened the handle for this process.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(())
+}
+
+/// The names of the private hosts around this process, in order.
+pub(super) fn names() -> Vec<String> {
+    let list = fs::read_to_string(LIST).unwrap_or_default();
+    list.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What runs a command on a host, if that is on another machine: this process is in the namespace then from where it is reached.
+pub(super) fn elsewhere(host: &str) -> anyhow::Result<Option<Vec<String>>> {
+    if !names().iter().any(|name| name == host) {
+        return Ok(None);
+    }
+    let text = match fs::read_to_string(Path::new(PROGRAMS).join(host)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text.with_context(|| format!("reading the way to {host}"))?,
+    };
+    let machine = fs::File::open(MACHINE).context("opening this machine's network namespace")?;
+    setns(machine, CloneFlags::CLONE_NEWNET).context("entering this machine's network namespace")?;
+    serde_json::from_str(&text).with_context(|| format!("the way to {host}"))
 }
 
 /// Lays a directory that can be written over another, with what is in that.

@@ -37,6 +37,10 @@ pub enum Place {
     Inconsistent,
     /// Past the whole emulation.
     LeaseExpired,
+    /// In a tunnel to a host on another machine.
+    Tunnel,
+    /// Nowhere, but they came late to a host on another machine's network.
+    Late,
     /// The emulation ended while something was measured under it; no packets are counted.
     Ended,
 }
@@ -98,6 +102,14 @@ impl fmt::Display for Fault {
                 "packets passed untouched because the lease had run out; leave the machine a processor, or choose a longer \
                  `--lease`"
             }
+            Place::Tunnel => {
+                "packets were dropped by tunnels to other machines; leave this one processors, or raise \
+                 `net.core.netdev_max_backlog`"
+            }
+            Place::Late => {
+                "packets or more left more than 5 ms late: this machine is too slow a core for so many; have hosts elsewhere, \
+                 or a slower network"
+            }
             Place::Ended => {
                 return f.write_str(
                     "the emulation ended while this was measured; measure again under one that lasts",
@@ -120,8 +132,9 @@ impl Place {
             | Self::Pacer
             | Self::HoldDevice
             | Self::Splitter
-            | Self::Unread => true,
-            Self::NoInstance | Self::Inconsistent | Self::LeaseExpired | Self::Ended => false,
+            | Self::Unread
+            | Self::Tunnel => true,
+            Self::NoInstance | Self::Inconsistent | Self::LeaseExpired | Self::Late | Self::Ended => false,
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn measure_under(
         owner: None,
         // Further series may follow.
         is_last: false,
-        begun: &mut |_, _| Ok(()),
+        begun: &mut |_, _, _| Ok(()),
         witness: &mut |_| (),
         ended: &mut |_| Ok(()),
         command,

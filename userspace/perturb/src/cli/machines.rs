@@ -2,6 +2,7 @@
 
 mod lead;
 mod merged;
+pub(super) mod spread;
 
 use std::{
     ffi::OsString, fs::File, io::Write as _, os::unix::process::CommandExt as _, path::Path, process,
@@ -48,8 +49,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A connection is not dead because a processor was busy.
 const LEAST_PATIENCE: Duration = Duration::from_secs(3);
 
-/// What private hosts take, and machines do not.
-const NOT_OF_RUN: [&str; 6] = ["hosts", "sandbox", "marks", "metrics", "socket_group", "as_root"];
+/// What private hosts take, and machines' interfaces do not.
+const NOT_OF_RUN: [&str; 5] = ["hosts", "marks", "metrics", "socket_group", "as_root"];
 
 /// Where `apply` is done instead of here.
 #[derive(Args, Debug)]
@@ -70,20 +71,24 @@ pub(super) struct Machines {
     together: Together,
 }
 
-/// Where `run` has its emulation, instead of private hosts.
+/// Where `run` has its emulation, or hosts, beside this machine.
 #[derive(Args, Debug)]
 pub(super) struct RunMachines {
-    /// On --iface of these machines, not between private hosts, and the command here: n[01-32] by ssh; `slurm`: those of this Slurm job
+    /// With --hosts, private hosts on these machines, too; with --iface, on their interfaces instead: n[01-32] by ssh; `slurm`: those of
+    /// this Slurm job
     ///
-    /// The emulation is there for the time of the command. With --mpi it has ranks on each machine. What was counted there is merged;
-    /// what is invalid on one machine is invalid.
-    #[arg(long, value_name = "HOSTS", conflicts_with_all = NOT_OF_RUN, requires = "interfaces")]
+    /// Private hosts on several machines have one network, of the profile's `topology`, which this machine emulates: VXLAN tunnels (UDP
+    /// port 14789) lead to the others. What a tunnel takes is measured, and comes off latencies. A machine that is lost ends the command.
+    ///
+    /// With --iface the emulation is there for the time of the command, which runs here. With --mpi it has ranks on each machine. What
+    /// was counted there is merged; what is invalid on one machine is invalid.
+    #[arg(long, value_name = "HOSTS", conflicts_with = "sandbox", requires = "where")]
     pub(super) on: Option<On>,
     /// With --on: the interface there; several share the profile's servers.
-    #[arg(long = "iface", value_name = "IF", requires = "on")]
-    interfaces: Vec<String>,
+    #[arg(long = "iface", value_name = "IF", requires = "on", conflicts_with_all = NOT_OF_RUN, group = "where")]
+    pub(super) interfaces: Vec<String>,
     #[command(flatten)]
-    way: Reach,
+    pub(super) way: Reach,
     #[command(flatten)]
     together: Together,
 }

@@ -11,27 +11,38 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use perturb_emulator::{
-    lab::{self, MAX_HOSTS},
+    lab::{self, Lab},
     own_namespace,
-    prepared::Prepared,
+    prepared::{Prepared, ProfileError},
     privileges::Owner,
     registry::Record,
     runtime,
     status::Report,
 };
-use perturb_profile::Marks;
+use perturb_profile::{Marks, Whose};
 use perturb_serve::{Controls, Listeners};
 
-use super::{Contradiction, FAILED, PacingArgs, machines, sandbox::in_sandbox};
+use super::{
+    Contradiction, FAILED, PacingArgs,
+    machines::{
+        self,
+        spread::{Counts, Spread},
+    },
+    sandbox::in_sandbox,
+};
 use crate::{marks, voice};
+
+/// Unless it is said how many.
+const DEFAULT_HOSTS: u32 = 2;
 
 #[derive(Args, Debug)]
 pub(super) struct Run {
     /// The profile: a file, or the name of one that perturb brings along, such as mobile-lte.
     pub(super) profile: PathBuf,
-    /// How many hosts: h1, h2, …; the command runs on h1.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
-    pub(super) hosts: u32,
+    /// How many hosts: h1, h2, …; the command runs on h1; 2 if nothing is said. With --on they are shared out evenly, or, as 2,3,3, so
+    /// many are here and on each of those machines.
+    #[arg(long, value_name = "COUNT", group = "where", conflicts_with = "together")]
+    pub(super) hosts: Option<Counts>,
     #[command(flatten)]
     pub(super) machines: machines::RunMachines,
     #[command(flatten)]
@@ -70,13 +81,33 @@ pub(super) struct Run {
 
 /// Runs the subcommand; its exit code.
 pub(super) fn run(args: Run) -> anyhow::Result<u8> {
-    if let Some(on) = args.machines.on.clone() {
+    if let Some(on) = args.machines.on.clone().filter(|_| args.hosts.is_none()) {
         return machines::run(&on, args);
     }
     let pacing = args.pacing.checked()?;
     // Errors in the profile need no kernel.
-    let prepared =
-        Prepared::load_for(&args.profile, &lab::all_addresses(args.hosts))?.coarse_if(args.pacing.coarse);
+    let mut loaded = perturb_profile::load_for(&args.profile, Whose::Everyone).map_err(ProfileError::from)?;
+    let owner = if args.as_root { None } else { Owner::of_sudo()? };
+    let (hosts, spread) = match (&args.hosts, &args.machines.on) {
+        (Some(_), Some(_)) if owner.is_some() => {
+            return Err(Contradiction(
+                "hosts on other machines are root's: give --as-root to have root's command",
+            )
+            .into());
+        }
+        (Some(counts), Some(on)) => {
+            let spread = Spread::plan(on, &args.machines.way, counts, &mut loaded)?;
+            (counts.total(), Some(spread))
+        }
+        (counts, _) => (
+            counts
+                .as_ref()
+                .map_or(Ok(DEFAULT_HOSTS), Counts::of_one_machine)?,
+            None,
+        ),
+    };
+    let addresses = lab::all_addresses(hosts);
+    let prepared = Prepared::between(loaded.profile, loaded.files, &addresses)?.coarse_if(args.pacing.coarse);
     if args.marks && Marks::of(&prepared.profile).is_none() {
         let why = "--marks is for a profile whose `timeline` has steps; this one has none: leave it out";
         return Err(Contradiction(why).into());
@@ -91,17 +122,18 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     own_namespace::ready(pacing.choice)?;
     let files = prepared.files.clone();
     let command = if let Some(ranks) = args.mpi {
-        lab::mpi::command(args.hosts, ranks, args.command)?
+        lab::mpi::command(hosts, ranks, args.command)?
     } else {
         args.command
     };
     let mut listeners = Some(Listeners::open(args.metrics, args.socket_group.as_deref())?);
     let mut server = None;
-    let mut begun = |record: &Record, handle| {
+    let mut begun = |record: &Record, handle, lab: &Lab| {
         let controls = Controls {
             handle,
             files: files.clone(),
-            hosts: Some(lab::all_addresses(args.hosts)),
+            hosts: Some(addresses.clone()),
+            trips: lab.trips(),
             coarse: args.pacing.coarse,
             events: voice::events(),
         };
@@ -127,10 +159,10 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     let mut witness = marks::witness(args.marks.then(|| prepared.profile.clone()));
     let request = lab::run::Request {
         prepared,
-        hosts: args.hosts,
+        hosts,
         pacing,
         verbose: args.verbose,
-        owner: if args.as_root { None } else { Owner::of_sudo()? },
+        owner,
         is_last: true,
         begun: &mut begun,
         witness: &mut witness,
@@ -138,6 +170,11 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         command,
     };
     voice::begin();
-    let ended = runtime()?.block_on(lab::run::run(request))?;
+    let ended = runtime()?.block_on(async {
+        match &spread {
+            Some(spread) => spread.lead(request).await,
+            None => lab::run::run(request).await,
+        }
+    })?;
     Ok(ended.map_or(FAILED, perturb_sandbox::exit_code))
 }

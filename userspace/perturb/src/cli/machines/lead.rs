@@ -107,7 +107,7 @@ impl Errand {
             None => Signals::listen()?,
         };
         voice::begin();
-        let mut led = Led::call(&self.hosts, &self.way, order);
+        let mut led = Led::call(&self.way, all(&self.hosts, order));
         let begun = self.begin(&mut led, &mut signals, order, changes).await;
         let (mut ended, is_begun) = (None, matches!(begun, Ok(true)));
         let mut refused = begun.err();
@@ -216,18 +216,26 @@ impl Errand {
     }
 }
 
+/// The same of each.
+fn all(hosts: &Hosts, order: &Order) -> BTreeMap<String, Order> {
+    hosts
+        .names()
+        .map(|host| (host.to_owned(), order.clone()))
+        .collect()
+}
+
 /// A crew, those of it that have failed, and what it has printed.
 pub(super) struct Led {
-    crew: Crew,
+    pub(super) crew: Crew,
     pub(super) failed: Vec<String>,
     clocks: BTreeMap<String, Compared>,
     pub(super) printed: BTreeMap<String, String>,
 }
 
 impl Led {
-    fn call(hosts: &Hosts, way: &Way, order: &Order) -> Self {
+    pub(super) fn call(way: &Way, orders: BTreeMap<String, Order>) -> Self {
         Self {
-            crew: Crew::call(hosts, way, order),
+            crew: Crew::call(way, orders),
             failed: Vec::new(),
             clocks: BTreeMap::new(),
             printed: BTreeMap::new(),
@@ -241,7 +249,7 @@ impl Led {
             profile: None,
             patience,
         };
-        let mut led = Self::call(hosts, way, &order);
+        let mut led = Self::call(way, all(hosts, &order));
         led.crew.begin();
         led.until(Stage::Gone, true).await;
         led
@@ -282,7 +290,7 @@ impl Led {
     }
 
     /// Hears them until all are as far, or, unless it is to go on then, one has failed or ended. It says what they say.
-    async fn until(&mut self, stage: Stage, keep_going: bool) {
+    pub(super) async fn until(&mut self, stage: Stage, keep_going: bool) {
         while !self.crew.are(stage) {
             let Some(Heard { host, what }) = self.crew.next().await else {
                 return;

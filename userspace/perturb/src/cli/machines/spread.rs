@@ -1,0 +1,251 @@
+//! `run --on … --hosts …`: private hosts on this machine and others, and one network between them, which this machine emulates.
+
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher as _, RandomState},
+    pin::pin,
+    process::ExitStatus,
+    str::FromStr,
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use perturb_emulator::lab::{
+    self, MAX_HOSTS,
+    away::{self, Away},
+    lodge::{Lodged, Lodging},
+};
+use perturb_machines::{On, Order, Stage, Way};
+use perturb_profile::{Loaded, Packed, Profile, Size};
+
+use super::{PATIENCE, Reach, lead::Led};
+use crate::cli::Contradiction;
+
+/// How many private hosts there are: in all, or here and on each of the other machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Counts(Vec<u32>);
+
+impl Counts {
+    /// In all.
+    pub(crate) fn total(&self) -> u32 {
+        self.0.iter().sum()
+    }
+
+    /// Refuses numbers for several machines where there is one.
+    pub(crate) fn of_one_machine(&self) -> Result<u32, Contradiction> {
+        match *self.0 {
+            [all] => Ok(all),
+            _ => Err(Contradiction(
+                "--hosts has a number for each machine; name the others by --on, or give one number",
+            )),
+        }
+    }
+
+    /// By machine, this one first: as they were given, or evenly.
+    fn each(&self, machines: usize) -> anyhow::Result<Vec<u32>> {
+        let [all] = *self.0 else {
+            if self.0.len() != machines {
+                bail!(
+                    "--hosts has {} numbers, and there are {machines} machines: this one and those of --on but for this one",
+                    self.0.len()
+                );
+            }
+            return Ok(self.0.clone());
+        };
+        let count = u32::try_from(machines).unwrap_or(u32::MAX);
+        if all < count {
+            bail!("{all} hosts are too few for {machines} machines: this one and those of --on");
+        }
+        Ok((0..count)
+            .map(|at| all / count + u32::from(at < all % count))
+            .collect())
+    }
+}
+
+impl FromStr for Counts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let count = |word: &str| word.parse().ok().filter(|count| (1..=MAX_HOSTS).contains(count));
+        let counts: Option<Vec<u32>> = text.split(',').map(count).collect();
+        counts
+            .map(Self)
+            .filter(|counts| (2..=MAX_HOSTS).contains(&counts.total()))
+            .ok_or_else(|| {
+                format!("2 to {MAX_HOSTS} hosts: 8, or here and on each of the other machines, 2,3,3")
+            })
+    }
+}
+
+/// Hosts of another machine, before they are there.
+struct Planned {
+    machine: String,
+    hosts: Vec<u32>,
+    way: away::Way,
+}
+
+/// Which hosts are where.
+pub(crate) struct Spread {
+    others: Vec<Planned>,
+    way: Way,
+    total: u32,
+    profile: Packed,
+}
+
+impl Spread {
+    /// Hosts on this machine and on those of `on`. Without `mtu` the profile gets one that fits into tunnels.
+    ///
+    /// # Errors
+    /// If there is no way to a machine, or what goes there has no room.
+    pub(crate) fn plan(on: &On, reach: &Reach, counts: &Counts, loaded: &mut Loaded) -> anyhow::Result<Self> {
+        // Two networks may have hosts on one machine.
+        let id = (RandomState::new().hash_one(0) as u32 & 0xffff) << 8;
+        let mut ways = Vec::new();
+        for machine in on.hosts()?.names() {
+            let name = machine.rsplit_once('@').map_or(machine, |(_, host)| host);
+            let way = away::Way::to(name, id)?;
+            // In a job, this machine is one of its machines.
+            if !way.is_here() {
+                ways.push((machine.to_owned(), way));
+            }
+        }
+        if ways.is_empty() {
+            bail!("all machines of --on are this one; leave it out");
+        }
+        fit(&mut loaded.profile, &ways)?;
+        let each = counts.each(1 + ways.len())?;
+        let mut first = 1 + each.first().copied().unwrap_or_default();
+        let others = ways
+            .into_iter()
+            .zip(each.into_iter().skip(1))
+            .map(|((machine, way), count)| {
+                let hosts = (first..first + count).collect();
+                first += count;
+                Planned { machine, hosts, way }
+            });
+        Ok(Self {
+            others: others.collect(),
+            way: reach.way(on),
+            total: counts.total(),
+            profile: loaded.packed()?,
+        })
+    }
+
+    /// Has the hosts made on the other machines, and runs a command between all of them. How it ended.
+    ///
+    /// # Errors
+    /// If a machine cannot have its hosts, or is lost.
+    pub(crate) async fn lead(&self, request: lab::run::Request<'_>) -> anyhow::Result<Option<ExitStatus>> {
+        let orders = self
+            .others
+            .iter()
+            .map(|one| Ok((one.machine.clone(), self.order(one)?)));
+        let mut led = Led::call(&self.way, orders.collect::<anyhow::Result<_>>()?);
+        let done = match self.begin(&mut led).await {
+            Ok(aways) => {
+                let lost = pin!(async {
+                    led.until(Stage::Gone, false).await;
+                    anyhow!(
+                        "hosts are lost ({}): the command was ended",
+                        led.failed.join(", ")
+                    )
+                });
+                lab::run::run_spread(request, Some(lab::run::Spread { aways, lost })).await
+            }
+            Err(error) => Err(error),
+        };
+        led.crew.end();
+        led.until(Stage::Gone, true).await;
+        done
+    }
+
+    fn order(&self, planned: &Planned) -> anyhow::Result<Order> {
+        let lodging = Lodging {
+            hosts: planned.hosts.clone(),
+            count: self.total,
+            way: planned.way.turned(),
+        };
+        let lodging = serde_json::to_string(&lodging).context("printing what a machine is to do")?;
+        Ok(Order {
+            words: ["lodge".to_owned(), "--lodging".to_owned(), lodging].into(),
+            profile: Some(self.profile.clone()),
+            patience: PATIENCE,
+        })
+    }
+
+    /// Until all machines have their hosts.
+    async fn begin(&self, led: &mut Led) -> anyhow::Result<Vec<Away>> {
+        for stage in [Stage::Reached, Stage::Up] {
+            led.until(stage, false).await;
+            if led.crew.at(Stage::Gone).next().is_some() {
+                bail!("failed on {}: the command was not run", led.failed.join(", "));
+            }
+            led.crew.begin();
+        }
+        self.others
+            .iter()
+            .map(|one| self.away(one, &led.printed))
+            .collect()
+    }
+
+    fn away(&self, planned: &Planned, printed: &BTreeMap<String, String>) -> anyhow::Result<Away> {
+        let machine = planned.machine.clone();
+        let text = printed.get(&machine).map_or("", String::as_str);
+        let lodged: Lodged =
+            serde_json::from_str(text).with_context(|| format!("{machine}: where its hosts are"))?;
+        let way = self.way.to_program(&lodged.program.display().to_string());
+        let line = format!("exec {} agent --lodge {}", way.perturb, lodged.process);
+        Ok(Away {
+            command: way.words(&machine, &line),
+            machine,
+            hosts: planned.hosts.clone(),
+            way: planned.way,
+        })
+    }
+}
+
+/// Lowers the hosts' MTU to what tunnels take whole, unless the profile says one.
+fn fit(profile: &mut Profile, ways: &[(String, away::Way)]) -> anyhow::Result<()> {
+    let before = profile.mtu();
+    if profile.mtu.is_none() {
+        for (machine, way) in ways {
+            let fits = way.fits(profile.mtu())?;
+            if fits < profile.mtu() && u64::from(fits) >= *Profile::MTU.start() {
+                profile.mtu = Some(Size::from_bytes(fits.into()));
+                log::info!(
+                    "hosts' packets have at most {fits} bytes, not {before}: no more fits into a tunnel to {machine}"
+                );
+            }
+        }
+    }
+    for (_, way) in ways {
+        way.must_fit(profile.mtu())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn each(text: &str, machines: usize) -> Option<Vec<u32>> {
+        text.parse::<Counts>().ok()?.each(machines).ok()
+    }
+
+    #[test]
+    fn hosts_are_shared_out_evenly_or_as_it_is_said() {
+        assert_eq!(each("8", 3), Some(vec![3, 3, 2]));
+        assert_eq!(each("2,3,3", 3), Some(vec![2, 3, 3]));
+        assert_eq!(each("64", 1), Some(vec![64]));
+        for (text, machines) in [
+            ("2", 3),
+            ("2,3", 3),
+            ("1", 1),
+            ("0,4", 2),
+            ("60,5", 2),
+            ("a", 1),
+            ("", 1),
+        ] {
+            assert_eq!(each(text, machines), None, "{text}");
+        }
+    }
+}
