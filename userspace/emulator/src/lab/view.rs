@@ -73,7 +73,7 @@ pub(super) fn furnish(stage: &Stage) -> anyhow::Result<()> {
     let hosts = Path::new("/etc/hosts");
     if hosts.exists() {
         // It stays: private hosts inside of these have theirs bound over it.
-        let file = Path::new(PROGRAMS).join("hosts");
+        let file = Path::new(PROGRAMS).join("etc-hosts");
         let text = fs::read_to_string(hosts).unwrap_or_default() + &super::hosts_file(stage.hosts);
         fs::write(&file, text)?;
         mount(Some(&file), hosts, none, MsFlags::MS_BIND, none).context("binding /etc/hosts")?;
