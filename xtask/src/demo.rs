@@ -25,7 +25,7 @@ const PROFILE: &str = "configs/simple.yaml";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Packets per delay
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 100)]
     packets: u32,
     /// Seconds per throughput
     #[arg(long, default_value_t = 1)]

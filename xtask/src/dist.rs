@@ -86,9 +86,7 @@ pub(crate) fn build(args: &Args) -> Result<PathBuf> {
     if let Some(program) = &args.around {
         return around(program);
     }
-    if args.twice {
-        again::ensure_committed()?;
-    }
+    let twice = args.twice.then(again::committed).transpose()?;
     let tools = setup::tools(Mode::Check)?;
     let object = stripped(&compile::object(&tools)?)?;
     let dist = fresh("dist")?;
@@ -115,8 +113,8 @@ pub(crate) fn build(args: &Args) -> Result<PathBuf> {
     }
     wrap::source(&dist, &object)?;
     wrap::sums(&dist)?;
-    if args.twice {
-        again::compare(&dist, &args.arch)?;
+    if let Some(commit) = twice {
+        again::compare(&dist, &commit, &args.arch)?;
     }
     Ok(dist)
 }

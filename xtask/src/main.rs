@@ -58,7 +58,7 @@ enum Task {
     Test(test::Args),
     /// Build packages: static programs for x86_64 and aarch64 as archives, .deb, .rpm and images, and the sources; print the directory
     Dist(dist::Args),
-    /// Run the program on each kernel there is, with each pacer; write docs/measured/kernels.md: takes half an hour
+    /// Run the program on each kernel there is, with each pacer; write docs/measured/kernels.md: takes a quarter of an hour
     Kernels(kernels::Args),
     /// What continuous integration runs: lint, tidy, then test
     Ci,

@@ -138,10 +138,10 @@ impl Sandbox {
         Self::stock_on(root, cpus, None)
     }
 
-    /// The same on another processor.
-    pub fn stock_on(root: &Path, cpus: u8, other: impl Into<Option<Other>>) -> Result<Self, SandboxError> {
+    /// The same, on another processor if one is given.
+    pub fn stock_on(root: &Path, cpus: u8, other: Option<Other>) -> Result<Self, SandboxError> {
         let modprobe = find_program("modprobe").ok_or(SandboxError::NoModprobe)?;
-        let machine = Machine::find(root, modprobe.clone(), cpus, other.into())?;
+        let machine = Machine::find(root, modprobe.clone(), cpus, other)?;
         Ok(Self {
             modules: machine.modules(),
             kernel: GuestKernel::Stock(machine),

@@ -16,19 +16,20 @@ use crate::{
     workspace,
 };
 
-/// Another clone would not have what is not committed.
-pub(super) fn ensure_committed() -> Result<()> {
+/// The last commit. Another clone would not have what is not committed.
+pub(super) fn committed() -> Result<String> {
     let changes = output(git().args(["status", "--porcelain", "--untracked-files=no"]));
     let changes = changes.context("git tells no changes")?;
     ensure!(
         changes.is_empty(),
         "only what is committed can be built twice; changed:\n{changes}"
     );
-    Ok(())
+    let commit = output(git().args(["rev-parse", "HEAD"])).context("git names no commit")?;
+    Ok(commit.trim().to_owned())
 }
 
 /// Builds everything in a clone with a target directory of its own, and compares the checksums.
-pub(super) fn compare(dist: &Path, arches: &[Arch]) -> Result<()> {
+pub(super) fn compare(dist: &Path, commit: &str, arches: &[Arch]) -> Result<()> {
     let own = workspace::own()?;
     let clone = own.join("again/a-clone-elsewhere");
     clear(&clone)?;
@@ -36,6 +37,9 @@ pub(super) fn compare(dist: &Path, arches: &[Arch]) -> Result<()> {
         .args(["clone", "--quiet", "--shared"])
         .arg(workspace::root())
         .arg(&clone))?;
+    run(Command::new("git")
+        .args(["checkout", "--quiet", "--detach", commit])
+        .current_dir(&clone))?;
     // The same linkers, which take long to compile.
     let target = clone.join("target");
     fs::create_dir_all(target.join("xtask"))?;

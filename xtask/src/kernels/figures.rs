@@ -35,7 +35,7 @@ pub(super) fn read(directory: &Path, place: &str, arch: &str, commit: &str) -> R
         let late = &status[0]["lateness"];
         cell["late_us"] = json!([late["p50_us"], late["p99_us"]]);
         let calibration: Value = serde_json::from_str(&of("calibration")?).unwrap_or_default();
-        cell["calibrate"] = calibration["verdict"].clone();
+        cell["calibrate"] = json!([calibration["verdict"], largest_error(&calibration)]);
         Ok(cell)
     };
     WAYS.iter().map(|(way, _)| cell(way)).collect()
@@ -60,6 +60,13 @@ fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
+/// Of all that a profile was calibrated for, us.
+fn largest_error(calibration: &Value) -> Option<f64> {
+    let classes = calibration["classes"].as_array()?.iter();
+    let errors = classes.filter_map(|class| class["error_us"].as_f64());
+    errors.max_by(|a, b| a.abs().total_cmp(&b.abs())).map(f64::round)
+}
+
 /// The first that the program complains of.
 fn reason(errors: &str) -> String {
     let line = errors.lines().find_map(|line| line.strip_prefix("perturb: "));
@@ -82,6 +89,14 @@ mod tests {
         assert_eq!(quantile(&errors, 0.5), Some(-10.0));
         assert_eq!(quantile(&errors, 0.99), Some(250.0));
         assert_eq!(quantile(&[], 0.99), None);
+    }
+
+    #[test]
+    fn an_error_may_be_of_either_sign() {
+        let calibration =
+            json!({ "classes": [{ "error_us": 30.2 }, { "error_us": -80.7 }, { "error_us": null }] });
+        assert_eq!(largest_error(&calibration), Some(-81.0));
+        assert_eq!(largest_error(&Value::Null), None);
     }
 
     #[test]

@@ -20,17 +20,17 @@ const HEAD: &str = "\
 4 ms each way, then `perturb calibrate` of that profile.
 
 A cell is the error of the round trip in us, p50 / p99: what ping saw, less 8 ms. It contains the machine's own way, twice.
-The stock kernels (`vm`) run on processors that qemu emulates (TCG), the sandbox's kernel traces its processes: both are 5 to
-20 times slower than the machine below them, which did other work as well. Their figures say that it works, not how well;
-compare pacers within a row.
+The stock kernels (`vm`) run on processors that qemu emulates (TCG), the sandbox's kernel traces its processes: both are
+several times slower than the machine below them, which did other work as well. Their figures say that it works, not how
+well; compare pacers within a row.
 
 ";
 
 const EVIDENCE: &str = "
 ## Each cell
 
-*Late* is `perturb status`' own account, p50 / p99. *Calibrate* is its verdict on the profile: within 2 % or 30 us, which a
-busy machine can miss.
+*Late* is `perturb status`' own account, p50 / p99. *Calibrate* is its verdict on the profile, with the largest error of a
+median in us; 2 %, here 80 us, is tolerated. On emulated processors a system call alone may take longer. A negative error is early.
 
 | `--only` | pacer | replies | error, us | late, us | calibrate | commit |
 |---|---|--:|--:|--:|---|---|
@@ -70,7 +70,11 @@ pub(super) fn text(cells: &[Value]) -> String {
                 cell["replies"].to_string(),
                 pair(&cell["round_trip_error_us"]),
                 pair(&cell["late_us"]),
-                word(&cell["calibrate"]).to_owned(),
+                format!(
+                    "{}, {}",
+                    word(&cell["calibrate"][0]),
+                    figure(&cell["calibrate"][1])
+                ),
             ]
         } else {
             let refused = &cell["refused"];
@@ -102,12 +106,12 @@ fn shown(cell: &Value) -> String {
 }
 
 fn pair(value: &Value) -> String {
-    let figure = |index: usize| {
-        value[index]
-            .as_f64()
-            .map_or_else(|| "-".to_owned(), |us| format!("{us:.0}"))
-    };
-    format!("{} / {}", figure(0), figure(1))
+    format!("{} / {}", figure(&value[0]), figure(&value[1]))
+}
+
+fn figure(value: &Value) -> String {
+    let figure = value.as_f64();
+    figure.map_or_else(|| "-".to_owned(), |us| format!("{us:.0}"))
 }
 
 fn word(value: &Value) -> &str {
