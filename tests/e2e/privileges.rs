@@ -230,7 +230,10 @@ fn door(setting: &Setting) -> Result<()> {
         ("perturb confirm", CLOSED),
         ("perturb status", CLOSED),
         ("perturb man /etc", CLOSED),
-        ("perturb stage --namespaces 1:0 --hosts 1 -- id -u", "Operation not permitted"),
+        (
+            "perturb stage --namespaces 1:0 --hosts 1 -- id -u",
+            "Operation not permitted",
+        ),
     ] {
         let output = sudo(setting, &[], attempt)?;
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -154,7 +154,7 @@ fn flags() -> Result<Vec<(String, String)>> {
             flags.push((command.clone(), flag.to_owned()));
         }
     }
-    flags.retain(|(command, _)| command != "stage");
+    flags.retain(|(command, _)| !matches!(command.as_str(), "stage" | "agent"));
     Ok(flags)
 }
 

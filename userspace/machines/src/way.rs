@@ -146,11 +146,7 @@ mod tests {
     }
 
     /// The receiver's shell, here, with a home of its own.
-    fn received(
-        home: &std::path::Path,
-        program: &[u8],
-        sent: &[u8],
-    ) -> std::io::Result<std::process::Output> {
+    fn received(home: &std::path::Path, program: &[u8], sent: &[u8]) -> io::Result<std::process::Output> {
         let mut shell = std::process::Command::new("sh")
             .args(["-c", &receiver(program)])
             .env_remove("XDG_CACHE_HOME")
@@ -159,7 +155,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()?;
         if let Some(mut to) = shell.stdin.take() {
-            std::io::Write::write_all(&mut to, sent)?;
+            io::Write::write_all(&mut to, sent)?;
         }
         shell.wait_with_output()
     }

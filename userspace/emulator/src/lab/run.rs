@@ -4,7 +4,7 @@ use std::{
     convert::identity,
     ffi::OsString,
     fs, io,
-    os::fd::{AsRawFd as _, RawFd},
+    os::fd::{AsRawFd, RawFd},
     pin::Pin,
     process::ExitStatus,
     time::Duration,
@@ -195,7 +195,7 @@ pub(super) fn spawn(
     let mut fds: Vec<RawFd> = namespaces.iter().map(|(_, fd)| *fd).collect();
     // Open until the child has started.
     let machine = (!aways.is_empty()).then(Namespace::current).transpose()?;
-    let machine_fd = machine.as_ref().map(|machine| machine.as_raw_fd());
+    let machine_fd = machine.as_ref().map(AsRawFd::as_raw_fd);
     fds.extend(machine_fd);
     let commands = aways.iter().flat_map(|away| {
         let command = |&host: &u32| {
