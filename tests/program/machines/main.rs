@@ -1,4 +1,7 @@
 //! `--on`: machines of network namespaces, each with its own sshd.
+
+mod spread;
+
 use std::{
     collections::BTreeMap,
     ffi::OsStr,

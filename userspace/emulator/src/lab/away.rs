@@ -74,7 +74,7 @@ pub enum AwayError {
     /// The profile's MTU does not fit.
     #[error(
         "packets of {mtu} bytes (`mtu`) do not fit into a tunnel to {address}, which takes {overhead} of the {way} bytes there: write at \
-         most `mtu: {}`, or raise the MTU of the machines' network", .way.saturating_sub(*.overhead)
+         most `mtu: {}B`, or raise the MTU of the machines' network", .way.saturating_sub(*.overhead)
     )]
     Mtu {
         /// The machine's address.
@@ -421,7 +421,7 @@ mod tests {
         way.must_fit(fits).unwrap();
         let text = way.must_fit(fits + 1).unwrap_err().to_string();
         assert!(
-            text.contains(&format!("`mtu: {fits}`")) && text.contains("takes 50 of"),
+            text.contains(&format!("`mtu: {fits}B`")) && text.contains("takes 50 of"),
             "{text}"
         );
         assert!(way.is_here() && way.turned() == way);

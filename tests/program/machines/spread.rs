@@ -1,0 +1,178 @@
+//! `run --on … --hosts …`: private hosts on three machines, and one network between them.
+
+use std::{ffi::OsStr, fmt::Write as _, fs, path::Path, process::Command};
+
+use perturb_tests::product::executable;
+use perturb_verdict::{installed, or_end, root, skipped};
+
+use super::{Said, directory, said};
+
+const SCRIPT: &str = include_str!("spread.sh");
+/// The bus: its rate is what two processors carry without effort. Each waits for less than TCP's time-out.
+const RATE: f64 = 40e6;
+const LATENCY_MS: f64 = 1.0;
+/// As large as tunnels take whole.
+const MTU: u64 = 1450;
+const HOSTS: u64 = 8;
+/// Of each message; it leaves without asking whether its receiver is ready. And how often all send to all.
+const BYTES: u64 = 16_384;
+const ROUNDS: usize = 20;
+/// How far means may lie apart.
+const CLOSE: f64 = 0.02;
+
+fn profile(latency: &str) -> String {
+    format!(
+        "version: 1\nmtu: {MTU}B\ntcp: {{ rto_min: 1s }}\n\
+         topology: {{ kind: bus, link: {{ bandwidth: {RATE}bit/s, latency: {latency} }} }}\n"
+    )
+}
+
+/// What a message puts on the bus, bytes: data behind the headers of Ethernet, IP and TCP with time stamps, an acknowledgment for
+/// each two frames, and Open MPI's own header.
+fn on_wire() -> u64 {
+    const HEADERS: u64 = 14 + 20 + 32;
+    let frames = (BYTES + 64).div_ceil(MTU - (HEADERS - 14));
+    BYTES + 64 + HEADERS * (frames + frames / 2)
+}
+
+/// PlogPT's time of all to all, ms. It knows trees of switches: a bus is the cable between two nodes that both ways share, with half of
+/// the messages from either end.
+fn predicted(files: &Path) -> f64 {
+    let each = HOSTS * (HOSTS - 1) / 2;
+    let gap = on_wire() as f64 * 8.0 / RATE * 1e6;
+    let mut text = format!(
+        "parameters:\n  nodes: 2\n  latency: {LATENCY_MS}ms\n  rto: 1s\n  jitter: 1us\n  switch_tolerance: 0.001\n  sharing: half-duplex\n\
+         \x20 links: [{{ bandwidth: {RATE}bit/s, buffer_delay: 100s }}]\n\
+         \x20 gap: [{{ size: 0B, gap: 0us }}, {{ size: {BYTES}B, gap: {gap}us }}]\nprogram:\n  ranks:\n"
+    );
+    for other in [1, 0] {
+        text += "    -\n";
+        for _ in 0..each {
+            writeln!(text, "      - irecv: {{ from: {other} }}").unwrap();
+        }
+        for _ in 0..each {
+            writeln!(text, "      - isend: {{ to: {other}, size: {BYTES}B }}").unwrap();
+        }
+        for operation in 0..2 * each {
+            writeln!(text, "      - wait: {operation}").unwrap();
+        }
+    }
+    let input = files.join("plogpt.yaml");
+    fs::write(&input, text).unwrap();
+    let output = Command::new(executable())
+        .args(["predict", "plogpt", "--summary", "--json"])
+        .arg(&input)
+        .output()
+        .unwrap();
+    let printed: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    printed["total_us"].as_f64().unwrap() / 1e3
+}
+
+/// The mean time of a kind's rounds, ms.
+fn mean(said: &Said, kind: &str) -> f64 {
+    let begin = format!("said {kind}: ");
+    let lines = said.text.lines().filter_map(|line| line.strip_prefix(&begin));
+    let rounds: Vec<f64> = lines.filter_map(|line| line.parse().ok()).collect();
+    assert_eq!(rounds.len(), 2 * ROUNDS, "{kind}: {}", said.text);
+    rounds.iter().sum::<f64>() / rounds.len() as f64
+}
+
+#[test]
+fn hosts_on_three_machines_share_one_bus() {
+    or_end!(root());
+    or_end!(installed(&[
+        "sshd",
+        "ssh",
+        "ssh-keygen",
+        "ip",
+        "unshare",
+        "ping",
+        "ps"
+    ]));
+    let files = directory();
+    let [bus, near] = ["bus", "near"].map(|name| files.path().join(name).with_extension("yaml"));
+    fs::write(&bus, profile(&format!("{LATENCY_MS}ms"))).unwrap();
+    fs::write(&near, profile("1us")).unwrap();
+    let (bytes, rounds) = (BYTES.to_string(), ROUNDS.to_string());
+    let mut more = vec![
+        ("NEAR", near.as_os_str()),
+        ("BYTES", OsStr::new(&bytes)),
+        ("ROUNDS", OsStr::new(&rounds)),
+    ];
+    let solver = files.path().join("alltoall");
+    let has_mpi = installed(&["mpirun", "mpicc"]).is_ok();
+    if has_mpi {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/alltoall.c");
+        let compiled = Command::new("mpicc").arg("-o").args([&solver, &source]).status();
+        assert!(compiled.unwrap().success());
+        more.push(("SOLVER", solver.as_os_str()));
+    }
+    let Some(said) = said(SCRIPT, &bus, &more) else {
+        return skipped("perturb was built without its eBPF programs");
+    };
+    if said.text.contains("no VXLAN") {
+        return skipped("this kernel has no VXLAN");
+    }
+    if has_mpi {
+        let [spread, alone] = ["spread", "alone"].map(|kind| mean(&said, kind));
+        let predicted = predicted(files.path());
+        eprintln!(
+            "all to all, ms: {spread:.2} on three machines, {alone:.2} on one, {predicted:.2} by PlogPT"
+        );
+        for other in [alone, predicted] {
+            assert!(
+                (spread / other - 1.0).abs() < CLOSE,
+                "{spread} ms on three machines, {alone} on one, {predicted} by PlogPT: {}",
+                said.text
+            );
+        }
+        said.must(&[
+            ("code_spread", 0.0),
+            ("code_alone", 0.0),
+            ("unaccounted_spread", 0.0),
+            ("unintended_spread", 0.0),
+        ]);
+    }
+    // From h1 to h2 on this machine and to h3 on n02, and from h4 to h5 on n03: a round trip takes twice the latency.
+    for pair in 1..=3 {
+        let trip = said.value(&format!("trip_{pair}"));
+        assert!(
+            (0.99..1.5).contains(&(trip / 2.0 / LATENCY_MS)),
+            "{pair}: {trip} ms: {}",
+            said.text
+        );
+    }
+    said.must(&[
+        ("code_there", 7.0),
+        ("code_near", 2.0),
+        ("code_mtu", 1.0),
+        ("code_few", 1.0),
+        ("tunnels_before", 4.0),
+        ("code_lost2", 1.0),
+        ("code_lost3", 1.0),
+    ]);
+    let left = |(name, value): &(&String, &f64)| {
+        let begins = ["tunnels_", "processes_", "devices_"]
+            .iter()
+            .any(|begin| name.starts_with(begin));
+        begins && name.as_str() != "tunnels_before" && **value != 0.0
+    };
+    let left: Vec<_> = said.values.iter().filter(left).collect();
+    assert!(left.is_empty(), "{left:?}: {}", said.text);
+    said.must_say(&[
+        ("there", "n03: its tunnel takes "),
+        ("there", "h4"),
+        ("there", "h1 h2 h3 h4 h5"),
+        ("near", "its path's latency is 1us, and the tunnels take "),
+        (
+            "mtu",
+            "takes 50 of the 1500 bytes there: write at most `mtu: 1450B`",
+        ),
+        ("few", "2 hosts are too few for 3 machines"),
+        ("lost2", "n02: the connection was cut"),
+        ("lost2", "hosts are lost (n02): the command was ended"),
+        ("lost3", "n03: nothing was heard of it for 10 s"),
+        ("lost3", "hosts are lost (n03): the command was ended"),
+    ]);
+}
