@@ -174,6 +174,10 @@ pub(super) const PAGES: &[Page] = &[
                 "salloc -N 4 perturb run wan.yaml --on slurm --iface ib0 --mpi -- ./solver",
                 "tests/program/machines",
             ),
+            elsewhere(
+                "perturb run bus.yaml --hosts 8 --on 'n[02-03]' --mpi -- ./solver",
+                "tests/program/machines",
+            ),
             elsewhere("perturb measure --peer n02", "tests/program/machines").in_prose(),
         ],
     },

@@ -9,6 +9,7 @@ use std::{
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Command, Stdio},
+    sync::RwLock,
     thread,
     time::{Duration, Instant},
 };
@@ -46,8 +47,22 @@ fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
+/// Who measures times takes it whole, and the others share it.
+static PROCESSORS: RwLock<()> = RwLock::new(());
+
 /// What a script of a cluster has said, with the profile that it is to emulate; nothing if perturb cannot emulate.
 fn said(script: &str, profile: &Path, more: &[(&str, &OsStr)]) -> Option<Said> {
+    let _shared = PROCESSORS.read();
+    heard(script, profile, more)
+}
+
+/// The same, while no other script of these tests runs.
+fn said_alone(script: &str, profile: &Path, more: &[(&str, &OsStr)]) -> Option<Said> {
+    let _whole = PROCESSORS.write();
+    heard(script, profile, more)
+}
+
+fn heard(script: &str, profile: &Path, more: &[(&str, &OsStr)]) -> Option<Said> {
     let out = directory();
     let output = product::script_apart(&format!("{CLUSTER}{script}"))
         .env("OUT", out.path())

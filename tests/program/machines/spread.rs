@@ -1,11 +1,11 @@
 //! `run --on … --hosts …`: private hosts on three machines, and one network between them.
 
-use std::{ffi::OsStr, fmt::Write as _, fs, path::Path, process::Command};
+use std::{ffi::OsStr, fs, path::Path, process::Command};
 
 use perturb_tests::product::executable;
 use perturb_verdict::{installed, or_end, root, skipped};
 
-use super::{Said, directory, said};
+use super::{Said, directory, said_alone};
 
 const SCRIPT: &str = include_str!("spread.sh");
 /// The bus: its rate is what two processors carry without effort. Each waits for less than TCP's time-out.
@@ -48,34 +48,51 @@ fn predicted(files: &Path) -> f64 {
     for other in [1, 0] {
         text += "    -\n";
         for _ in 0..each {
-            writeln!(text, "      - irecv: {{ from: {other} }}").unwrap();
+            text += &format!("      - irecv: {{ from: {other} }}\n");
         }
         for _ in 0..each {
-            writeln!(text, "      - isend: {{ to: {other}, size: {BYTES}B }}").unwrap();
+            text += &format!("      - isend: {{ to: {other}, size: {BYTES}B }}\n");
         }
         for operation in 0..2 * each {
-            writeln!(text, "      - wait: {operation}").unwrap();
+            text += &format!("      - wait: {operation}\n");
         }
     }
     let input = files.join("plogpt.yaml");
-    fs::write(&input, text).unwrap();
+    fs::write(&input, text).expect("the model's input");
     let output = Command::new(executable())
         .args(["predict", "plogpt", "--summary", "--json"])
         .arg(&input)
         .output()
-        .unwrap();
+        .expect("perturb");
     let printed: serde_json::Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    printed["total_us"].as_f64().unwrap() / 1e3
+    printed["total_us"].as_f64().expect("a time") / 1e3
 }
 
-/// The mean time of a kind's rounds, ms.
-fn mean(said: &Said, kind: &str) -> f64 {
+/// The mean time of a kind's rounds, ms, if none was lost.
+fn mean(said: &Said, kind: &str) -> Option<f64> {
     let begin = format!("said {kind}: ");
     let lines = said.text.lines().filter_map(|line| line.strip_prefix(&begin));
     let rounds: Vec<f64> = lines.filter_map(|line| line.parse().ok()).collect();
-    assert_eq!(rounds.len(), 2 * ROUNDS, "{kind}: {}", said.text);
-    rounds.iter().sum::<f64>() / rounds.len() as f64
+    (rounds.len() == 2 * ROUNDS).then(|| rounds.iter().sum::<f64>() / rounds.len() as f64)
+}
+
+/// Whether the bus takes as long on three machines as on one, and as by PlogPT; and whether all round trips take twice the latency: from
+/// h1 to h2 on this machine and to h3 on n02, and from h4 to h5 on n03.
+fn is_one_network(said: &Said, predicted: Option<f64>) -> bool {
+    let mut is_one = (1..=3).all(|pair| {
+        let trip = said.value(&format!("trip_{pair}"));
+        (0.99..1.5).contains(&(trip / 2.0 / LATENCY_MS))
+    });
+    if let Some(predicted) = predicted {
+        let [spread, alone] = ["spread", "alone"].map(|kind| mean(said, kind));
+        eprintln!(
+            "all to all, ms: {spread:.2?} on three machines, {alone:.2?} on one, {predicted:.2} by PlogPT"
+        );
+        let is_close = |other: f64| spread.is_some_and(|spread| (spread / other - 1.0).abs() < CLOSE);
+        is_one &= alone.is_some_and(is_close) && is_close(predicted);
+    }
+    is_one
 }
 
 #[test]
@@ -108,40 +125,29 @@ fn hosts_on_three_machines_share_one_bus() {
         assert!(compiled.unwrap().success());
         more.push(("SOLVER", solver.as_os_str()));
     }
-    let Some(said) = said(SCRIPT, &bus, &more) else {
-        return skipped("perturb was built without its eBPF programs");
-    };
-    if said.text.contains("no VXLAN") {
-        return skipped("this kernel has no VXLAN");
-    }
-    if has_mpi {
-        let [spread, alone] = ["spread", "alone"].map(|kind| mean(&said, kind));
-        let predicted = predicted(files.path());
-        eprintln!(
-            "all to all, ms: {spread:.2} on three machines, {alone:.2} on one, {predicted:.2} by PlogPT"
-        );
-        for other in [alone, predicted] {
-            assert!(
-                (spread / other - 1.0).abs() < CLOSE,
-                "{spread} ms on three machines, {alone} on one, {predicted} by PlogPT: {}",
-                said.text
-            );
+    let predicted = has_mpi.then(|| predicted(files.path()));
+    // On a busy machine times may be measured again.
+    let mut left = 3;
+    let said = loop {
+        let Some(said) = said_alone(SCRIPT, &bus, &more) else {
+            return skipped("perturb was built without its eBPF programs");
+        };
+        if said.text.contains("no VXLAN") {
+            return skipped("this kernel has no VXLAN");
         }
+        left -= 1;
+        if is_one_network(&said, predicted) {
+            break said;
+        }
+        assert!(left > 0, "{}", said.text);
+    };
+    if has_mpi {
         said.must(&[
             ("code_spread", 0.0),
             ("code_alone", 0.0),
             ("unaccounted_spread", 0.0),
             ("unintended_spread", 0.0),
         ]);
-    }
-    // From h1 to h2 on this machine and to h3 on n02, and from h4 to h5 on n03: a round trip takes twice the latency.
-    for pair in 1..=3 {
-        let trip = said.value(&format!("trip_{pair}"));
-        assert!(
-            (0.99..1.5).contains(&(trip / 2.0 / LATENCY_MS)),
-            "{pair}: {trip} ms: {}",
-            said.text
-        );
     }
     said.must(&[
         ("code_there", 7.0),
