@@ -1,6 +1,6 @@
 //! `run --on … --hosts …`: private hosts on three machines, and one network between them.
 
-use std::{ffi::OsStr, fmt::Write as _, fs, path::Path, process::Command};
+use std::{ffi::OsStr, fs, path::Path, process::Command};
 
 use perturb_tests::product::executable;
 use perturb_verdict::{installed, or_end, root, skipped};
@@ -48,25 +48,25 @@ fn predicted(files: &Path) -> f64 {
     for other in [1, 0] {
         text += "    -\n";
         for _ in 0..each {
-            writeln!(text, "      - irecv: {{ from: {other} }}").unwrap();
+            text += &format!("      - irecv: {{ from: {other} }}\n");
         }
         for _ in 0..each {
-            writeln!(text, "      - isend: {{ to: {other}, size: {BYTES}B }}").unwrap();
+            text += &format!("      - isend: {{ to: {other}, size: {BYTES}B }}\n");
         }
         for operation in 0..2 * each {
-            writeln!(text, "      - wait: {operation}").unwrap();
+            text += &format!("      - wait: {operation}\n");
         }
     }
     let input = files.join("plogpt.yaml");
-    fs::write(&input, text).unwrap();
+    fs::write(&input, text).expect("the model's input");
     let output = Command::new(executable())
         .args(["predict", "plogpt", "--summary", "--json"])
         .arg(&input)
         .output()
-        .unwrap();
+        .expect("perturb");
     let printed: serde_json::Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    printed["total_us"].as_f64().unwrap() / 1e3
+    printed["total_us"].as_f64().expect("a time") / 1e3
 }
 
 /// The mean time of a kind's rounds, ms.

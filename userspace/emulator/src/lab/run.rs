@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The core is late if more than 1 % of the packets are later than this, as runs of sweeps are unless they say otherwise.
-const LATE: Duration = Duration::from_millis(5);
+pub const LATE: Duration = Duration::from_millis(5);
 
 /// What was asked for.
 pub struct Request<'a> {
@@ -195,7 +195,7 @@ pub(super) fn spawn(
     let mut fds: Vec<RawFd> = namespaces.iter().map(|(_, fd)| *fd).collect();
     // Open until the child has started.
     let machine = (!aways.is_empty()).then(Namespace::current).transpose()?;
-    let machine_fd = machine.as_ref().map(|machine| machine.as_raw_fd());
+    let machine_fd = machine.as_ref().map(std::os::fd::AsRawFd::as_raw_fd);
     fds.extend(machine_fd);
     let commands = aways.iter().flat_map(|away| {
         let command = |&host: &u32| {
