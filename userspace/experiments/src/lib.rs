@@ -4,6 +4,7 @@
 //! calibrate, measure ──► probe (sockets), estimate (parameters from samples, pure)
 //! sweep ───► programs on private hosts, a directory of runs ──► sweep::report ──► perturb-stats, perturb-models
 //! nfs, rto ► perturb-workloads on private hosts, beside the predictions of perturb-models
+//! carry ───► what this machine carries, beside what a profile asks for
 //! tcp ─────► the same, beside what the profile's servers could carry
 //! ```
 //!
@@ -16,6 +17,7 @@
 //! [`LiveLine`]: perturb_present::LiveLine
 
 pub mod calibrate;
+pub mod carry;
 mod estimate;
 mod hosts;
 mod judged;

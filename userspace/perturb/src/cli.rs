@@ -26,7 +26,7 @@ use std::{io::Write as _, net::SocketAddr, panic, path::PathBuf, process::ExitCo
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use perturb_containers::Selector;
-use perturb_emulator::{causes, registry::Contained};
+use perturb_emulator::{causes, lab::MAX_HOSTS, registry::Contained};
 use perturb_machines::On;
 
 use self::{
@@ -156,6 +156,10 @@ enum Command {
 struct Check {
     /// The profile: a file, or the name of one that perturb brings along, such as mobile-lte.
     profile: PathBuf,
+    /// Measure how many packets a second this machine carries as the core of `run --on --hosts COUNT`, beside what the profile lets so
+    /// many hosts send; as root, for some seconds.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_HOSTS)))]
+    core: Option<u32>,
     /// Draw how it changes: bandwidth, latency, loss and buffers over time.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,

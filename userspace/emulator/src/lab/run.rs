@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The core is late if more than 1 % of the packets are later than this, as runs of sweeps are unless they say otherwise.
-const LATE: Duration = Duration::from_millis(5);
+pub const LATE: Duration = Duration::from_millis(5);
 
 /// What was asked for.
 pub struct Request<'a> {

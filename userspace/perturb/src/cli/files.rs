@@ -1,7 +1,10 @@
 //! Commands that only read and print.
 
-use anyhow::Context as _;
-use perturb_emulator::{prepared::Prepared, switched::fits};
+use anyhow::{Context as _, ensure};
+use perturb_emulator::{
+    conduct::Pacing, lab::all_addresses, own_namespace::may_load_programs, prepared::Prepared, switched::fits,
+};
+use perturb_experiments::carry::{self, Carried};
 use perturb_profile::explain;
 use serde::Serialize;
 
@@ -20,6 +23,8 @@ struct Checked {
     /// Why it needs root.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs_root: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    core: Option<Carried>,
 }
 
 pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
@@ -48,12 +53,17 @@ pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
     }
     let explanation = explain(&prepared.profile, &prepared.files);
     let needs_root = fits(&prepared.tables).err().map(|unfit| unfit.0);
+    let core = match args.core {
+        Some(count) => core_of(args, count)?,
+        None => None,
+    };
     if args.json {
         let checked = Checked {
             valid: true,
             profile: prepared.profile.to_string(),
             explanation,
             needs_root,
+            core,
         };
         println!("{}", serde_json::to_string_pretty(&checked)?);
         return Ok(DONE);
@@ -63,7 +73,24 @@ pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
     if let Some(why) = needs_root {
         eprintln!("note: without root it is refused (pacer switch): {why}");
     }
+    if let Some(core) = core {
+        eprintln!("{core}");
+        if !core.is_enough() {
+            log::warn!("this machine may be too slow a core: have fewer hosts, or a slower network");
+        }
+    }
+    }
     Ok(DONE)
+}
+
+/// What this machine carries for so many private hosts.
+fn core_of(args: &Check, count: u32) -> anyhow::Result<Option<Carried>> {
+    ensure!(
+        may_load_programs(),
+        "--core measures an emulation, which needs root here"
+    );
+    let prepared = Prepared::load_for(&args.profile, &all_addresses(count))?;
+    carry::measure(&prepared.profile, Pacing::default())
 }
 
 pub(super) fn schema() -> anyhow::Result<u8> {
