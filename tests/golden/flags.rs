@@ -22,7 +22,7 @@ const TESTS: &[(&str, &str)] = &[
         "e2e/neighbors.rs e2e/life.rs program/containers/services.sh program/machines/machines.sh program/machines/slurm.sh",
     ),
     ("confirm", "e2e/confirm.rs"),
-    ("check", "golden/scenarios.rs"),
+    ("check", "golden/scenarios.rs program/machines/spread.sh"),
     ("status", "e2e/flows.rs e2e/shell.rs program/machines/slurm.sh"),
     (
         "run",

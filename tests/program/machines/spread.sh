@@ -43,6 +43,9 @@ did mtu "$PERTURB" run mtu.yaml --hosts 3 --on 'n[02-03]' "${on[@]}" -- true
 did few "$PERTURB" run "$PROFILE" --hosts 2 --on 'n[02-03]' "${on[@]}" -- true
 left refused 5
 
+# What this machine carries.
+did core "$PERTURB" check "$PROFILE" --core 8
+
 # A machine dies, ssh of another is cut without a word, and the leader of a third is killed, all at once.
 for n in 1 2 3; do
     "$PERTURB" run "$PROFILE" --hosts 2,2 --on n0$n "${on[@]}" -- sh -c "touch up$n; sleep 60" >lost$n.log 2>&1 & led[$n]=$!

@@ -79,7 +79,6 @@ pub(super) fn check(args: &Check) -> anyhow::Result<u8> {
             log::warn!("this machine may be too slow a core: have fewer hosts, or a slower network");
         }
     }
-    }
     Ok(DONE)
 }
 
