@@ -174,8 +174,9 @@ pub(super) const PAGES: &[Page] = &[
                 "salloc -N 4 perturb run wan.yaml --on slurm --iface ib0 --mpi -- ./solver",
                 "tests/program/machines",
             ),
+            elsewhere("perturb check bus.yaml --core 8", "tests/program/machines"),
             elsewhere(
-                "perturb run bus.yaml --hosts 8 --on 'n[02-03]' --mpi -- ./solver",
+                "perturb run bus.yaml --hosts 2,3,3 --on 'n[02-03]' --mpi -- ./solver",
                 "tests/program/machines",
             ),
             elsewhere("perturb measure --peer n02", "tests/program/machines").in_prose(),
