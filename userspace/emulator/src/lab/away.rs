@@ -27,7 +27,7 @@ use nix::sys::{
     },
     time::TimeVal,
 };
-use perturb_dataplane::netlink::{LinkDrops, Netlink, Tunnel};
+use perturb_dataplane::netlink::{Netlink, Tunnel};
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +153,8 @@ impl Way {
     /// Whether both ends are the same machine.
     #[must_use]
     pub fn is_here(&self) -> bool {
-        self.near == self.far
+        // Debian gives a machine's own name 127.0.1.1.
+        self.near == self.far || self.far.is_loopback()
     }
 
     /// Bytes that a tunnel adds: the headers of IP, UDP, VXLAN and the inner Ethernet.
@@ -380,14 +381,16 @@ pub(super) fn bridge(host: &Host, mtu: u32) -> Result<(), LabError> {
     )
 }
 
-/// What this end of a host's tunnel has dropped.
-pub(super) fn drops(host: &Host) -> Result<LinkDrops, LabError> {
+/// Packets that this end of a host's tunnel has dropped.
+pub(super) fn drops(host: &Host) -> Result<u64, LabError> {
+    let tunnel = if host.trip.is_some() { TUNNEL } else { INTERFACE };
     inside(
         || host.name(),
         &host.namespace,
         |netlink| {
-            let tunnel = netlink.link(TUNNEL)?.map_or(0, |link| link.index);
-            netlink.drops(tunnel)
+            let link = netlink.link(tunnel)?.map_or(0, |link| link.index);
+            let drops = netlink.drops(link)?;
+            Ok(drops.transmit + drops.receive)
         },
     )
 }

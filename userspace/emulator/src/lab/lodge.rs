@@ -11,7 +11,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
 use super::{Lab, away::Way, join::first_process, run::spawn};
-use crate::{own_namespace::may_load_programs, signals::Signals};
+use crate::{
+    own_namespace::may_load_programs,
+    signals::Signals,
+    status::{self, Fault, Place},
+};
 
 /// Hosts that are to be had here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -74,5 +78,13 @@ pub async fn lodge(
             anyhow::bail!("the hosts' first process has ended ({status})");
         }
     }
-    child.kill().await.context("ending the hosts' processes")
+    child.kill().await.context("ending the hosts' processes")?;
+    let dropped = lab.tunnel_drops()?;
+    if dropped > 0 {
+        status::warn(&[Fault {
+            place: Place::Tunnel,
+            packets: dropped,
+        }]);
+    }
+    Ok(())
 }

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use perturb_emulator::{
-    lab::{self, Lab},
+    lab::{self, Lab, away::AwayError},
     own_namespace,
     prepared::{Prepared, ProfileError},
     privileges::Owner,
@@ -95,6 +95,7 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
             )
             .into());
         }
+        (Some(_), Some(_)) if !own_namespace::may_load_programs() => return Err(AwayError::Switch.into()),
         (Some(counts), Some(on)) => {
             let spread = Spread::plan(on, &args.machines.way, counts, &mut loaded)?;
             (counts.total(), Some(spread))
@@ -170,11 +171,9 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
         command,
     };
     voice::begin();
-    let ended = runtime()?.block_on(async {
-        match &spread {
-            Some(spread) => spread.lead(request).await,
-            None => lab::run::run(request).await,
-        }
-    })?;
+    let ended = match &spread {
+        Some(spread) => spread.lead(request)?,
+        None => runtime()?.block_on(lab::run::run(request))?,
+    };
     Ok(ended.map_or(FAILED, perturb_sandbox::exit_code))
 }

@@ -134,7 +134,16 @@ impl Spread {
     ///
     /// # Errors
     /// If a machine cannot have its hosts, or is lost.
-    pub(crate) async fn lead(&self, request: lab::run::Request<'_>) -> anyhow::Result<Option<ExitStatus>> {
+    pub(crate) fn lead(&self, request: lab::run::Request<'_>) -> anyhow::Result<Option<ExitStatus>> {
+        // Connections need signs of life while this thread makes hosts, so they have one of their own.
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build();
+        runtime
+            .context("starting the runtime")?
+            .block_on(self.led(request))
+    }
+
+    async fn led(&self, request: lab::run::Request<'_>) -> anyhow::Result<Option<ExitStatus>> {
         let orders = self
             .others
             .iter()
