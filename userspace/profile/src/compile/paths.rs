@@ -3,8 +3,7 @@
 //! The fold may run ahead of real time over a server only if no packet can get there in between by another way. So a
 //! path is cut before every server but the first, except where the packets of one instance of it have all crossed one
 //! instance each of the same servers before it, none of which lets packets overtake: then they arrive in the order in
-//! which they are folded, however far ahead. A server of scope flow needs no cut: a flow's packets follow each other. Nor does one
-//! that only has a latency.
+//! which they are folded, however far ahead. A server of scope flow needs no cut: a flow's packets follow each other.
 
 use std::collections::HashMap;
 
@@ -116,7 +115,7 @@ fn arrives_in_order(profile: &Profile, id: ServerId, before: &HashMap<ServerId, 
     let Some((_, server)) = profile.server(id) else {
         return false;
     };
-    if server.scope == Scope::Flow || is_wire(server) && !profile.changes(id) {
+    if server.scope == Scope::Flow {
         return true;
     }
     let Some(Before::Same(prefix)) = before.get(&id) else {
@@ -126,15 +125,6 @@ fn arrives_in_order(profile: &Profile, id: ServerId, before: &HashMap<ServerId, 
         .iter()
         .filter_map(|&earlier| profile.server(earlier))
         .all(|(_, earlier)| contains(earlier, server))
-}
-
-/// Whether it only has a latency: nobody waits there, in whatever order packets come.
-fn is_wire(server: &Server) -> bool {
-    let wire = Server {
-        latency: server.latency,
-        ..Server::default()
-    };
-    *server == wire
 }
 
 /// Whether the packets of one instance of `server` have crossed one instance of `earlier`, and left it in order.
