@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -37,8 +38,13 @@ fn ask(socket: &Path, method: &str, path: &str, kind: &str, body: &str) -> Resul
     let length = body.len();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: perturb\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: perturb\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
     )?;
+    if length > 0 {
+        // A refusal of what the head says must wait for the body, as some clients send it.
+        thread::sleep(Duration::from_millis(20));
+    }
+    stream.write_all(body.as_bytes())?;
     let (head, body) = answer(&mut stream)?;
     let status = head.split(' ').nth(1).context("an answer without status")?;
     Ok((status.parse()?, head, body))
@@ -123,7 +129,9 @@ fn changes(setting: &Setting) -> Result<()> {
         400,
         "JSON",
     )?;
-    problem(&ask(&socket, "POST", "/v1/status", "", "")?, 405, "GET")?;
+    problem(&ask(&socket, "POST", "/v1/status", "", "a body")?, 405, "GET")?;
+    let endless = "#".repeat(5 << 20);
+    problem(&ask(&socket, "PUT", "/v1/profile", "", &endless)?, 413, "longer")?;
     problem(&get("/nosuch")?, 404, "openapi")?;
     ensure!(
         get("/v1/openapi.json")?.2.contains("\"openapi\""),

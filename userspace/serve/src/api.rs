@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Channel, Either, Limited};
 use hyper::{
     Method, Request, StatusCode,
     body::{Bytes, Incoming},
-    header::CONTENT_TYPE,
+    header::{CONTENT_TYPE, HeaderValue},
 };
 use perturb_emulator::{
     prepared::Prepared, registry::Record, running::Running, session::Handle, status::Report,
@@ -38,6 +38,8 @@ use crate::{
 
 /// The longest body that is read, bytes.
 const LONGEST: usize = 4 << 20;
+/// How long it may take to come.
+const HEARING: Duration = Duration::from_secs(10);
 /// How long a change waits for other commands.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How soon it is tried again.
@@ -120,12 +122,17 @@ const PATHS: &[(&str, &str)] = &[
 
 /// Answers what is asked over the socket, metrics apart.
 pub(crate) async fn answer(request: Request<Incoming>, controls: Arc<Controls>) -> Answer {
-    let path = request.uri().path().to_owned();
-    let done = match (request.method(), path.as_str()) {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    // The whole question is heard first: who still writes it when the answer comes may never see that.
+    let body = read(body).await;
+    let done = match (&head.method, path) {
         (&Method::GET, "/v1/status") => status(),
         (&Method::GET, "/v1/profile") => profile(),
-        (&Method::PUT, "/v1/profile") => put_profile(request, controls).await,
-        (&Method::PATCH, "/v1/profile") => patch_profile(request, controls).await,
+        (&Method::PUT, "/v1/profile") => put_profile(body, controls).await,
+        (&Method::PATCH, "/v1/profile") => {
+            patch_profile(head.headers.get(CONTENT_TYPE), body, controls).await
+        }
         (&Method::POST, "/v1/pause") => pause(controls).await,
         (&Method::POST, "/v1/resume") => resume(controls).await,
         (&Method::POST, "/v1/confirm") => confirm(controls).await,
@@ -200,8 +207,8 @@ fn profile() -> Done {
     (status = 422, description = "It is invalid", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "An error", body = Problem, content_type = "application/problem+json"),
 ))]
-async fn put_profile(request: Request<Incoming>, controls: Arc<Controls>) -> Done {
-    let body = read(request).await?;
+async fn put_profile(body: Result<String, Problem>, controls: Arc<Controls>) -> Done {
+    let body = body?;
     let _alone = CHANGING.lock().await;
     put(body, controls).await
 }
@@ -215,17 +222,18 @@ async fn put_profile(request: Request<Incoming>, controls: Arc<Controls>) -> Don
     (status = 422, description = "It is invalid", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "An error", body = Problem, content_type = "application/problem+json"),
 ))]
-async fn patch_profile(request: Request<Incoming>, controls: Arc<Controls>) -> Done {
-    let kind = request
-        .headers()
-        .get(CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok());
+async fn patch_profile(
+    kind: Option<&HeaderValue>,
+    body: Result<String, Problem>,
+    controls: Arc<Controls>,
+) -> Done {
+    let kind = kind.and_then(|kind| kind.to_str().ok());
     if !kind.is_some_and(|kind| kind.starts_with(MERGE_PATCH) || kind.starts_with(JSON)) {
         let what =
             format!("a change is a JSON merge patch: Content-Type: {MERGE_PATCH}; PUT takes a whole profile");
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what));
     }
-    let body = read(request).await?;
+    let body = body?;
     let invalid =
         |error: String| Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"));
     let patch: Value = serde_json::from_str(&body).map_err(|error| invalid(error.to_string()))?;
@@ -364,14 +372,25 @@ async fn ask(
     }
 }
 
-async fn read(request: Request<Incoming>) -> Result<String, Problem> {
-    let body = Limited::new(request.into_body(), LONGEST).collect().await;
-    let body = body.map_err(|error| {
+/// The body of a question. What is too much of it is read, too, and forgotten.
+async fn read(mut body: Incoming) -> Result<String, Problem> {
+    let reading = async {
+        let read = Limited::new(&mut body, LONGEST).collect().await;
+        if read.is_err() {
+            while let Some(Ok(_)) = body.frame().await {}
+        }
+        read
+    };
+    let read = timeout(HEARING, reading).await.map_err(|_| {
+        let what = format!("the body has not come within {} s", HEARING.as_secs());
+        Problem::new(StatusCode::REQUEST_TIMEOUT, what)
+    })?;
+    let read = read.map_err(|error| {
         let what = format!("the body cannot be read, or is longer than {LONGEST} bytes: {error}");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, what)
     })?;
-    let body = String::from_utf8(body.to_bytes().into());
-    body.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not in UTF-8"))
+    let read = String::from_utf8(read.to_bytes().into());
+    read.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not in UTF-8"))
 }
 
 /// What the controller says from now on
