@@ -8,8 +8,8 @@
 //! mahimahi:   [client] ── [mm-delay] ── [server]     so does mm-delay, for a user without privileges
 //! ```
 //!
-//! Both ends are this program in each case: an even stream of UDP datagrams that come back, then iperf3. The others are
-//! expected in PATH (`cargo install rattan`; mahimahi's source, mm-delay set-user-ID root); without them their rows say so.
+//! Both ends are this program in each case: an even stream of UDP datagrams that come back, then iperf3: TCP with the usual
+//! buffers and with large ones, and 200 000 small datagrams a second. The others are expected in PATH (`cargo install rattan`; mahimahi's source, mm-delay set-user-ID root); without them their rows say so.
 
 use std::{
     collections::HashMap,
@@ -68,8 +68,12 @@ enum Part {
 const LATENCY: Duration = Duration::from_millis(20);
 /// Where the echo listens; iperf3 takes the next port.
 const PORT: u16 = 7700;
-/// Numbers of flows.
-const FLOWS: [u32; 2] = [1, 8];
+/// What asks the server for large buffers, and what only for an answer.
+const LARGE: u8 = 1;
+const HELLO: u8 = 0;
+/// Small datagrams, and how many are sent a second.
+const SMALL: u32 = 64;
+const SMALL_RATE: u32 = 200_000;
 /// Socket buffers: more than the delay-bandwidth product of 20 Gbit/s.
 const BUFFERS: &str = "4096 131072 268435456";
 
@@ -100,19 +104,38 @@ fn main() -> Result<ExitCode> {
         &[
             "20 ms each way",
             "RTT error, us, p50 / p99",
-            "1 flow, Mbit/s",
+            "8 flows, usual buffers, Mbit/s",
+            "1 flow, large ones",
             "8 flows",
+            "small packets/s / lost, %",
         ],
     );
     for (figures, emulator) in figures.iter().zip(EMULATORS) {
-        let middle = |place: usize| {
+        let middle = |place: usize, digits: usize| {
             let values: Vec<f64> = figures.iter().map(|figures| figures[place]).collect();
-            median(&values).map(|value| format!("{value:.0}"))
+            median(&values).map(|value| format!("{value:.digits$}"))
         };
         let mut row = vec![emulator.name().to_owned()];
-        match [0, 1, 2, 3].map(middle) {
-            [Some(p50), Some(p99), Some(one), Some(eight)] => {
-                row.extend([format!("{p50} / {p99}"), one, eight]);
+        let whole = [0, 1, 2, 3, 4, 5].map(|place| middle(place, 0));
+        match (whole, middle(6, 2)) {
+            (
+                [
+                    Some(p50),
+                    Some(p99),
+                    Some(usual),
+                    Some(one),
+                    Some(eight),
+                    Some(small),
+                ],
+                Some(lost),
+            ) => {
+                row.extend([
+                    format!("{p50} / {p99}"),
+                    usual,
+                    one,
+                    eight,
+                    format!("{small} / {lost}"),
+                ]);
             }
             _ => row.push("is not installed".into()),
         }
@@ -152,8 +175,9 @@ impl Emulator {
     }
 }
 
-/// Median and 99th percentile of the round trips' error in microseconds, throughput of one flow and of eight in Mbit/s.
-type Figures = [f64; 4];
+/// Median and 99th percentile of the round trips' error in microseconds; throughput in Mbit/s of eight flows with the usual buffers,
+/// and of one and eight with large ones; small packets that came per second, and those that did not, %.
+type Figures = [f64; 7];
 
 /// `None` if the emulator is not installed.
 fn measure(product: &Product, emulator: Emulator, cli: &Cli) -> Result<Option<Figures>> {
@@ -210,6 +234,9 @@ fn measure(product: &Product, emulator: Emulator, cli: &Cli) -> Result<Option<Fi
         number(&found["p99_us"])? - asked,
         number(&found["mbit_s"][0])?,
         number(&found["mbit_s"][1])?,
+        number(&found["mbit_s"][2])?,
+        number(&found["small_s"])?,
+        number(&found["small_lost"])?,
     ]))
 }
 
@@ -257,7 +284,6 @@ fn enlarge_buffers() -> Result<()> {
 
 /// Echoes datagrams and serves iperf3.
 fn serve() -> Result<Infallible> {
-    enlarge_buffers()?;
     let mut iperf = Command::new("iperf3");
     iperf.args(["--server", "--port", &(PORT + 1).to_string()]);
     iperf.stdout(Stdio::null()).stderr(Stdio::null());
@@ -268,40 +294,51 @@ fn serve() -> Result<Infallible> {
     let mut buffer = [0; 64];
     loop {
         let (length, from) = echo.recv_from(&mut buffer)?;
+        if buffer[..length] == [LARGE] {
+            enlarge_buffers()?;
+        }
         echo.send_to(&buffer[..length], from)?;
     }
 }
 
 /// Measures against a server.
 fn client(server: SocketAddr, packets: u32, seconds: u32) -> Result<Value> {
-    enlarge_buffers()?;
-    let times = round_trips(server, packets)?;
-    let rates = FLOWS
-        .iter()
-        .map(|&flows| throughput(server, flows, seconds))
-        .collect::<Result<Vec<f64>>>()?;
-    Ok(json!({
-        "p50_us": times.median(),
-        "p99_us": times.quantile(0.99)?,
-        "mbit_s": rates,
-    }))
-}
-
-/// Round-trip times of an even stream, one datagram every 2 ms, in microseconds.
-fn round_trips(server: SocketAddr, packets: u32) -> Result<Sample> {
-    const PERIOD: u64 = 2_000_000;
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect(server)?;
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
-    // It may still be starting: a datagram that nobody takes is refused, or lost.
+    // It may still be starting.
+    ask(&socket, HELLO)?;
+    let times = round_trips(&socket, packets)?;
+    let usual = throughput(server, 8, seconds)?;
+    ask(&socket, LARGE)?;
+    enlarge_buffers()?;
+    let (one, eight) = (throughput(server, 1, seconds)?, throughput(server, 8, seconds)?);
+    let (small, lost) = small_packets(server, seconds)?;
+    Ok(json!({
+        "p50_us": times.median(),
+        "p99_us": times.quantile(0.99)?,
+        "mbit_s": [usual, one, eight],
+        "small_s": small,
+        "small_lost": lost,
+    }))
+}
+
+/// Asks until the server answers: a datagram that nobody takes is refused, or lost.
+fn ask(socket: &UdpSocket, question: u8) -> Result<()> {
     let answers = (0..10).any(|_| {
-        let answer = socket.send(&[0]).and_then(|_| socket.recv(&mut [0; 8]));
+        let answer = socket.send(&[question]).and_then(|_| socket.recv(&mut [0; 8]));
         answer.is_ok() || {
             thread::sleep(Duration::from_millis(100));
             false
         }
     });
-    ensure!(answers, "{server} does not answer");
+    ensure!(answers, "the server does not answer");
+    Ok(())
+}
+
+/// Round-trip times of an even stream, one datagram every 2 ms, in microseconds.
+fn round_trips(socket: &UdpSocket, packets: u32) -> Result<Sample> {
+    const PERIOD: u64 = 2_000_000;
     thread::scope(|scope| {
         let receiver = scope.spawn(|| {
             let mut arrivals = HashMap::new();
@@ -336,15 +373,37 @@ fn round_trips(server: SocketAddr, packets: u32) -> Result<Sample> {
 
 /// What iperf3's receiver got, Mbit/s, without the first second.
 fn throughput(server: SocketAddr, flows: u32, seconds: u32) -> Result<f64> {
-    let output = Command::new("iperf3")
-        .args(["--client", &server.ip().to_string()])
-        .args(["--port", &(server.port() + 1).to_string()])
-        .args(["--parallel", &flows.to_string()])
-        .args(["--time", &seconds.to_string(), "--omit", "1", "--json"])
-        .output()?;
-    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let report = iperf(
+        server,
+        seconds,
+        &["--parallel", &flows.to_string(), "--omit", "1"],
+    )?;
     let rate = report["end"]["sum_received"]["bits_per_second"]
         .as_f64()
         .with_context(|| format!("iperf3: {}", report["error"]))?;
     Ok(rate / 1e6)
+}
+
+/// Small packets that came per second, and those that did not, %.
+fn small_packets(server: SocketAddr, seconds: u32) -> Result<(f64, f64)> {
+    let rate = (SMALL_RATE * SMALL * 8).to_string();
+    let options = ["--udp", "--length", &SMALL.to_string(), "--bitrate", &rate];
+    let report = iperf(server, seconds, &options)?;
+    let number = |key: &str| {
+        let value = report["end"]["sum"][key].as_f64();
+        value.with_context(|| format!("iperf3: no {key}: {}", report["error"]))
+    };
+    let came = number("packets")? - number("lost_packets")?;
+    Ok((came / number("seconds")?, number("lost_percent")?))
+}
+
+/// Its report.
+fn iperf(server: SocketAddr, seconds: u32, options: &[&str]) -> Result<Value> {
+    let output = Command::new("iperf3")
+        .args(["--client", &server.ip().to_string()])
+        .args(["--port", &(server.port() + 1).to_string()])
+        .args(["--time", &seconds.to_string(), "--json"])
+        .args(options)
+        .output()?;
+    Ok(serde_json::from_slice(&output.stdout)?)
 }

@@ -314,6 +314,11 @@ impl Lab {
     }
 }
 
+/// So many of something in `parts` parts; the first ones have what is left over. Of no parts nothing.
+pub fn evenly(all: u32, parts: u32) -> impl Iterator<Item = u32> {
+    (0..parts).map(move |part| all / parts + u32::from(part < all % parts))
+}
+
 fn create(host: String) -> Result<Namespace, LabError> {
     Namespace::create().map_err(|source| LabError::Namespace { host, source })
 }

@@ -53,7 +53,7 @@ fn round_trip_errors(pings: &str) -> Vec<f64> {
     errors
 }
 
-/// Of values that are sorted and not none.
+/// Of values that are sorted and not none, by the nearest rank: without perturb-stats, so that xtask is soon compiled.
 fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     // A rank is small and not negative.
     let rank = (part * sorted.len() as f64).ceil() as usize;

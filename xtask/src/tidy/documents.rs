@@ -9,7 +9,7 @@ use std::{
 const BOOK: &str = "docs";
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// Words of the book, without generated pages. A word has a letter or a digit: the strokes of a table are none.
-const MOST_WORDS: usize = 22_200;
+const MOST_WORDS: usize = 22_000;
 /// What was, and is not any more.
 const HISTORY: &str = "CHANGELOG.md";
 /// Beginnings of paths in this repository.

@@ -415,17 +415,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn another_process_finds_the_same() {
-        let shapes = [
+    /// Of each kind of layout.
+    fn shapes() -> [Shape; 4] {
+        [
             shape("ONE", Kind::Array, 0, 12, 5),
             shape("EACH", Kind::PerCpuArray, 0, 8, 3),
             shape("KEYS", Kind::Hash, 4, 4, 10),
             shape("RING", Kind::Ring, 0, 1, 4096),
-        ];
+        ]
+    }
+
+    #[test]
+    fn another_process_finds_the_same() {
         let file = tempfile::tempfile().unwrap();
         let again = file.try_clone().unwrap();
-        let made = Region::create(file, &shapes, 2).unwrap();
+        let made = Region::create(file, &shapes(), 2).unwrap();
         let found = Region::open(again).unwrap();
         let (one, same) = (made.map("ONE").unwrap(), found.map("ONE").unwrap());
         assert!(one.write(4, 0, b"twelve bytes"));
@@ -453,17 +457,11 @@ mod tests {
     #[test]
     fn a_file_that_lies_is_refused() {
         use std::os::unix::fs::FileExt as _;
-        let shapes = [
-            shape("ONE", Kind::Array, 0, 12, 5),
-            shape("EACH", Kind::PerCpuArray, 0, 8, 3),
-            shape("KEYS", Kind::Hash, 4, 4, 10),
-            shape("RING", Kind::Ring, 0, 1, 4096),
-        ];
         let file = tempfile::tempfile().unwrap();
         let again = file.try_clone().unwrap();
-        drop(Region::create(file, &shapes, 2).unwrap());
+        drop(Region::create(file, &shapes(), 2).unwrap());
         let end = again.metadata().unwrap().len();
-        for map in 0..shapes.len() as u64 {
+        for map in 0..shapes().len() as u64 {
             let entry = size_of::<Head>() as u64 + map * size_of::<Entry>() as u64;
             // Where it lies, and how many values it has.
             for (at, lie) in [(entry + 32, end - 8), (entry + 28, 1 << 28 | 1 << 60)] {

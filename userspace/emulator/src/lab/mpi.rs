@@ -14,7 +14,7 @@ use std::{
     ffi::{OsStr, OsString},
 };
 
-use super::{INTERFACE, name, view::EXECUTABLE};
+use super::{INTERFACE, evenly, name, view::EXECUTABLE};
 
 /// The program that starts ranks.
 pub const LAUNCHER: &str = "mpirun";
@@ -129,11 +129,9 @@ fn launch(
 ) -> Vec<OsString> {
     let count = machines.len() as u32;
     let ranks = ranks.unwrap_or(count);
-    // Evenly; the first ones have what is left over.
-    let slots = (0..count).map(|place| ranks / count + u32::from(place < ranks % count));
     let names: Vec<String> = machines
         .iter()
-        .zip(slots)
+        .zip(evenly(ranks, count))
         .filter(|(_, slots)| *slots > 0)
         .map(|(machine, slots)| format!("{}:{slots}", machine.0))
         .collect();

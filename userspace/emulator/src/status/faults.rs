@@ -39,7 +39,7 @@ pub enum Place {
     LeaseExpired,
     /// In a tunnel to a host on another machine.
     Tunnel,
-    /// Nowhere, but they came late to a host on another machine's network.
+    /// Nowhere; they left late, and their network has hosts on other machines.
     Late,
     /// The emulation ended while something was measured under it; no packets are counted.
     Ended,
@@ -107,7 +107,7 @@ impl fmt::Display for Fault {
                  `net.core.netdev_max_backlog`"
             }
             Place::Late => {
-                "packets or more left more than 5 ms late: this machine is too slow a core for so many; have hosts elsewhere, \
+                "packets, or more, left more than 5 ms late: this machine is too slow a core for so many; have hosts elsewhere, \
                  or a slower network"
             }
             Place::Ended => {

@@ -55,9 +55,7 @@ impl Counts {
         if all < count {
             bail!("{all} hosts are too few for {machines} machines: this one and those of --on");
         }
-        Ok((0..count)
-            .map(|at| all / count + u32::from(at < all % count))
-            .collect())
+        Ok(lab::evenly(all, count).collect())
     }
 }
 
