@@ -9,12 +9,13 @@
 //! ```
 //!
 //! Both ends are this program in each case: an even stream of UDP datagrams that come back, then iperf3: TCP with the usual
-//! buffers and with large ones, and 200 000 small datagrams a second. The others are expected in PATH (`cargo install rattan`; mahimahi's source, mm-delay set-user-ID root); without them their rows say so.
+//! buffers and with large ones, and 200,000 small datagrams a second. The others are expected in PATH (`cargo install
+//! rattan`; mahimahi's source, mm-delay set-user-ID root); without them their rows say so.
 
 use std::{
     collections::HashMap,
     convert::Infallible,
-    env, io,
+    env, fs, io,
     net::{SocketAddr, UdpSocket},
     os::unix::process::CommandExt as _,
     process::{Command, ExitCode, Stdio},
@@ -74,6 +75,8 @@ const HELLO: u8 = 0;
 /// Small datagrams, and how many are sent a second.
 const SMALL: u32 = 64;
 const SMALL_RATE: u32 = 200_000;
+/// The receiver's buffer for them, bytes, if this machine permits it (`net.core.rmem_max`).
+const LARGE_SOCKET: u32 = 4 << 20;
 /// Socket buffers: more than the delay-bandwidth product of 20 Gbit/s.
 const BUFFERS: &str = "4096 131072 268435456";
 
@@ -387,7 +390,20 @@ fn throughput(server: SocketAddr, flows: u32, seconds: u32) -> Result<f64> {
 /// Small packets that came per second, and those that did not, %.
 fn small_packets(server: SocketAddr, seconds: u32) -> Result<(f64, f64)> {
     let rate = (SMALL_RATE * SMALL * 8).to_string();
-    let options = ["--udp", "--length", &SMALL.to_string(), "--bitrate", &rate];
+    // The usual buffer of a socket is full after 1 ms in which its owner has no processor.
+    let most: u32 = fs::read_to_string("/proc/sys/net/core/rmem_max")?
+        .trim()
+        .parse()?;
+    let (length, buffer) = (SMALL.to_string(), most.min(LARGE_SOCKET).to_string());
+    let options = [
+        "--udp",
+        "--length",
+        &length,
+        "--bitrate",
+        &rate,
+        "--window",
+        &buffer,
+    ];
     let report = iperf(server, seconds, &options)?;
     let number = |key: &str| {
         let value = report["end"]["sum"][key].as_f64();
