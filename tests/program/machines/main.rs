@@ -31,6 +31,9 @@ const TIMED: &str = "version: 1\nservers: { up: { latency: 40ms } }\nclasses: [{
                      timeline: { steps: [{ at: 3s, server: up, latency: 1ms }] }\n";
 const SIMPLE: &str =
     "version: 1\nservers: { up: { latency: 40ms } }\nclasses: [{ match: {}, egress: [up] }]\n";
+/// Private hosts of several machines.
+const BUS: &str =
+    "version: 1\nmtu: 1450B\ntopology: { kind: bus, link: { bandwidth: 40Mbit/s, latency: 1ms } }\n";
 /// It holds less than what is sent at once.
 const FULL: &str = "version: 1\nservers: { up: { latency: 2s } }\nclasses: [{ match: {}, egress: [up] }]\n\
                     limits: { held: 1MiB }\n";
@@ -263,11 +266,14 @@ fn machines_of_a_job_are_led_by_srun() {
     fs::write(&full, FULL).unwrap();
     let simple = files.path().join("simple.yaml");
     fs::write(&simple, SIMPLE).unwrap();
+    let bus = files.path().join("bus.yaml");
+    fs::write(&bus, BUS).unwrap();
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/slurm");
     let mut more = vec![
         ("SLURM", OsStr::new("1")),
         ("FULL", full.as_os_str()),
         ("SIMPLE", simple.as_os_str()),
+        ("BUS", bus.as_os_str()),
         ("PACKAGING", packaging.as_os_str()),
     ];
     let solver = files.path().join("alltoall");
@@ -294,6 +300,11 @@ fn machines_of_a_job_are_led_by_srun() {
         ("code_push", 0.0),
         ("code_push_ssh", 0.0),
         ("code_lost", 1.0),
+        ("code_hosts", 7.0),
+        ("code_interrupted", 130.0),
+        ("sleepers", 0.0),
+        ("left_hosts", 0.0),
+        ("steps_hosts", 0.0),
         ("run_machines", 3.0),
         ("copies", 1.0),
         ("left_cleared", 0.0),
@@ -306,6 +317,7 @@ fn machines_of_a_job_are_led_by_srun() {
         ("left_comment", 0.0),
         ("steps_run", 0.0),
     ]);
+    assert!(said.value("took_interrupted") < 30.0, "{}", said.text);
     // Each machine answers two pings, and asks once who sends them.
     assert!(said.value("captured") >= 6.0, "{}", said.text);
     assert!(said.value("faults_invalid") >= 1.0, "{}", said.text);
@@ -314,13 +326,21 @@ fn machines_of_a_job_are_led_by_srun() {
         ("job", "emulating on n01, n02, n03"),
         ("job", "ended 0"),
         ("job", "n02: cleared ib0"),
+        ("hosts", "h4"),
+        ("hosts", "3 packets transmitted, 3 received"),
         ("invalid", "n02: "),
         ("invalid", "do not trust the result"),
         ("lost", "n03: "),
         ("lost", "failed on n03, so do not trust the result"),
     ]);
     if has_mpi {
-        said.must(&[("code_mpi", 0.0), ("code_mpi_ssh", 0.0), ("mpi_machines", 3.0)]);
+        said.must(&[
+            ("code_mpi", 0.0),
+            ("code_mpi_ssh", 0.0),
+            ("mpi_machines", 3.0),
+            ("code_spread", 0.0),
+            ("code_alone", 0.0),
+        ]);
     }
 }
 

@@ -44,6 +44,19 @@ if [ -n "${SOLVER-}" ]; then
 fi
 left run
 
+# Private hosts on this machine and the job's, by MPI, too, and by MPI in a job on this machine alone.
+did hosts salloc --quiet -N3 "$PERTURB" run "$BUS" --hosts 4 "${on[@]}" -- perturb on h4 -- sh -c 'hostname; ping -c 3 -i 0.2 -q h1; exit 7'
+if [ -n "${SOLVER-}" ]; then
+    did spread salloc --quiet -N3 "$PERTURB" run "$BUS" --hosts 4 "${on[@]}" --mpi -- "$SOLVER" b 1000 2
+    did alone salloc --quiet -N1 "$PERTURB" run "$BUS" --hosts 4 --mpi -- "$SOLVER" b 1000 2
+fi
+# Ctrl-C is for all processes of a terminal, srun among them.
+SECONDS=0
+did interrupted salloc --quiet -N3 timeout --preserve-status --signal=INT 5 "$PERTURB" run "$BUS" --hosts 4 "${on[@]}" -- \
+    sh -c 'perturb on h4 -- sleep 41'
+echo "took_interrupted $SECONDS"; echo "sleepers $(ps -e -o args= | grep -c '^sleep 41')"
+left hosts
+
 # One machine's result is invalid, and a machine is lost.
 did invalid salloc --quiet -N3 "$PERTURB" run "$FULL" "${on[@]}" --iface ib0 --pacer user --report invalid.json -- \
     sh -c "$ssh n02 ping -q -s 8000 -l 500 -c 500 -w 1 10.2.0.13 >/dev/null; true"

@@ -275,7 +275,7 @@ fn answer(client: &mut Command) -> Result<Value> {
 /// Gives this host's TCP large buffers, if its user may.
 fn enlarge_buffers() -> Result<()> {
     for key in ["tcp_rmem", "tcp_wmem"] {
-        match std::fs::write(format!("/proc/sys/net/ipv4/{key}"), BUFFERS) {
+        match fs::write(format!("/proc/sys/net/ipv4/{key}"), BUFFERS) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 eprintln!("{key} stays as it is: {error}");
             }

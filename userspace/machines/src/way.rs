@@ -15,7 +15,7 @@ use tokio::{
 use crate::link::Failure;
 
 /// What srun is told: a step of one task that shares what the job's other steps have, processors among it.
-const SRUN: [&str; 7] = [
+const SRUN: [&str; 8] = [
     "--overlap",
     "--nodes=1",
     "--ntasks=1",
@@ -23,6 +23,8 @@ const SRUN: [&str; 7] = [
     "--mpi=none",
     "--unbuffered",
     "--quiet",
+    // Else it asks whether Ctrl-C is meant.
+    "--disable-status",
 ];
 
 /// Which program reaches them.

@@ -64,6 +64,9 @@ pub fn command(hosts: u32, ranks: Option<u32>, program: Vec<OsString>) -> Result
         ("btl_tcp_if_include", wire),
         ("oob_tcp_if_include", wire),
         (AGENT, &agent),
+        // Inside of a batch job, too, whose machines these are not.
+        ("plm", OsStr::new("rsh")),
+        ("ras", OsStr::new("^slurm,tm,lsf,gridengine,alps")),
     ];
     on(&all, ranks, &more, program)
 }
