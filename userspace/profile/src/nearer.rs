@@ -28,7 +28,7 @@ pub enum NearerError {
     /// Its latency is less.
     #[error(
         "class `{class}`: its path's latency is {latency}, and the tunnels take {trip} of their own; raise the latency, or have hosts on \
-         a nearer machine{}", if *.changes { " (latencies that change do not count here)" } else { "" }
+         a nearer machine{}", if *.varies { " (latencies that change do not count here, nor what jitter may take of them, nor those of servers with `reorder`)" } else { "" }
     )]
     TooNear {
         /// The class.
@@ -37,8 +37,8 @@ pub enum NearerError {
         latency: Duration,
         /// What has to come off.
         trip: Duration,
-        /// Whether a server of the path has a latency that changes.
-        changes: bool,
+        /// Whether a server of the path has a latency that does not stay.
+        varies: bool,
     },
     /// There is no room for a server behind.
     #[error(
@@ -135,17 +135,15 @@ fn take(
         });
     };
     let trip = from.saturating_add(to);
-    let (mut left, mut latency, mut changes) = (trip.nanos(), Duration::ZERO, false);
+    let (mut left, mut latency, mut varies) = (trip.nanos(), Duration::ZERO, false);
     for (&id, taken) in path.iter().zip(&mut taken).rev() {
         let Some((_, server)) = profile.server(id) else {
             continue;
         };
-        if profile.changes(id) {
-            changes = true;
-            continue;
-        }
-        latency = latency.saturating_add(server.latency);
-        *taken = left.min(server.latency.nanos());
+        let stays = stays(profile, id, server);
+        varies |= stays < server.latency;
+        latency = latency.saturating_add(stays);
+        *taken = left.min(stays.nanos());
         left -= *taken;
     }
     if left > 0 {
@@ -153,10 +151,21 @@ fn take(
             class: class.name.clone(),
             latency,
             trip,
-            changes,
+            varies,
         });
     }
     Ok(taken)
+}
+
+/// What each packet has of a server's latency, at least: jitter must not fall below zero for what came off, and whoever goes ahead has
+/// none of it.
+fn stays(profile: &Profile, id: ServerId, server: &Server) -> Duration {
+    if profile.changes(id) || server.reorder.is_some() {
+        return Duration::ZERO;
+    }
+    let jitter = server.jitter.as_ref();
+    let reach = jitter.map_or(0, |jitter| jitter.distribution.longest(jitter.scale).nanos());
+    Duration::from_nanos(server.latency.nanos().saturating_sub(reach))
 }
 
 /// Servers that only have a latency, by its ns.
@@ -262,6 +271,17 @@ mod tests {
         let changing = format!("{BUS}\ntimeline: {{ steps: [{{ at: 1s, link: bus, latency: 2ms }}] }}");
         let text = between(&changing, [1, 1]).unwrap_err().to_string();
         assert!(text.contains("change"), "{text}");
+        for fate in [
+            "jitter: { scale: 700us }",
+            "jitter: { scale: 200us, distribution: normal }",
+            "reorder: 1%",
+        ] {
+            let varying = BUS.replace("1ms }", &format!("1ms, {fate} }}"));
+            let text = between(&varying, [200, 200]).unwrap_err().to_string();
+            assert!(text.contains("jitter"), "{fate}: {text}");
+        }
+        let enough = BUS.replace("1ms }", "1ms, jitter: { scale: 600us } }");
+        assert!(between(&enough, [200, 200]).is_ok());
         let class = format!(
             "{BUS}\nservers: {{ a: {{ latency: 1ms }} }}\nclasses: [{{ match: {{ protocol: udp }}, egress: [a] }}]"
         );
