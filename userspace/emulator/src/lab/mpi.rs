@@ -57,7 +57,8 @@ pub enum MpiError {
 /// When there is no launcher.
 pub fn command(hosts: u32, ranks: Option<u32>, program: Vec<OsString>) -> Result<Vec<OsString>, MpiError> {
     let mut agent = OsString::from(EXECUTABLE);
-    agent.push(" agent");
+    // Daemons look for it, too, and use none: on a machine that is a host itself they find the second one.
+    agent.push(" agent : sh");
     let all: Vec<Machine> = (1..=hosts).map(|number| Machine(name(number))).collect();
     let (network, _) = addresses(0);
     let wire = OsString::from(format!("{network}/{}", PREFIXES.0));
