@@ -88,20 +88,17 @@ pub(super) fn welcome(lodging: &Lodging, profile: &Profile) -> anyhow::Result<Ve
         lodging.hosts.len(),
         invited.len()
     );
+    let pairs = invited.into_iter().zip(lodging.hosts.iter().copied());
+    let guests = pairs.map(|(invited, number)| Guest::new(invited, number, lodging, profile.mtu()));
+    let guests = guests.collect::<Result<Vec<_>, _>>()?;
     if profile.tcp != Tcp::default() {
+        let called: Vec<&str> = guests.iter().map(|guest| guest.called.as_str()).collect();
         log::warn!(
             "the profile's `tcp` is for private hosts: it is not set on {}",
-            invited
-                .iter()
-                .map(|one| one.called.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
+            called.join(", ")
         );
     }
-    let pairs = invited.into_iter().zip(lodging.hosts.iter().copied());
-    pairs
-        .map(|(invited, number)| Guest::new(invited, number, lodging, profile.mtu()))
-        .collect()
+    Ok(guests)
 }
 
 /// Ends when one of them is not there any more; says which, and why.

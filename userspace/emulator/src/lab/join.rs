@@ -15,11 +15,11 @@ use std::{
         unix::fs::MetadataExt as _,
     },
     process::exit,
-    thread,
 };
 
 use anyhow::{Context as _, bail, ensure};
 use nix::{
+    errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sched::{CloneFlags, setns},
     sys::{
@@ -86,18 +86,25 @@ fn enter_guest(process: u32, within: u32, host: &str, command: &[OsString]) -> a
     if getpgrp() != getpid() {
         setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     }
-    let end_with_it = move || {
-        let mut ended = [PollFd::new(lodge.as_fd(), PollFlags::POLLIN)];
-        while poll(&mut ended, PollTimeout::NONE) != Ok(1) {}
-        // This process, the command, and what that has started in the foreground.
-        let _ = killpg(getpgrp(), Signal::SIGKILL);
+    let until_either_ends = |child: Pid| -> anyhow::Result<()> {
+        let child = opened(child.as_raw().cast_unsigned()).context("watching the command")?;
+        let [mut ended, mut over] = [&child, &lodge].map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN));
+        while !ended.any().unwrap_or_default() {
+            if over.any().unwrap_or_default() {
+                log::error!("{}", gone());
+                // This process, the command, and what that has started in the foreground.
+                killpg(getpgrp(), Signal::SIGKILL)?;
+            }
+            let mut both = [ended, over];
+            match poll(&mut both, PollTimeout::NONE) {
+                Err(Errno::EINTR) => {}
+                polled => drop(polled?),
+            }
+            [ended, over] = both;
+        }
+        Ok(())
     };
-    attend(
-        || Ok((command.to_vec(), Vec::new())),
-        || {
-            thread::spawn(end_with_it);
-        },
-    )
+    attend(|| Ok((command.to_vec(), Vec::new())), until_either_ends)
 }
 
 /// Namespaces of a process that this one is not in.
@@ -136,11 +143,14 @@ fn enter_lab(process: u32, host: &str, as_root: bool, command: &[OsString]) -> a
         name_hosts(&names()).context("naming the hosts")?;
         enter(host, as_root, command)
     };
-    attend(enter, || {})
+    attend(enter, |_| Ok(()))
 }
 
-/// Runs the command that `enter` finds in a child, which ends with this process; its exit code. `meanwhile`: here, when the child runs.
-fn attend(enter: impl FnOnce() -> anyhow::Result<Entered>, meanwhile: impl FnOnce()) -> anyhow::Result<u8> {
+/// Runs the command that `enter` finds in a child, which ends with this process; its exit code. `meanwhile` gets the child.
+fn attend(
+    enter: impl FnOnce() -> anyhow::Result<Entered>,
+    meanwhile: impl FnOnce(Pid) -> anyhow::Result<()>,
+) -> anyhow::Result<u8> {
     let (ended, alive) = io::pipe().context("making a pipe")?;
     let blocked = hold_signals().context("blocking signals")?;
     // SAFETY: this process has one thread, so its memory is consistent in the child.
@@ -162,7 +172,7 @@ fn attend(enter: impl FnOnce() -> anyhow::Result<Entered>, meanwhile: impl FnOnc
         ForkResult::Parent { child } => {
             forward_sent_signals(child).context("passing on signals")?;
             blocked.thread_set_mask()?;
-            meanwhile();
+            meanwhile(child)?;
             let code = wait_for(child, None)?;
             drop(alive);
             Ok(code)
