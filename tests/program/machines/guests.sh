@@ -3,7 +3,8 @@ mkdir "$OUT/n02"
 # As `ip netns exec` has mounted /sys, there is nothing below /sys/fs/cgroup.
 { echo 'mount -t tmpfs none /sys/fs/cgroup'; cat "$ENGINE_SCRIPT" -; } <<'END' | $ssh n02 "ENGINE=podman OUT=$OUT/n02 bash -s" >engine.log 2>&1
 ln -s "$OUT/engine.sock" /run/docker.sock
-for name in web db; do engine run --detach --name $name --network none services:local sleep 1000; done
+engine run --detach --name web --network none services:local sleep 1000
+engine run --detach --name db --network none --uidmap 0:100000:65536 services:local sleep 1000
 engine run --detach --name hosted --network host services:local sleep 1000
 engine create --name job services:local sleep 1000
 echo "containers: $(engine ps --quiet | wc -l)"
@@ -12,7 +13,8 @@ grep -q 'containers: 3' engine.log || { echo "no engine: $(tail -n 1 n02/engine.
 containers() { "$PERTURB" run "$PROFILE" --hosts "1,container=$1" --on n02 "${on[@]}" -- "${@:2}"; }
 did both containers web+db sh -c '
     ping -c 9 -i 0.05 -q 10.77.0.2; ping -c 9 -i 0.05 -q 10.77.0.3; perturb on h2 -- ping -c 9 -i 0.05 -q 10.77.0.3
-    perturb on h2 -- sh -c "echo its files: \$(echo /bin/*); grep ^CapEff /proc/1/status /proc/self/status; exit 5"'
+    perturb on h2 -- sh -c "echo its files: \$(echo /bin/*); exit 5"; code=$?
+    for host in h2 h3; do perturb on $host -- grep ^CapEff /proc/1/status /proc/self/status; done; exit $code'
 trips both 1
 for name in webb hosted job; do did $name containers $name true; done
 left refused 5

@@ -26,7 +26,7 @@ use nix::{
         prctl,
         signal::{Signal, killpg},
     },
-    unistd::{ForkResult, Gid, Pid, Uid, fork, getpgrp, getpid, setpgid, setresgid, setresuid},
+    unistd::{ForkResult, Gid, Pid, Uid, fork, getpgrp, getpid, setgroups, setpgid, setresgid, setresuid},
 };
 use perturb_dataplane::netlink::Netlink;
 
@@ -73,8 +73,11 @@ fn enter_guest(process: u32, within: u32, host: &str, command: &[OsString]) -> a
     let there = opened(within).with_context(gone)?;
     let other = other_namespaces(within).with_context(gone)?;
     if !other.is_empty() {
-        privileges::limit_to(within).context("taking the container's capabilities")?;
+        let limits = privileges::limits_of(within).context("reading the container's capabilities")?;
+        setgroups(&[]).context("leaving root's groups")?;
         setns(there, other).with_context(|| format!("entering {host}"))?;
+        // A user namespace begins with all.
+        privileges::limit_to(limits).context("taking the container's capabilities")?;
         if other.contains(CloneFlags::CLONE_NEWUSER) {
             setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))?;
             setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0))?;
