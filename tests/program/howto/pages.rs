@@ -179,6 +179,10 @@ pub(super) const PAGES: &[Page] = &[
                 "perturb run bus.yaml --hosts 2,3,3 --on 'n[02-03]' --mpi -- ./solver",
                 "tests/program/machines",
             ),
+            elsewhere(
+                "perturb run bus.yaml --hosts 1,machine,container=web+db --on 'n[02-03]' -- ping 10.77.0.2",
+                "tests/program/machines",
+            ),
             elsewhere("perturb measure --peer n02", "tests/program/machines").in_prose(),
         ],
     },

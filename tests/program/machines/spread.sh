@@ -1,21 +1,6 @@
 # Private hosts on three machines (cluster.sh), and one network between them. Says what was seen, a line for each thing: NAME VALUE.
 ip link add probe type vxlan id 1 dstport 1 || { echo "no VXLAN"; echo "end 0"; exit; }
 ip link delete probe
-on=(--ssh "$ssh" --perturb-path "$PERTURB")
-did() { # NAME COMMAND…: what it says, and its exit code
-    code=0; "${@:2}" >$1.log 2>&1 || code=$?
-    echo "code_$1 $code"; sed "s/^/said $1: /" $1.log
-}
-# Sockets of tunnels (UDP port 14789), one on each machine that has any, and processes of perturb's on all machines.
-port=39C5
-tunnels() { for n in 1 2 3; do ip netns exec n0$n cat /proc/net/udp; done | cat - /proc/net/udp | grep -c ":$port "; }
-processes() { ps -e -o args= | grep -c "^$PERTURB \|^/proc/self/exe \|^sleep infinity"; }
-nothing() { [ "$(tunnels)" = 0 ] && [ "$(processes)" = 0 ]; }
-left() { # NAME SECONDS
-    until_true $2 nothing || true
-    echo "tunnels_$1 $(tunnels)"; echo "processes_$1 $(processes)"
-    echo "devices_$1 $(for n in 1 2 3; do ip -n n0$n -o link; done | grep -vc -e lo: -e eth0 -e ib0)"
-}
 
 # All to all over one bus: on three machines, and on this one, by turns.
 if [ -n "${SOLVER-}" ]; then
@@ -34,13 +19,41 @@ fi
 did there "$PERTURB" run "$PROFILE" --hosts 2,1,2 --on 'n[02-03]' "${on[@]}" -- sh -c '
     perturb on h4 -- sh -c "hostname; echo \$PERTURB_HOSTS"
     for to in 2 3; do ping -c 9 -i 0.05 -q 10.77.0.$to; done; perturb on h4 -- ping -c 9 -i 0.05 -q h5; perturb on h5 -- sh -c "exit 7"' 
-for pair in 1 2 3; do echo "trip_$pair $(sed -n 's|.*= \([^/]*\)/.*|\1|p' there.log | sed -n ${pair}p)"; done
+trips there 1
+
+# A machine itself is a host, beside private ones: what runs there already is reached, and commands run there as they would without.
+did machine "$PERTURB" run "$PROFILE" --hosts 1,machine,1 --on 'n[02-03]' "${on[@]}" -- bash -c '
+    ping -c 9 -i 0.05 -q 10.77.0.2; ping -c 9 -i 0.05 -q fd77::2; perturb on h2 -- ping -c 9 -i 0.05 -q 10.77.0.3
+    read -t 5 line </dev/tcp/10.77.0.2/22; echo "$line"
+    perturb on h2 -- sh -c "hostname; ip -br link"; perturb on h2 -- sh -c "exit 7"'
+trips machine 4
+[ -z "${SOLVER-}" ] || did ranks "$PERTURB" run "$PROFILE" --hosts 1,machine --on n02 "${on[@]}" --mpi -- hostname
+left machine 5
+guest() { "$PERTURB" run "$PROFILE" --hosts 1,machine --on n02 "${on[@]}" -- "$@"; }
+did deleted guest sh -c 'perturb on h2 -- ip link delete perturb0; sleep 60'
+left deleted 5
+guest sh -c 'touch upguest; perturb on h2 -- sleep 61; sleep 60' >killed.log 2>&1 & led=$!
+until_true 20 [ -e upguest ] || echo "late \"upguest\""
+until_true 20 pgrep -f '^sleep 61' >/dev/null || echo "late \"sleep 61\""
+pkill -KILL -f '^/proc/self/exe lodge'
+code=0; wait $led || code=$?; echo "code_killed $code"
+left killed 5
 
 # What is refused: a latency that is less than a tunnel's, and packets that do not fit.
 did near "$PERTURB" run "$NEAR" --hosts 3 --on 'n[02-03]' "${on[@]}" -- true
 sed 's/^mtu: .*/mtu: 1500B/' "$PROFILE" >mtu.yaml
 did mtu "$PERTURB" run mtu.yaml --hosts 3 --on 'n[02-03]' "${on[@]}" -- true
 did few "$PERTURB" run "$PROFILE" --hosts 2 --on 'n[02-03]' "${on[@]}" -- true
+did here "$PERTURB" run "$PROFILE" --hosts machine,2 --on n02 "${on[@]}" -- true
+ip -n n02 link add perturb0 type bridge
+did door guest true
+ip -n n02 link delete perturb0
+ip -n n02 address add 10.77.0.9/32 dev lo
+did address guest true
+ip -n n02 address delete 10.77.0.9/32 dev lo
+ip -n n02 route add blackhole fd77::/64
+did route guest true
+ip -n n02 route delete blackhole fd77::/64
 left refused 5
 
 # What this machine carries.

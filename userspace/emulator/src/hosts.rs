@@ -98,9 +98,8 @@ fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// The addresses of the containers that a group names, in order; of a label there may be none yet.
-fn of_containers(selector: &str) -> io::Result<Vec<IpAddr>> {
-    let selectors = [selector.parse::<Selector>().map_err(io::Error::other)?];
+/// All containers of this machine; what lets [`choose`] choose these is asked of them.
+pub(crate) fn containers(selectors: &[Selector]) -> io::Result<Vec<Container>> {
     let ask = async || {
         let lookup = Lookup(selectors.to_vec());
         let (mut all, mut failed) = (Vec::new(), None);
@@ -121,7 +120,13 @@ fn of_containers(selector: &str) -> io::Result<Vec<IpAddr>> {
     };
     // Its runtime cannot begin within another one.
     let all = thread::scope(|scope| scope.spawn(run).join());
-    let all = all.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    all.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The addresses of the containers that a group names, in order; of a label there may be none yet.
+fn of_containers(selector: &str) -> io::Result<Vec<IpAddr>> {
+    let selectors = [selector.parse::<Selector>().map_err(io::Error::other)?];
+    let all = containers(&selectors)?;
     let chosen = choose(&selectors, &all).map_err(io::Error::other)?;
     let networks = chosen.iter().flat_map(|container| &container.networks);
     let mut addresses: Vec<IpAddr> = networks.flat_map(|one| one.addresses.iter().copied()).collect();

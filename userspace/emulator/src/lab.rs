@@ -5,7 +5,7 @@
 //! two hosts     h1:eth0 ═══ h2:eth0
 //! more          hN:eth0 ═══ port N of a bridge in a namespace of its own
 //! switched      hN:eth0 is a TAP that this process serves
-//! elsewhere     hN is on another machine: see [`away`]
+//! elsewhere     hN is on another machine: see [`away`], or is one, or a container of one: see [`guest`]
 //! ```
 //!
 //! Everything lives in namespaces that only this process and the command's processes refer to: when
@@ -14,6 +14,7 @@
 
 pub mod away;
 mod emulated;
+pub mod guest;
 pub mod inside;
 pub mod join;
 pub mod lodge;
@@ -246,7 +247,7 @@ impl Lab {
         };
         for host in &mut hosts {
             if let Some(away) = aways.iter().find(|away| away.hosts.contains(&host.number)) {
-                away::stand_in(host, away, profile.mtu())?;
+                away::stand_in(host, &away.way, profile.mtu())?;
                 host.trip = Some(Duration::ZERO);
                 continue;
             }
@@ -302,7 +303,8 @@ impl Lab {
     pub(crate) fn tunnel_drops(&self) -> Result<u64, LabError> {
         let is_all = matches!(self.joint, Joint::Core);
         let tunnelled = self.hosts.iter().filter(|host| is_all || host.trip.is_some());
-        tunnelled.map(away::drops).sum()
+        let end = if is_all { INTERFACE } else { away::TUNNEL };
+        tunnelled.map(|host| away::drops(host, end)).sum()
     }
 
     /// What joins the hosts' TAPs, if they have such.
@@ -435,27 +437,41 @@ fn configure(host: &Host, count: u32) -> Result<(), LabError> {
         &host.namespace,
         |netlink| {
             netlink.set_up("lo")?;
-            netlink.set_quiet(INTERFACE)?;
-            netlink.set_hardware_address(INTERFACE, hardware_address(host.number))?;
-            netlink.set_up(INTERFACE)?;
-            let (v4, v6) = addresses(host.number);
-            netlink.add_address(host.index(), IpAddr::V4(v4), PREFIXES.0)?;
-            match netlink.add_address(host.index(), IpAddr::V6(v6), PREFIXES.1) {
-                // Without IPv6 the hosts have IPv4 only.
-                Err(error) if error.is(libc::EOPNOTSUPP) || error.is(libc::EAFNOSUPPORT) => {}
-                other => other?,
-            }
-            for other in (1..=count).filter(|&other| other != host.number) {
-                let (v4, v6) = addresses(other);
-                netlink.add_neighbor(host.index(), IpAddr::V4(v4), hardware_address(other))?;
-                match netlink.add_neighbor(host.index(), IpAddr::V6(v6), hardware_address(other)) {
-                    Err(error) if error.is(libc::EOPNOTSUPP) || error.is(libc::EAFNOSUPPORT) => {}
-                    done => done?,
-                }
-            }
-            Ok(())
+            furnish(netlink, host.number, (INTERFACE, host.index()), count)
         },
     )
+}
+
+/// Gives an interface what a host of that number has: its addresses, and the other ones as neighbors.
+fn furnish(
+    netlink: &mut Netlink,
+    number: u32,
+    (name, index): (&str, u32),
+    count: u32,
+) -> Result<(), NetlinkError> {
+    netlink.set_quiet(name)?;
+    netlink.set_hardware_address(name, hardware_address(number))?;
+    netlink.set_up(name)?;
+    let (v4, v6) = addresses(number);
+    netlink.add_address(index, IpAddr::V4(v4), PREFIXES.0)?;
+    // Without IPv6, or where it is switched off, the host has IPv4 only.
+    let lacks = |error: &NetlinkError| {
+        [libc::EOPNOTSUPP, libc::EAFNOSUPPORT, libc::EACCES]
+            .iter()
+            .any(|&errno| error.is(errno))
+    };
+    let has_v6 = match netlink.add_address(index, IpAddr::V6(v6), PREFIXES.1) {
+        Err(error) if lacks(&error) => false,
+        added => added.map(|()| true)?,
+    };
+    for other in (1..=count).filter(|&other| other != number) {
+        let (v4, v6) = addresses(other);
+        netlink.add_neighbor(index, IpAddr::V4(v4), hardware_address(other))?;
+        if has_v6 {
+            netlink.add_neighbor(index, IpAddr::V6(v6), hardware_address(other))?;
+        }
+    }
+    Ok(())
 }
 
 /// Has the host in whose namespace this is called receive its packets on these processors.

@@ -45,13 +45,7 @@ pub fn keep_needed() -> io::Result<()> {
     let _ = machine::reach();
     let sets = capabilities(None)?;
     if sets.effective.contains(CapabilitySet::SETPCAP) {
-        for unneeded in CapabilitySet::all().difference(NEEDED).iter() {
-            match remove_capability_from_bounding_set(unneeded) {
-                // This kernel does not have it.
-                Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
+        limit_to(NEEDED)?;
     }
     clear_ambient_capability_set()?;
     set_no_new_privs(true)?;
@@ -64,6 +58,27 @@ pub fn keep_needed() -> io::Result<()> {
             inheritable: CapabilitySet::empty(),
         },
     )?)
+}
+
+/// Leaves programs that this thread starts no capabilities but these.
+pub(crate) fn limit_to(kept: CapabilitySet) -> io::Result<()> {
+    for unneeded in CapabilitySet::all().difference(kept).iter() {
+        match remove_capability_from_bounding_set(unneeded) {
+            // This kernel does not have it.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The capabilities that programs of a process may have at most.
+pub(crate) fn limits_of(process: u32) -> io::Result<CapabilitySet> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let bits = status.lines().find_map(|line| line.strip_prefix("CapBnd:"));
+    let bits = bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    let bits = bits.ok_or_else(|| io::Error::other("a process without CapBnd"))?;
+    Ok(CapabilitySet::from_bits_truncate(bits))
 }
 
 /// Whether this thread may look into every process of its PID and user namespaces (`ptrace_may_access`).

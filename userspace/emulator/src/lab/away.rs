@@ -36,7 +36,7 @@ use super::{Host, INTERFACE, LabError, PREFIXES, addresses, hardware_address, in
 /// UDP port of all tunnels, at both ends; that of other overlays (4789, 8472) may be taken.
 pub const PORT: u16 = 14_789;
 /// A stand-in's end of its tunnel.
-const TUNNEL: &str = "tunnel0";
+pub(super) const TUNNEL: &str = "tunnel0";
 /// What joins it with the stand-in's eth0.
 const BRIDGE: &str = "bridge0";
 /// From where the core asks hosts on other machines; no host has this number.
@@ -89,7 +89,7 @@ pub enum AwayError {
     /// Nobody answers.
     #[error(
         "{host} on {machine} does not answer a packet of {bytes} bytes over its tunnel: {source}; a firewall may drop UDP port {PORT}, \
-         or the way there takes less than this machine's interface"
+         or pings, or the way there takes less than this machine's interface"
     )]
     Silent {
         /// The host.
@@ -231,8 +231,8 @@ pub struct Away {
     pub hosts: Vec<u32>,
     /// The way there.
     pub way: Way,
-    /// What runs a command on a host there: its last word wants the host's name behind it, and then one that a shell reads.
-    pub command: Vec<String>,
+    /// For each of them what runs a command there: its last word wants one behind it that a shell reads.
+    pub commands: Vec<Vec<String>>,
 }
 
 /// What runs a command where `words` lead, whose last one wants a word that a shell reads, and in that a shell's line.
@@ -256,8 +256,8 @@ pub(super) fn quoted(words: Vec<String>, command: &[OsString]) -> Vec<OsString> 
 }
 
 /// Makes a stand-in of a host's namespace.
-pub(super) fn stand_in(host: &mut Host, away: &Away, mtu: u32) -> Result<(), LabError> {
-    away.way.dig(host, TUNNEL, 0, mtu)?;
+pub(super) fn stand_in(host: &Host, way: &Way, mtu: u32) -> Result<(), LabError> {
+    way.dig(host, TUNNEL, 0, mtu)?;
     let name = host.name();
     inside(
         || name.clone(),
@@ -268,7 +268,7 @@ pub(super) fn stand_in(host: &mut Host, away: &Away, mtu: u32) -> Result<(), Lab
                 netlink.set_quiet(device)?;
                 netlink.set_up(device)?;
             }
-            // The address of the host itself is on the other machine.
+            // The address of the host itself is at the other end.
             let mut address = hardware_address(host.number);
             address[3] = 1;
             netlink.set_hardware_address(INTERFACE, address)
@@ -381,9 +381,8 @@ pub(super) fn bridge(host: &Host, mtu: u32) -> Result<(), LabError> {
     )
 }
 
-/// Packets that this end of a host's tunnel has dropped.
-pub(super) fn drops(host: &Host) -> Result<u64, LabError> {
-    let tunnel = if host.trip.is_some() { TUNNEL } else { INTERFACE };
+/// Packets that this end of a host's tunnel, of this name, has dropped.
+pub(super) fn drops(host: &Host, tunnel: &str) -> Result<u64, LabError> {
     inside(
         || host.name(),
         &host.namespace,

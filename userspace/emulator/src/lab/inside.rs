@@ -67,7 +67,7 @@ pub struct Stage {
 pub struct Elsewhere {
     /// File descriptor of this machine's network namespace, from where they are reached.
     pub machine: Option<RawFd>,
-    /// By number: [`super::away::Away::command`].
+    /// By number: [`super::away::Away::commands`].
     pub commands: Vec<(u32, Vec<String>)>,
 }
 
@@ -157,7 +157,7 @@ fn name_host(name: &str) -> nix::Result<bool> {
 }
 
 /// A command, and variables that it is to have back.
-type Entered = (Vec<OsString>, Vec<(OsString, OsString)>);
+pub(super) type Entered = (Vec<OsString>, Vec<(OsString, OsString)>);
 
 /// Becomes a command.
 pub(super) fn execute(

@@ -9,22 +9,32 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs,
-    io::PipeWriter,
-    os::fd::{AsFd as _, OwnedFd},
+    io::{self, PipeWriter},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
     process::exit,
 };
 
 use anyhow::{Context as _, bail, ensure};
 use nix::{
+    errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sched::{CloneFlags, setns},
-    sys::{prctl, signal::Signal},
-    unistd::{ForkResult, fork},
+    sys::{
+        prctl,
+        signal::{Signal, killpg},
+    },
+    unistd::{ForkResult, Gid, Pid, Uid, fork, getpgrp, getpid, setgroups, setpgid, setresgid, setresuid},
 };
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use perturb_dataplane::netlink::Netlink;
 
 use super::{
-    inside::{enter, execute, forward_sent_signals, hold_signals, name_hosts, restore_signals, wait_for},
+    guest::{DOOR, opened},
+    inside::{
+        Entered, enter, execute, forward_sent_signals, hold_signals, name_hosts, restore_signals, wait_for,
+    },
     view::names,
 };
 use crate::{
@@ -41,10 +51,84 @@ pub fn join(id: &str, host: &str, as_root: bool, command: &[OsString]) -> anyhow
     enter_lab(record(id)?.process.pid, host, as_root, command)
 }
 
-/// Runs a shell command on a host that a process of this machine has, as [`lodge`](super::lodge) does; its exit code.
-pub fn agent(process: u32, host: &str, words: &[OsString]) -> anyhow::Result<u8> {
+/// Runs a shell command on a host that a process of this machine has, as [`lodge`](super::lodge) does; its exit code. `within`: the
+/// process whose namespaces it gets, if the host is not private.
+///
+/// # Errors
+/// If the host is not there any more, or may not be entered.
+pub fn agent(process: u32, within: Option<u32>, host: &str, words: &[OsString]) -> anyhow::Result<u8> {
     let line = words.join(OsStr::new(" "));
-    enter_lab(process, host, true, &["sh".into(), "-c".into(), line])
+    let command = ["sh".into(), "-c".into(), line];
+    match within {
+        Some(within) => enter_guest(process, within, host, &command),
+        None => enter_lab(process, host, true, &command),
+    }
+}
+
+/// A machine has no namespaces that this process does not have; a container's command gets the capabilities that the container has.
+/// It ends with the process that has the host. What it leaves in the background is the machine's or the container's own.
+fn enter_guest(process: u32, within: u32, host: &str, command: &[OsString]) -> anyhow::Result<u8> {
+    let gone = || format!("{host} is no host any more: its network has ended");
+    let lodge = opened(process).with_context(gone)?;
+    let there = opened(within).with_context(gone)?;
+    let other = other_namespaces(within).with_context(gone)?;
+    if !other.is_empty() {
+        let limits = privileges::limits_of(within).context("reading the container's capabilities")?;
+        setgroups(&[]).context("leaving root's groups")?;
+        setns(there, other).with_context(|| format!("entering {host}"))?;
+        // A user namespace begins with all.
+        privileges::limit_to(limits).context("taking the container's capabilities")?;
+        if other.contains(CloneFlags::CLONE_NEWUSER) {
+            setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))?;
+            setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0))?;
+        }
+    }
+    // Numbers of processes are given again.
+    ensure!(Netlink::open()?.link(DOOR)?.is_some(), gone());
+    // With ssh, and with srun, it is already.
+    if getpgrp() != getpid() {
+        setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+    }
+    let until_either_ends = |child: Pid| -> anyhow::Result<()> {
+        let child = opened(child.as_raw().cast_unsigned()).context("watching the command")?;
+        let [mut ended, mut over] = [&child, &lodge].map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN));
+        while !ended.any().unwrap_or_default() {
+            if over.any().unwrap_or_default() {
+                log::error!("{}", gone());
+                // This process, the command, and what that has started in the foreground.
+                killpg(getpgrp(), Signal::SIGKILL)?;
+            }
+            let mut both = [ended, over];
+            match poll(&mut both, PollTimeout::NONE) {
+                Err(Errno::EINTR) => {}
+                polled => drop(polled?),
+            }
+            [ended, over] = both;
+        }
+        Ok(())
+    };
+    attend(|| Ok((command.to_vec(), Vec::new())), until_either_ends)
+}
+
+/// Namespaces of a process that this one is not in.
+fn other_namespaces(process: u32) -> io::Result<CloneFlags> {
+    let kinds = [
+        ("user", CloneFlags::CLONE_NEWUSER),
+        ("mnt", CloneFlags::CLONE_NEWNS),
+        ("pid", CloneFlags::CLONE_NEWPID),
+        ("net", CloneFlags::CLONE_NEWNET),
+        ("uts", CloneFlags::CLONE_NEWUTS),
+        ("ipc", CloneFlags::CLONE_NEWIPC),
+    ];
+    let mut other = CloneFlags::empty();
+    for (name, flag) in kinds {
+        let number =
+            |process: &str| fs::metadata(format!("/proc/{process}/ns/{name}")).map(|file| file.ino());
+        if number(&process.to_string())? != number("self")? {
+            other |= flag;
+        }
+    }
+    Ok(other)
 }
 
 fn enter_lab(process: u32, host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<u8> {
@@ -58,7 +142,19 @@ fn enter_lab(process: u32, host: &str, as_root: bool, command: &[OsString]) -> a
     }
     setns(first, all).with_context(|| format!("entering the private hosts of process {process}"))?;
     env::set_current_dir(&here).with_context(|| format!("going to {}", here.display()))?;
-    let (ended, alive) = std::io::pipe().context("making a pipe")?;
+    let enter = || {
+        name_hosts(&names()).context("naming the hosts")?;
+        enter(host, as_root, command)
+    };
+    attend(enter, |_| Ok(()))
+}
+
+/// Runs the command that `enter` finds in a child, which ends with this process; its exit code. `meanwhile` gets the child.
+fn attend(
+    enter: impl FnOnce() -> anyhow::Result<Entered>,
+    meanwhile: impl FnOnce(Pid) -> anyhow::Result<()>,
+) -> anyhow::Result<u8> {
+    let (ended, alive) = io::pipe().context("making a pipe")?;
     let blocked = hold_signals().context("blocking signals")?;
     // SAFETY: this process has one thread, so its memory is consistent in the child.
     match unsafe { fork() }.context("starting the command's process")? {
@@ -67,19 +163,19 @@ fn enter_lab(process: u32, host: &str, as_root: bool, command: &[OsString]) -> a
                 die_with(alive, &ended.into())?;
                 restore_signals()?;
                 blocked.thread_set_mask()?;
-                name_hosts(&names()).context("naming the hosts")?;
-                enter(host, as_root, command)
+                enter()
             };
             let (command, variables) = begin().unwrap_or_else(|error| fail(&error, 1));
             let Err(error) = execute(&command, variables);
-            let kind = error.downcast_ref().map(std::io::Error::kind);
+            let kind = error.downcast_ref().map(io::Error::kind);
             // As shells do.
-            let is_missing = kind == Some(std::io::ErrorKind::NotFound);
+            let is_missing = kind == Some(io::ErrorKind::NotFound);
             fail(&error, if is_missing { 127 } else { 126 })
         }
         ForkResult::Parent { child } => {
             forward_sent_signals(child).context("passing on signals")?;
             blocked.thread_set_mask()?;
+            meanwhile(child)?;
             let code = wait_for(child, None)?;
             drop(alive);
             Ok(code)
@@ -136,8 +232,7 @@ pub(super) fn first_process(process: u32) -> anyhow::Result<OwnedFd> {
             "the command of process {process} has not begun yet, or has ended: there is no process to join"
         )
     })?;
-    let pid = Pid::from_raw(found.cast_signed()).context("a process without number")?;
-    let first = pidfd_open(pid, PidfdFlags::empty()).context("opening the lab's first process")?;
+    let first = opened(*found).context("opening the lab's first process")?;
     // Its number was not given to another one meanwhile.
     ensure!(is_first(*found), "the command of process {process} has ended");
     Ok(first)

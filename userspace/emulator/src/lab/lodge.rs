@@ -1,7 +1,7 @@
 //! `perturb lodge`: on another machine, the hosts that a core has there.
 //!
-//! Their processes are in a PID namespace of their own, as those of the core's hosts; whatever ends this process, the kernel removes
-//! all of it.
+//! Processes of private hosts are in a PID namespace of their own, as those of the core's hosts; whatever ends this process, the kernel
+//! removes all of it. Hosts that are there already get an interface for the time: see [`guest`].
 
 use std::{env, path::PathBuf, time::Duration};
 
@@ -10,7 +10,13 @@ use perturb_profile::Profile;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
-use super::{Lab, away::Way, join::first_process, run::spawn};
+use super::{
+    Lab,
+    away::Way,
+    guest::{self, Kind},
+    join::first_process,
+    run::spawn,
+};
 use crate::{
     own_namespace::may_load_programs,
     signals::Signals,
@@ -22,6 +28,8 @@ use crate::{
 pub struct Lodging {
     /// Their numbers.
     pub hosts: Vec<u32>,
+    /// What they are.
+    pub kind: Kind,
     /// How many there are in all.
     pub count: u32,
     /// The way to the core.
@@ -35,6 +43,8 @@ pub struct Lodged {
     pub process: u32,
     /// This program.
     pub program: PathBuf,
+    /// For each of them the process whose namespaces its commands get; none if they are private.
+    pub within: Vec<u32>,
 }
 
 /// The first process of the hosts' PID namespace has one child, which does nothing.
@@ -58,6 +68,33 @@ pub async fn lodge(
     );
     let mut signals = Signals::listen()?;
     lodging.way.must_fit(profile.mtu())?;
+    let tell = |within| {
+        tell(&Lodged {
+            process: std::process::id(),
+            program: env::current_exe().context("finding this program")?,
+            within,
+        })
+    };
+    let dropped = match lodging.kind {
+        Kind::Private => keep_hosts(lodging, profile, &mut signals, tell).await?,
+        Kind::Machine | Kind::Containers(_) => keep_guests(lodging, profile, &mut signals, tell).await?,
+    };
+    if dropped > 0 {
+        status::warn(&[Fault {
+            place: Place::Tunnel,
+            packets: dropped,
+        }]);
+    }
+    Ok(())
+}
+
+/// With private hosts; how many packets their tunnels have dropped.
+async fn keep_hosts(
+    lodging: &Lodging,
+    profile: &Profile,
+    signals: &mut Signals,
+    tell: impl FnOnce(Vec<u32>) -> anyhow::Result<()>,
+) -> anyhow::Result<u64> {
     let lab = Lab::lodged(lodging, profile)?;
     let mut child = spawn(&lab, &[], NOTHING.map(Into::into).into(), None, |_| {})?;
     // Whoever enters the namespaces looks for their first process.
@@ -67,10 +104,7 @@ pub async fn lodge(
         }
     });
     begun.await.context("the hosts' first process does not begin")?;
-    tell(&Lodged {
-        process: std::process::id(),
-        program: env::current_exe().context("finding this program")?,
-    })?;
+    tell(Vec::new())?;
     tokio::select! {
         _ = signals.next() => {}
         ended = child.wait() => {
@@ -79,12 +113,22 @@ pub async fn lodge(
         }
     }
     child.kill().await.context("ending the hosts' processes")?;
-    let dropped = lab.tunnel_drops()?;
-    if dropped > 0 {
-        status::warn(&[Fault {
-            place: Place::Tunnel,
-            packets: dropped,
-        }]);
+    Ok(lab.tunnel_drops()?)
+}
+
+/// The same with this machine, or containers of it.
+async fn keep_guests(
+    lodging: &Lodging,
+    profile: &Profile,
+    signals: &mut Signals,
+    tell: impl FnOnce(Vec<u32>) -> anyhow::Result<()>,
+) -> anyhow::Result<u64> {
+    let mut guests = guest::welcome(lodging, profile)?;
+    tell(guests.iter().map(|guest| guest.process).collect())?;
+    tokio::select! {
+        _ = signals.next() => {}
+        gone = guest::gone(&mut guests) => return Err(gone),
     }
-    Ok(())
+    let drops = guests.iter().map(guest::Guest::drops);
+    Ok(drops.sum::<Result<u64, _>>()?)
 }

@@ -3,7 +3,7 @@
 //! mpirun (Open MPI 4) runs on h1 and starts a daemon on each other host through `perturb agent`, where it would use
 //! ssh. It takes the private hosts for machines of their own, since each has a name of its own, so what it must be
 //! told is what it cannot find out: that their processes share this machine's processors (no binding, and a rank that
-//! waits yields), and that messages go over the emulated wire (TCP, eth0; no shared memory).
+//! waits yields), and that messages go over the emulated wire (TCP between the hosts' addresses; no shared memory).
 //!
 //! Ranks on the same host talk over its loopback interface, which is not emulated.
 //!
@@ -14,7 +14,7 @@ use std::{
     ffi::{OsStr, OsString},
 };
 
-use super::{INTERFACE, evenly, name, view::EXECUTABLE};
+use super::{PREFIXES, addresses, evenly, name, view::EXECUTABLE};
 
 /// The program that starts ranks.
 pub const LAUNCHER: &str = "mpirun";
@@ -57,9 +57,12 @@ pub enum MpiError {
 /// When there is no launcher.
 pub fn command(hosts: u32, ranks: Option<u32>, program: Vec<OsString>) -> Result<Vec<OsString>, MpiError> {
     let mut agent = OsString::from(EXECUTABLE);
-    agent.push(" agent");
+    // Daemons look for it, too, and use none: on a machine that is a host itself they find the second one.
+    agent.push(" agent : sh");
     let all: Vec<Machine> = (1..=hosts).map(|number| Machine(name(number))).collect();
-    let wire = OsStr::new(INTERFACE);
+    let (network, _) = addresses(0);
+    let wire = OsString::from(format!("{network}/{}", PREFIXES.0));
+    let wire = wire.as_os_str();
     let more = [
         ("btl_tcp_if_include", wire),
         ("oob_tcp_if_include", wire),

@@ -22,7 +22,6 @@ use super::{
     Lab, Namespace,
     away::Away,
     inside::{Elsewhere, Forwarding, Stage, die_with_parent},
-    name,
 };
 use crate::{
     conduct::{Conduct, Pacing},
@@ -197,16 +196,9 @@ pub(super) fn spawn(
     let machine = (!aways.is_empty()).then(Namespace::current).transpose()?;
     let machine_fd = machine.as_ref().map(AsRawFd::as_raw_fd);
     fds.extend(machine_fd);
-    let commands = aways.iter().flat_map(|away| {
-        let command = |&host: &u32| {
-            let mut words = away.command.clone();
-            if let Some(last) = words.last_mut() {
-                last.push_str(&format!(" {}", name(host)));
-            }
-            (host, words)
-        };
-        away.hosts.iter().map(command)
-    });
+    let commands = aways
+        .iter()
+        .flat_map(|away| away.hosts.iter().copied().zip(away.commands.iter().cloned()));
     let told = Stage {
         namespaces,
         hosts: lab.count,

@@ -84,6 +84,9 @@ pub(super) struct Agent {
     /// Which process has the host, if another machine calls.
     #[arg(long)]
     lodge: Option<u32>,
+    /// The process whose namespaces the command gets, if the host is not private.
+    #[arg(long, requires = "lodge")]
+    within: Option<u32>,
     /// Name of the private host.
     host: String,
     /// Words of a shell command.
@@ -131,7 +134,7 @@ pub(super) fn on(args: &On) -> anyhow::Result<u8> {
 
 pub(super) fn agent(args: &Agent) -> anyhow::Result<u8> {
     match args.lodge {
-        Some(process) => join::agent(process, &args.host, &args.command),
+        Some(process) => join::agent(process, args.within, &args.host, &args.command),
         None => match inside::agent(&args.host, &args.command)? {},
     }
 }

@@ -40,7 +40,8 @@ pub(super) struct Run {
     /// The profile: a file, or the name of one that perturb brings along, such as mobile-lte.
     pub(super) profile: PathBuf,
     /// How many hosts: h1, h2, …; the command runs on h1; 2 if nothing is said. With --on they are shared out evenly, or, as 2,3,3, so
-    /// many are here and on each of those machines.
+    /// many are here and on each of those machines. For a number there, `machine` makes that machine itself a host, container=web+db
+    /// running containers.
     #[arg(long, value_name = "COUNT", group = "where", conflicts_with = "together")]
     pub(super) hosts: Option<Counts>,
     #[command(flatten)]

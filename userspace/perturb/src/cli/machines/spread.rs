@@ -9,9 +9,11 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
+use perturb_containers::Selector;
 use perturb_emulator::lab::{
     self, MAX_HOSTS,
     away::{self, Away},
+    guest::Kind,
     lodge::{Lodged, Lodging},
 };
 use perturb_machines::{On, Order, Stage, Way};
@@ -20,20 +22,23 @@ use perturb_profile::{Loaded, Packed, Profile, Size};
 use super::{PATIENCE, Reach, lead::Led};
 use crate::cli::Contradiction;
 
-/// How many private hosts there are: in all, or here and on each of the other machines.
+/// How many hosts there are, and what they are: in all, or here and on each of the other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Counts(Vec<u32>);
+pub(crate) struct Counts(Vec<Part>);
+
+/// How many on a machine, and what they are.
+type Part = (u32, Kind);
 
 impl Counts {
     /// In all.
     pub(crate) fn total(&self) -> u32 {
-        self.0.iter().sum()
+        self.0.iter().map(|(count, _)| count).sum()
     }
 
     /// Refuses numbers for several machines where there is one.
     pub(crate) fn of_one_machine(&self) -> Result<u32, Contradiction> {
         match *self.0 {
-            [all] => Ok(all),
+            [(all, _)] => Ok(all),
             _ => Err(Contradiction(
                 "--hosts has a number for each machine; name the others by --on, or give one number",
             )),
@@ -41,8 +46,8 @@ impl Counts {
     }
 
     /// By machine, this one first: as they were given, or evenly.
-    fn each(&self, machines: usize) -> anyhow::Result<Vec<u32>> {
-        let [all] = *self.0 else {
+    fn each(&self, machines: usize) -> anyhow::Result<Vec<Part>> {
+        let [(all, _)] = *self.0 else {
             if self.0.len() != machines {
                 bail!(
                     "--hosts has {} numbers, and there are {machines} machines: this one and those of --on but for this one",
@@ -55,7 +60,9 @@ impl Counts {
         if all < count {
             bail!("{all} hosts are too few for {machines} machines: this one and those of --on");
         }
-        Ok(lab::evenly(all, count).collect())
+        Ok(lab::evenly(all, count)
+            .map(|count| (count, Kind::Private))
+            .collect())
     }
 }
 
@@ -63,21 +70,44 @@ impl FromStr for Counts {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let count = |word: &str| word.parse().ok().filter(|count| (1..=MAX_HOSTS).contains(count));
-        let counts: Option<Vec<u32>> = text.split(',').map(count).collect();
-        counts
+        let parts: Option<Vec<Part>> = text.split(',').map(part).collect();
+        let counts = parts
             .map(Self)
             .filter(|counts| (2..=MAX_HOSTS).contains(&counts.total()))
             .ok_or_else(|| {
-                format!("2 to {MAX_HOSTS} hosts: 8, or here and on each of the other machines, 2,3,3")
-            })
+                format!(
+                    "2 to {MAX_HOSTS} hosts: 8, or here and on each of the other machines, 2,3,machine,container=web+db"
+                )
+            })?;
+        match counts.0.first() {
+            Some((_, Kind::Private)) => Ok(counts),
+            _ => {
+                Err("the first is this machine, which has private hosts: give it a number, 1,machine".into())
+            }
+        }
     }
+}
+
+fn part(text: &str) -> Option<Part> {
+    if text == "machine" {
+        return Some((1, Kind::Machine));
+    }
+    if let Some(names) = text.strip_prefix("container=") {
+        let is_name = |name: &&str| matches!(name.parse(), Ok(Selector::Name(_)));
+        let names: Vec<&str> = names.split('+').collect();
+        let are_names = names.iter().all(is_name);
+        let kind = Kind::Containers(names.iter().map(|&name| name.to_owned()).collect());
+        return are_names.then_some((u32::try_from(names.len()).ok()?, kind));
+    }
+    let count = text.parse().ok().filter(|count| (1..=MAX_HOSTS).contains(count));
+    Some((count?, Kind::Private))
 }
 
 /// Hosts of another machine, before they are there.
 struct Planned {
     machine: String,
     hosts: Vec<u32>,
+    kind: Kind,
     way: away::Way,
 }
 
@@ -111,14 +141,19 @@ impl Spread {
         }
         fit(&mut loaded.profile, &ways)?;
         let each = counts.each(1 + ways.len())?;
-        let mut first = 1 + each.first().copied().unwrap_or_default();
+        let mut first = 1 + each.first().map_or(0, |(count, _)| *count);
         let others = ways
             .into_iter()
             .zip(each.into_iter().skip(1))
-            .map(|((machine, way), count)| {
+            .map(|((machine, way), (count, kind))| {
                 let hosts = (first..first + count).collect();
                 first += count;
-                Planned { machine, hosts, way }
+                Planned {
+                    machine,
+                    hosts,
+                    kind,
+                    way,
+                }
             });
         Ok(Self {
             others: others.collect(),
@@ -168,6 +203,7 @@ impl Spread {
     fn order(&self, planned: &Planned) -> anyhow::Result<Order> {
         let lodging = Lodging {
             hosts: planned.hosts.clone(),
+            kind: planned.kind.clone(),
             count: self.total,
             way: planned.way.turned(),
         };
@@ -200,9 +236,19 @@ impl Spread {
         let lodged: Lodged =
             serde_json::from_str(text).with_context(|| format!("{machine}: where its hosts are"))?;
         let way = self.way.to_program(&lodged.program.display().to_string());
-        let line = format!("exec {} agent --lodge {}", way.perturb, lodged.process);
+        let command = |(index, &host): (usize, &u32)| {
+            let within = lodged.within.get(index);
+            let within = within.map_or(String::new(), |process| format!(" --within {process}"));
+            let line = format!(
+                "exec {} agent --lodge {}{within} {}",
+                way.perturb,
+                lodged.process,
+                lab::name(host)
+            );
+            way.words(&machine, &line)
+        };
         Ok(Away {
-            command: way.words(&machine, &line),
+            commands: planned.hosts.iter().enumerate().map(command).collect(),
             machine,
             hosts: planned.hosts.clone(),
             way: planned.way,
@@ -235,7 +281,8 @@ mod tests {
     use super::*;
 
     fn each(text: &str, machines: usize) -> Option<Vec<u32>> {
-        text.parse::<Counts>().ok()?.each(machines).ok()
+        let each = text.parse::<Counts>().ok()?.each(machines).ok()?;
+        Some(each.into_iter().map(|(count, _)| count).collect())
     }
 
     #[test]
@@ -253,6 +300,31 @@ mod tests {
             ("", 1),
         ] {
             assert_eq!(each(text, machines), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn machines_and_containers_are_hosts_but_not_here() {
+        assert_eq!(each("2,machine,container=web+db", 3), Some(vec![2, 1, 2]));
+        let Counts(parts) = "1,container=web+db".parse().unwrap();
+        assert_eq!(
+            parts[1].1,
+            Kind::Containers(vec!["web".to_owned(), "db".to_owned()])
+        );
+        for text in ["machine", "machine,1", "container=a+b"] {
+            let said = text.parse::<Counts>().unwrap_err();
+            assert!(
+                text == "machine" || said.contains("give it a number"),
+                "{text}: {said}"
+            );
+        }
+        for text in [
+            "1,container=",
+            "1,container=a+",
+            "1,container=label=x",
+            "1,machines",
+        ] {
+            assert!(text.parse::<Counts>().is_err(), "{text}");
         }
     }
 }
