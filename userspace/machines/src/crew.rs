@@ -119,6 +119,13 @@ impl Crew {
         self.stages.values().all(|&one| one >= stage)
     }
 
+    /// Those that are not as far.
+    pub fn before(&self, stage: Stage) -> impl Iterator<Item = &str> {
+        let all = self.stages.iter();
+        all.filter(move |&(_, one)| *one < stage)
+            .map(|(host, _)| host.as_str())
+    }
+
     /// Those at this stage.
     pub fn at(&self, stage: Stage) -> impl Iterator<Item = &str> {
         let all = self.stages.iter();

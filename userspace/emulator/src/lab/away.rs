@@ -127,17 +127,19 @@ impl Way {
             machine: machine.to_owned(),
             source,
         };
-        let mut found = (machine, 0).to_socket_addrs().map_err(address)?;
-        let far = found
-            .next()
-            .ok_or_else(|| address(io::ErrorKind::NotFound.into()))?
-            .ip();
-        let route = |source| AwayError::Route { address: far, source };
-        let near = socket_to(far)
-            .and_then(|socket| socket.local_addr())
-            .map_err(route)?
-            .ip();
-        Ok(Self { near, far, id })
+        let found = (machine, 0).to_socket_addrs().map_err(address)?;
+        let mut refused = address(io::ErrorKind::NotFound.into());
+        // The first that something leads to, as ssh takes it.
+        for far in found.map(|address| address.ip()) {
+            match socket_to(far).and_then(|socket| socket.local_addr()) {
+                Ok(near) => {
+                    let near = near.ip();
+                    return Ok(Self { near, far, id });
+                }
+                Err(source) => refused = AwayError::Route { address: far, source },
+            }
+        }
+        Err(refused)
     }
 
     /// The same from its other end.
@@ -313,15 +315,15 @@ fn asked(host: &Host, away: &Away, mtu: usize, measures: bool) -> Result<Option<
     };
     let socket = echo_socket(host).map_err(silent(0))?;
     // The first one asks for addresses, too.
-    echo(&socket, HEADERS, 0).map_err(silent(HEADERS))?;
-    echo(&socket, mtu, 1).map_err(silent(mtu))?;
+    answered(&socket, HEADERS, 0).map_err(silent(HEADERS))?;
+    answered(&socket, mtu, 1).map_err(silent(mtu))?;
     if !measures {
         return Ok(None);
     }
     let mut trips = Vec::with_capacity(QUESTIONS);
     for number in 2..2 + QUESTIONS as u16 {
         thread::sleep(PAUSE);
-        trips.push(echo(&socket, HEADERS, number).map_err(silent(HEADERS))?);
+        trips.push(answered(&socket, HEADERS, number).map_err(silent(HEADERS))?);
     }
     trips.sort_unstable();
     Ok(trips.get(QUESTIONS / 2).map(|round| *round / 2))
@@ -344,6 +346,20 @@ fn echo_socket(host: &Host) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// [`echo`], which a network may lose now and then.
+fn answered(socket: &OwnedFd, bytes: usize, number: u16) -> io::Result<Duration> {
+    const TRIES: usize = 3;
+    for _ in 0..TRIES {
+        match echo(socket, bytes, number) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            done => return done,
+        }
+    }
+    let seconds = ANSWER.as_secs();
+    let what = format!("no answer came within {seconds} s, {TRIES} times");
+    Err(io::Error::new(io::ErrorKind::TimedOut, what))
+}
+
 /// Sends an IP packet of that size, and waits for its answer: how long that took.
 fn echo(socket: &OwnedFd, bytes: usize, number: u16) -> io::Result<Duration> {
     let mut question = vec![0; bytes.max(HEADERS) - HEADERS + 8];
@@ -359,7 +375,7 @@ fn echo(socket: &OwnedFd, bytes: usize, number: u16) -> io::Result<Duration> {
             return Ok(begin.elapsed());
         }
         if begin.elapsed() > ANSWER {
-            return Err(io::ErrorKind::TimedOut.into());
+            return Err(io::ErrorKind::WouldBlock.into());
         }
     }
 }

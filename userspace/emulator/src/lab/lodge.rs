@@ -3,9 +3,9 @@
 //! Processes of private hosts are in a PID namespace of their own, as those of the core's hosts; whatever ends this process, the kernel
 //! removes all of it. Hosts that are there already get an interface for the time: see [`guest`].
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, io, path::PathBuf, process::ExitStatus, time::Duration};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use perturb_profile::Profile;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
@@ -53,7 +53,7 @@ const NOTHING: [&str; 2] = ["sleep", "infinity"];
 const BEGUN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Makes the hosts, tells where they are, and keeps them until a signal comes.
+/// Makes the hosts, tells where they are, and keeps them until a signal comes. What speaks against results then.
 ///
 /// # Errors
 /// If they cannot be made, or their first process ends.
@@ -61,7 +61,7 @@ pub async fn lodge(
     lodging: &Lodging,
     profile: &Profile,
     tell: impl FnOnce(&Lodged) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Fault>> {
     ensure!(
         may_load_programs(),
         "hosts of another machine's network need root here: --perturb-path 'sudo -n perturb'"
@@ -79,13 +79,13 @@ pub async fn lodge(
         Kind::Private => keep_hosts(lodging, profile, &mut signals, tell).await?,
         Kind::Machine | Kind::Containers(_) => keep_guests(lodging, profile, &mut signals, tell).await?,
     };
-    if dropped > 0 {
-        status::warn(&[Fault {
-            place: Place::Tunnel,
-            packets: dropped,
-        }]);
-    }
-    Ok(())
+    let fault = Fault {
+        place: Place::Tunnel,
+        packets: dropped,
+    };
+    let faults: Vec<Fault> = (dropped > 0).then_some(fault).into_iter().collect();
+    status::warn(&faults);
+    Ok(faults)
 }
 
 /// With private hosts; how many packets their tunnels have dropped.
@@ -103,17 +103,24 @@ async fn keep_hosts(
             sleep(LOOK).await;
         }
     });
-    begun.await.context("the hosts' first process does not begin")?;
+    tokio::select! {
+        begun = begun => begun.context("the hosts' first process does not begin")?,
+        ended = child.wait() => return Err(ended_early(ended)),
+    }
     tell(Vec::new())?;
     tokio::select! {
         _ = signals.next() => {}
-        ended = child.wait() => {
-            let status = ended.context("waiting for the hosts' first process")?;
-            anyhow::bail!("the hosts' first process has ended ({status})");
-        }
+        ended = child.wait() => return Err(ended_early(ended)),
     }
     child.kill().await.context("ending the hosts' processes")?;
     Ok(lab.tunnel_drops()?)
+}
+
+fn ended_early(ended: io::Result<ExitStatus>) -> anyhow::Error {
+    match ended {
+        Ok(status) => anyhow!("the hosts' first process has ended ({status})"),
+        Err(error) => anyhow::Error::new(error).context("waiting for the hosts' first process"),
+    }
 }
 
 /// The same with this machine, or containers of it.

@@ -64,8 +64,16 @@ pub struct Request<'a> {
 pub struct Spread<'a> {
     /// Which, and where.
     pub aways: Vec<Away>,
-    /// Ends when one of the machines is lost, and says so.
-    pub lost: Pin<&'a mut dyn Future<Output = anyhow::Error>>,
+    /// Their machines.
+    pub machines: &'a mut dyn Machines,
+}
+
+/// Other machines that have hosts.
+pub trait Machines {
+    /// Ends when one of them is lost, and says so. It may be dropped and called again.
+    fn lost(&mut self) -> Pin<Box<dyn Future<Output = anyhow::Error> + '_>>;
+    /// Ends the hosts there; what speaks against results there, which has been said.
+    fn end(&mut self) -> Pin<Box<dyn Future<Output = Vec<Fault>> + '_>>;
 }
 
 /// Runs the command, and warns of what speaks against its results. How it ended; nothing if something else ended the
@@ -82,7 +90,7 @@ pub async fn run_spread(
     // Those that come before the command runs; later ones: see [`Forwarding`].
     let mut signals = Signals::listen_for_command()?;
     let mut pacing = request.pacing;
-    let (aways, lost_machine) = spread.map_or_else(Default::default, |one| (one.aways, Some(one.lost)));
+    let (aways, mut machines) = spread.map_or_else(Default::default, |one| (one.aways, Some(one.machines)));
     let lab = Lab::spread(request.hosts, &request.prepared.profile, &mut pacing, &aways)?;
     let prepared = request.prepared.nearer(&lab.trips())?;
     let conduct = Conduct::of_hosts(pacing, request.verbose);
@@ -109,7 +117,7 @@ pub async fn run_spread(
     let work = async {
         tokio::select! {
             ended = child.wait() => Ok(ended),
-            error = lost(lost_machine) => Err(error),
+            error = lost(machines.as_deref_mut()) => Err(error),
         }
     };
     let end = session.keep(work, OnSignal::Pass(pid), OnTrouble::GoOn).await;
@@ -124,6 +132,12 @@ pub async fn run_spread(
         faults.extend(of_core(&lab, &outcome)?);
     }
     status::warn(&faults);
+    if let Some(machines) = machines {
+        tokio::select! {
+            more = machines.end() => faults.extend(more),
+            _ = signals.next() => faults.push(Fault { place: status::Place::Ended, packets: 0 }),
+        }
+    }
     let mut outcome = outcome;
     if let Ok(Some(report)) = &mut outcome.report {
         report.faults = Some(faults);
@@ -141,9 +155,9 @@ pub async fn run_spread(
 }
 
 /// When a machine is lost; never without any.
-async fn lost(machine: Option<Pin<&mut dyn Future<Output = anyhow::Error>>>) -> anyhow::Error {
-    match machine {
-        Some(machine) => machine.await,
+async fn lost(machines: Option<&mut (dyn Machines + '_)>) -> anyhow::Error {
+    match machines {
+        Some(machines) => machines.lost().await,
         None => std::future::pending().await,
     }
 }

@@ -121,7 +121,9 @@ pub(super) fn lodge(args: &Lodge) -> anyhow::Result<u8> {
         println!("{READY}");
         Ok(())
     };
-    runtime()?.block_on(lodge::lodge(&args.lodging, &loaded.profile, tell))?;
+    let faults = runtime()?.block_on(lodge::lodge(&args.lodging, &loaded.profile, tell))?;
+    let faults = serde_json::to_string(&faults).context("printing what speaks against results")?;
+    println!("{faults}");
     Ok(DONE)
 }
 

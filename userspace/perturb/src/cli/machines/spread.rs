@@ -3,9 +3,10 @@
 use std::{
     collections::BTreeMap,
     hash::{BuildHasher as _, RandomState},
-    pin::pin,
+    pin::Pin,
     process::ExitStatus,
     str::FromStr,
+    time::Duration,
 };
 
 use anyhow::{Context as _, anyhow, bail};
@@ -15,12 +16,18 @@ use perturb_emulator::lab::{
     away::{self, Away},
     guest::Kind,
     lodge::{Lodged, Lodging},
+    run::Machines,
 };
+use perturb_emulator::status::{Fault, Place};
 use perturb_machines::{On, Order, Stage, Way};
 use perturb_profile::{Loaded, Packed, Profile, Size};
 
 use super::{PATIENCE, Reach, lead::Led};
 use crate::cli::Contradiction;
+use tokio::time::timeout;
+
+/// Until it is said what is waited for.
+const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// How many hosts there are, and what they are: in all, or here and on each of the other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,19 +191,12 @@ impl Spread {
         let mut led = Led::call(&self.way, orders.collect::<anyhow::Result<_>>()?);
         let done = match self.begin(&mut led).await {
             Ok(aways) => {
-                let lost = pin!(async {
-                    led.until(Stage::Gone, false).await;
-                    anyhow!(
-                        "hosts are lost ({}): the command was ended",
-                        led.failed.join(", ")
-                    )
-                });
-                lab::run::run_spread(request, Some(lab::run::Spread { aways, lost })).await
+                let machines = &mut led;
+                lab::run::run_spread(request, Some(lab::run::Spread { aways, machines })).await
             }
             Err(error) => Err(error),
         };
-        led.crew.end();
-        led.until(Stage::Gone, true).await;
+        led.end().await;
         done
     }
 
@@ -220,7 +220,7 @@ impl Spread {
         for stage in [Stage::Reached, Stage::Up] {
             led.until(stage, false).await;
             if led.crew.at(Stage::Gone).next().is_some() {
-                bail!("failed on {}: the command was not run", led.failed.join(", "));
+                bail!("failed on {}: the command was not run", led.gone());
             }
             led.crew.begin();
         }
@@ -252,6 +252,45 @@ impl Spread {
             machine,
             hosts: planned.hosts.clone(),
             way: planned.way,
+        })
+    }
+}
+
+impl Led {
+    /// The machines that do nothing any more, which an error names.
+    fn gone(&self) -> String {
+        self.crew.at(Stage::Gone).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Machines for Led {
+    fn lost(&mut self) -> Pin<Box<dyn Future<Output = anyhow::Error> + '_>> {
+        Box::pin(async {
+            self.until(Stage::Gone, false).await;
+            anyhow!("hosts are lost ({}): the command was ended", self.gone())
+        })
+    }
+
+    fn end(&mut self) -> Pin<Box<dyn Future<Output = Vec<Fault>> + '_>> {
+        Box::pin(async {
+            self.crew.end();
+            let soon = timeout(AT_ONCE, self.until(Stage::Gone, true)).await;
+            if soon.is_err() {
+                let left = self.crew.before(Stage::Gone).collect::<Vec<_>>().join(", ");
+                log::info!("waiting for {left} to end the hosts there; Ctrl-C leaves that to them");
+                self.until(Stage::Gone, true).await;
+            }
+            let ended = Fault {
+                place: Place::Ended,
+                packets: 0,
+            };
+            // Behind where the hosts were: `perturb lodge`.
+            let said = self.crew.at(Stage::Gone).map(|machine| {
+                let line = self.printed.get(machine).and_then(|text| text.lines().nth(1));
+                line.and_then(|line| serde_json::from_str(line).ok())
+            });
+            said.flat_map(|faults: Option<Vec<Fault>>| faults.unwrap_or_else(|| vec![ended]))
+                .collect()
         })
     }
 }
