@@ -4,10 +4,10 @@ did() { # NAME COMMAND…: what it says, and its exit code
     code=0; "${@:2}" >$1.log 2>&1 || code=$?
     echo "code_$1 $code"; sed "s/^/said $1: /" $1.log
 }
-# Sockets of tunnels (UDP port 14789), one on each machine that has any, and processes of perturb's on all machines.
+# Sockets of tunnels (UDP port 14789), one on each machine that has any, and processes of perturb's, and of MPI's, on all machines.
 port=39C5
 tunnels() { for n in 1 2 3; do ip netns exec n0$n cat /proc/net/udp; done | cat - /proc/net/udp | grep -c ":$port "; }
-processes() { ps -e -o args= | grep -c "^$PERTURB \|^/proc/self/exe \|^sleep infinity\|^sleep 6"; }
+processes() { ps -e -o args= | grep -c "^$PERTURB \|^/proc/self/exe \|^sleep infinity\|^sleep 6\|^orted\|^${SOLVER-none}"; }
 nothing() { [ "$(tunnels)" = 0 ] && [ "$(processes)" = 0 ]; }
 left() { # NAME SECONDS
     until_true $2 nothing || true

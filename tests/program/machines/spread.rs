@@ -119,6 +119,7 @@ fn are_one_network() -> Result<Option<String>> {
             ("unaccounted_spread", 0.0),
             ("unintended_spread", 0.0),
             ("code_ranks", 0.0),
+            ("code_daemons", 1.0),
         ]);
         said.must_say(&[("ranks", "h1"), ("ranks", "n02")]);
     }

@@ -38,6 +38,13 @@ until_true 20 pgrep -f '^sleep 61' >/dev/null || echo "late \"sleep 61\""
 pkill -KILL -f '^/proc/self/exe lodge'
 code=0; wait $led || code=$?; echo "code_killed $code"
 left killed 5
+if [ -n "${SOLVER-}" ]; then
+    "$PERTURB" run "$PROFILE" --hosts 1,machine --on n02 "${on[@]}" --mpi -- "$SOLVER" b $BYTES 1000000 >daemons.log 2>&1 & led=$!
+    until_true 20 grep -q '^[0-9.]*$' daemons.log || echo "late \"daemons\""
+    pkill -KILL -f '^/proc/self/exe lodge'
+    code=0; wait $led || code=$?; echo "code_daemons $code"
+    left daemons 5
+fi
 
 # What is refused: a latency that is less than a tunnel's, and packets that do not fit.
 did near "$PERTURB" run "$NEAR" --hosts 3 --on 'n[02-03]' "${on[@]}" -- true

@@ -14,7 +14,7 @@ use std::{
         fd::{AsFd as _, OwnedFd},
         unix::fs::MetadataExt as _,
     },
-    process::exit,
+    process::{self, exit},
 };
 
 use anyhow::{Context as _, bail, ensure};
@@ -24,7 +24,8 @@ use nix::{
     sched::{CloneFlags, setns},
     sys::{
         prctl,
-        signal::{Signal, killpg},
+        signal::{Signal, kill, killpg},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
     },
     unistd::{ForkResult, Gid, Pid, Uid, fork, getpgrp, getpid, setgroups, setpgid, setresgid, setresuid},
 };
@@ -66,7 +67,8 @@ pub fn agent(process: u32, within: Option<u32>, host: &str, words: &[OsString]) 
 }
 
 /// A machine has no namespaces that this process does not have; a container's command gets the capabilities that the container has.
-/// It ends with the process that has the host. What it leaves in the background is the machine's or the container's own.
+/// It ends with the process that has the host, and on a machine all that it has started. What is left in the background when the command
+/// ends by itself is the machine's or the container's own.
 fn enter_guest(process: u32, within: u32, host: &str, command: &[OsString]) -> anyhow::Result<u8> {
     let gone = || format!("{host} is no host any more: its network has ended");
     let lodge = opened(process).with_context(gone)?;
@@ -89,12 +91,18 @@ fn enter_guest(process: u32, within: u32, host: &str, command: &[OsString]) -> a
     if getpgrp() != getpid() {
         setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     }
+    // What daemons start stays below this process.
+    prctl::set_child_subreaper(true).context("taking orphans")?;
     let until_either_ends = |child: Pid| -> anyhow::Result<()> {
         let child = opened(child.as_raw().cast_unsigned()).context("watching the command")?;
         let [mut ended, mut over] = [&child, &lodge].map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN));
         while !ended.any().unwrap_or_default() {
             if over.any().unwrap_or_default() {
                 log::error!("{}", gone());
+                // Numbers of processes in a container are others.
+                if !other.contains(CloneFlags::CLONE_NEWPID) {
+                    end_descendants()?;
+                }
                 // This process, the command, and what that has started in the foreground.
                 killpg(getpgrp(), Signal::SIGKILL)?;
             }
@@ -108,6 +116,28 @@ fn enter_guest(process: u32, within: u32, host: &str, command: &[OsString]) -> a
         Ok(())
     };
     attend(|| Ok((command.to_vec(), Vec::new())), until_either_ends)
+}
+
+/// Kills what this process has started, and what that has started, until there is nothing.
+fn end_descendants() -> anyhow::Result<()> {
+    loop {
+        let parents = parents()?;
+        let is_below = |pid: &&u32| {
+            let ancestors = std::iter::successors(Some(**pid), |pid| parents.get(pid).copied());
+            ancestors.skip(1).any(|pid| pid == process::id())
+        };
+        let below: Vec<&u32> = parents.keys().filter(is_below).collect();
+        if below.is_empty() {
+            return Ok(());
+        }
+        for pid in below {
+            // It may have ended by itself.
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+        }
+        while let Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) =
+            waitpid(None, Some(WaitPidFlag::WNOHANG))
+        {}
+    }
 }
 
 /// Namespaces of a process that this one is not in.

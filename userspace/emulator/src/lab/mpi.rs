@@ -51,11 +51,17 @@ pub enum MpiError {
     NoLauncher,
 }
 
-/// The command that runs `program` with so many ranks on `hosts` hosts, for h1; without a number one on each.
+/// The command that runs `program` with so many ranks on `hosts` hosts, for h1; without a number one on each. `has_guests`: whether some
+/// are no private hosts, so that nothing ends daemons but what has started them.
 ///
 /// # Errors
 /// When there is no launcher.
-pub fn command(hosts: u32, ranks: Option<u32>, program: Vec<OsString>) -> Result<Vec<OsString>, MpiError> {
+pub fn command(
+    hosts: u32,
+    ranks: Option<u32>,
+    has_guests: bool,
+    program: Vec<OsString>,
+) -> Result<Vec<OsString>, MpiError> {
     let mut agent = OsString::from(EXECUTABLE);
     // Daemons look for it, too, and use none: on a machine that is a host itself they find the second one.
     agent.push(" agent : sh");
@@ -63,7 +69,7 @@ pub fn command(hosts: u32, ranks: Option<u32>, program: Vec<OsString>) -> Result
     let (network, _) = addresses(0);
     let wire = OsString::from(format!("{network}/{}", PREFIXES.0));
     let wire = wire.as_os_str();
-    let more = [
+    let mut more = vec![
         ("btl_tcp_if_include", wire),
         ("oob_tcp_if_include", wire),
         (AGENT, &agent),
@@ -71,6 +77,9 @@ pub fn command(hosts: u32, ranks: Option<u32>, program: Vec<OsString>) -> Result
         ("plm", OsStr::new("rsh")),
         ("ras", OsStr::new("^slurm,tm,lsf,gridengine,alps")),
     ];
+    if has_guests {
+        more.push(("orte_leave_session_attached", OsStr::new("1")));
+    }
     on(&all, ranks, &more, program)
 }
 

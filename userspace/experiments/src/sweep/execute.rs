@@ -132,7 +132,7 @@ impl Execution<'_> {
         let started = machine::now_s();
         let mut command: Vec<OsString> = workload.command.iter().map(OsString::from).collect();
         if workload.mpi {
-            command = lab::mpi::command(workload.hosts, None, command)?;
+            command = lab::mpi::command(workload.hosts, None, false, command)?;
         }
         let executable = std::env::current_exe().context("finding this executable")?;
         let trace = run.traced.then(|| path("trace.jsonl"));

@@ -123,8 +123,9 @@ pub(super) fn run(args: Run) -> anyhow::Result<u8> {
     }
     own_namespace::ready(pacing.choice)?;
     let files = prepared.files.clone();
+    let has_guests = args.hosts.as_ref().is_some_and(Counts::has_guests);
     let command = if let Some(ranks) = args.mpi {
-        lab::mpi::command(hosts, ranks, args.command)?
+        lab::mpi::command(hosts, ranks, has_guests, args.command)?
     } else {
         args.command
     };

@@ -42,6 +42,11 @@ impl Counts {
         self.0.iter().map(|(count, _)| count).sum()
     }
 
+    /// Whether some are no private hosts.
+    pub(crate) fn has_guests(&self) -> bool {
+        self.0.iter().any(|(_, kind)| *kind != Kind::Private)
+    }
+
     /// Refuses numbers for several machines where there is one.
     pub(crate) fn of_one_machine(&self) -> Result<u32, Contradiction> {
         match *self.0 {
