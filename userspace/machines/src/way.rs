@@ -7,6 +7,7 @@ use std::{
     process::Stdio,
 };
 
+use nix::sys::{prctl::set_pdeathsig, signal::Signal};
 use tokio::{
     io::AsyncWriteExt as _,
     process::{Child, Command},
@@ -89,6 +90,9 @@ impl Way {
             // The terminal's signals are for this process, which then ends what the others do.
             .process_group(0)
             .kill_on_drop(true);
+        // However this process ends, nobody else waits for a machine that does not answer.
+        // SAFETY: the closure makes one system call; it neither allocates nor locks.
+        unsafe { command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGTERM)?)) };
         command
             .spawn()
             .map_err(|error| Failure::Start(program.clone(), error))

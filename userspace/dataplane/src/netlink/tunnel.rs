@@ -8,7 +8,7 @@ use std::{
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     RouteNetlinkMessage,
-    link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage},
+    link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage, VxlanDf},
 };
 
 use super::{Netlink, Result};
@@ -47,6 +47,8 @@ impl Netlink {
             local,
             remote,
             InfoVxlan::Port(tunnel.port),
+            // What does not fit is dropped, and not cut (VXLAN_DF_SET).
+            InfoVxlan::Df(VxlanDf::Set),
             // There is one far end: nothing is to be learned.
             InfoVxlan::Learning(false),
         ];

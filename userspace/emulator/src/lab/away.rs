@@ -16,6 +16,7 @@ use std::{
         fd::{AsFd as _, AsRawFd as _, OwnedFd},
         unix::ffi::{OsStrExt as _, OsStringExt as _},
     },
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -237,8 +238,9 @@ pub struct Away {
     pub commands: Vec<Vec<String>>,
 }
 
-/// What runs a command where `words` lead, whose last one wants a word that a shell reads, and in that a shell's line.
-pub(super) fn quoted(words: Vec<String>, command: &[OsString]) -> Vec<OsString> {
+/// What runs a command where `words` lead, whose last one wants a word that a shell reads, and in that a shell's line. It runs in this
+/// directory, if there is one of its name there.
+pub(super) fn quoted(words: Vec<String>, directory: &Path, command: &[OsString]) -> Vec<OsString> {
     let quote = |word: &OsStr| {
         let bytes = word
             .as_bytes()
@@ -248,7 +250,13 @@ pub(super) fn quoted(words: Vec<String>, command: &[OsString]) -> Vec<OsString> 
         OsString::from_vec([b"'", &bytes[..], b"'"].concat())
     };
     let line: Vec<OsString> = command.iter().map(|word| quote(word)).collect();
-    let line = quote(&line.join(OsStr::new(" ")));
+    let line = [OsStr::new("exec"), &line.join(OsStr::new(" "))].join(OsStr::new(" "));
+    let go = [
+        OsStr::new("cd"),
+        &quote(directory.as_os_str()),
+        OsStr::new("2>/dev/null;"),
+    ];
+    let line = quote(&[&go.join(OsStr::new(" ")), &*line].join(OsStr::new(" ")));
     let mut words: Vec<OsString> = words.into_iter().map(Into::into).collect();
     if let Some(last) = words.last_mut() {
         last.push(" ");
@@ -419,12 +427,13 @@ mod tests {
         let command = ["printf", "%s|", "it's", "a  b", "$HOME", ""].map(OsString::from);
         // The first shell is that which ssh starts, the second the agent's.
         let words = ["sh", "-c", "exec sh -c"].map(str::to_owned).to_vec();
-        let words = quoted(words, &command);
-        let output = std::process::Command::new(&words[0])
-            .args(&words[1..])
-            .output()
-            .unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "it's|a  b|$HOME||");
+        let run = |directory: &str, command: &[OsString]| {
+            let words = quoted(words.clone(), Path::new(directory), command);
+            let output = std::process::Command::new(&words[0]).args(&words[1..]).output();
+            String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+        };
+        assert_eq!(run("/no/such 'place", &command), "it's|a  b|$HOME||");
+        assert_eq!(run("/dev", &["pwd".into()]), "/dev\n");
     }
 
     #[test]

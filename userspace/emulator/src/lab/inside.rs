@@ -124,9 +124,14 @@ pub(super) fn enter(host: &str, as_root: bool, command: &[OsString]) -> anyhow::
             !privileges::is_door(),
             "{host} is on another machine: root only reaches it"
         );
-        return Ok((away::quoted(words, command), Vec::new()));
+        let directory = std::env::current_dir().context("finding the current directory")?;
+        return Ok((away::quoted(words, &directory, command), Vec::new()));
     }
     let path = Path::new(NAMES).join(host);
+    ensure!(
+        path.exists() || !view::names().iter().any(|name| name == host),
+        "{host} is on another machine: only commands on the machine of `perturb run` reach it"
+    );
     let namespace = fs::File::open(&path).with_context(|| match view::names() {
         names if names.is_empty() => format!(
             "there is no private host {host}: `perturb on` works inside `perturb run`, or from outside with --run"

@@ -122,7 +122,8 @@ pub async fn run_spread(
     };
     let end = session.keep(work, OnSignal::Pass(pid), OnTrouble::GoOn).await;
     drop(forwarding);
-    if matches!(end, Ok(End::Done(Err(_)))) {
+    let is_lost = matches!(end, Ok(End::Done(Err(_))));
+    if is_lost {
         // With the stage its PID namespace ends, and everything in it.
         child.kill().await.context("ending the command")?;
     }
@@ -133,9 +134,17 @@ pub async fn run_spread(
     }
     status::warn(&faults);
     if let Some(machines) = machines {
-        tokio::select! {
-            more = machines.end() => faults.extend(more),
-            _ = signals.next() => faults.push(Fault { place: status::Place::Ended, packets: 0 }),
+        let ended = Fault {
+            place: status::Place::Ended,
+            packets: 0,
+        };
+        let more = tokio::select! {
+            more = machines.end() => more,
+            _ = signals.next() => vec![ended],
+        };
+        faults.extend(more);
+        if is_lost && !faults.contains(&ended) {
+            faults.push(ended);
         }
     }
     let mut outcome = outcome;

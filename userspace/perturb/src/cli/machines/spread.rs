@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    env,
     hash::{BuildHasher as _, RandomState},
     pin::Pin,
     process::ExitStatus,
@@ -201,7 +202,9 @@ impl Spread {
             }
             Err(error) => Err(error),
         };
-        led.end().await;
+        if done.is_err() {
+            led.end().await;
+        }
         done
     }
 
@@ -240,7 +243,13 @@ impl Spread {
         let text = printed.get(&machine).map_or("", String::as_str);
         let lodged: Lodged =
             serde_json::from_str(text).with_context(|| format!("{machine}: where its hosts are"))?;
-        let way = self.way.to_program(&lodged.program.display().to_string());
+        let way = if self.way.push {
+            self.way.to_program(&lodged.program.display().to_string())
+        } else {
+            self.way.clone()
+        };
+        // Options of ssh may name files from here.
+        let here = env::current_dir().context("finding the current directory")?;
         let command = |(index, &host): (usize, &u32)| {
             let within = lodged.within.get(index);
             let within = within.map_or(String::new(), |process| format!(" --within {process}"));
@@ -250,7 +259,9 @@ impl Spread {
                 lodged.process,
                 lab::name(host)
             );
-            way.words(&machine, &line)
+            let words = way.words(&machine, &line).into_iter();
+            let from = ["env".to_owned(), format!("--chdir={}", here.display())];
+            from.into_iter().chain(words).collect()
         };
         Ok(Away {
             commands: planned.hosts.iter().enumerate().map(command).collect(),
