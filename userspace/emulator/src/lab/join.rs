@@ -1,4 +1,4 @@
-//! The way into private hosts from outside of them: `perturb on --run`.
+//! The way into hosts from outside of them: `perturb on --run`, and `perturb agent --lodge` for another machine.
 //!
 //! ```text
 //! perturb on --run ID ──fork──► the command, in the lab's namespaces: it ends with the lab, and with `perturb on`
@@ -15,6 +15,8 @@ use std::{
         unix::fs::MetadataExt as _,
     },
     process::{self, exit},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail, ensure};
@@ -66,7 +68,9 @@ pub fn agent(process: u32, within: Option<u32>, host: &str, words: &[OsString]) 
     }
 }
 
-/// A machine has no namespaces that this process does not have; a container's command gets the capabilities that the container has.
+/// Runs a command where a guest is. A machine has no namespaces that this process does not have; in a container the command gets the
+/// capabilities that the container has.
+///
 /// It ends with the process that has the host, and on a machine all that it has started. What is left in the background when the command
 /// ends by itself is the machine's or the container's own.
 fn enter_guest(process: u32, within: u32, host: &str, command: &[OsString]) -> anyhow::Result<u8> {
@@ -118,13 +122,18 @@ fn enter_guest(process: u32, within: u32, host: &str, command: &[OsString]) -> a
     attend(|| Ok((command.to_vec(), Vec::new())), until_either_ends)
 }
 
+/// How long killed processes get to end.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// Kills what this process has started, and what that has started, until there is nothing.
 fn end_descendants() -> anyhow::Result<()> {
     loop {
         let parents = parents()?;
         let is_below = |pid: &&u32| {
             let ancestors = std::iter::successors(Some(**pid), |pid| parents.get(pid).copied());
-            ancestors.skip(1).any(|pid| pid == process::id())
+            // A number that was given again meanwhile could close a circle.
+            let mut above = ancestors.skip(1).take(parents.len());
+            above.any(|pid| pid == process::id())
         };
         let below: Vec<&u32> = parents.keys().filter(is_below).collect();
         if below.is_empty() {
@@ -137,6 +146,7 @@ fn end_descendants() -> anyhow::Result<()> {
         while let Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) =
             waitpid(None, Some(WaitPidFlag::WNOHANG))
         {}
+        thread::sleep(AGAIN);
     }
 }
 
@@ -296,7 +306,7 @@ mod tests {
 
     #[test]
     fn this_process_has_a_parent_and_is_not_the_first() {
-        let this = std::process::id();
+        let this = process::id();
         assert_eq!(
             parents().unwrap().get(&this),
             Some(&std::os::unix::process::parent_id())
