@@ -51,7 +51,7 @@ pub fn join(id: &str, host: &str, as_root: bool, command: &[OsString]) -> anyhow
     if privileges::is_door() {
         bail!("--run: this process is on a private host already; leave --run out");
     }
-    enter_lab(record(id)?.process.pid, host, as_root, command)
+    enter_lab(record(id)?.process.pid, host, as_root, command, |_| Ok(()))
 }
 
 /// Runs a shell command on a host that a process of this machine has, as [`lodge`](super::lodge) does; its exit code. `within`: the
@@ -64,7 +64,7 @@ pub fn agent(process: u32, within: Option<u32>, host: &str, words: &[OsString]) 
     let command = ["sh".into(), "-c".into(), line];
     match within {
         Some(within) => enter_guest(process, within, host, &command),
-        None => enter_lab(process, host, true, &command),
+        None => enter_lab(process, host, true, &command, |child| watch(child, None)),
     }
 }
 
@@ -97,29 +97,60 @@ fn enter_guest(process: u32, within: u32, host: &str, command: &[OsString]) -> a
     }
     // What daemons start stays below this process.
     prctl::set_child_subreaper(true).context("taking orphans")?;
-    let until_either_ends = |child: Pid| -> anyhow::Result<()> {
-        let child = opened(child.as_raw().cast_unsigned()).context("watching the command")?;
-        let [mut ended, mut over] = [&child, &lodge].map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN));
-        while !ended.any().unwrap_or_default() {
-            if over.any().unwrap_or_default() {
-                log::error!("{}", gone());
-                // Numbers of processes in a container are others.
-                if !other.contains(CloneFlags::CLONE_NEWPID) {
-                    end_descendants()?;
-                }
-                // This process, the command, and what that has started in the foreground.
-                killpg(getpgrp(), Signal::SIGKILL)?;
-            }
-            let mut both = [ended, over];
-            match poll(&mut both, PollTimeout::NONE) {
-                Err(Errno::EINTR) => {}
-                polled => drop(polled?),
-            }
-            [ended, over] = both;
+    let over = || -> anyhow::Result<()> {
+        log::error!("{}", gone());
+        // Numbers of processes in a container are others.
+        if !other.contains(CloneFlags::CLONE_NEWPID) {
+            end_descendants()?;
         }
-        Ok(())
+        // This process, the command, and what that has started in the foreground.
+        Ok(killpg(getpgrp(), Signal::SIGKILL)?)
     };
-    attend(|| Ok((command.to_vec(), Vec::new())), until_either_ends)
+    attend(
+        || Ok((command.to_vec(), Vec::new())),
+        |child| watch(child, Some((&lodge, &over))),
+    )
+}
+
+/// How long a command gets to end when it is asked to.
+const PATIENCE: u16 = 2_000;
+
+/// Waits for the end of a command that another machine has asked for. If nobody reads there any more, it is told to end: `perturb on` has
+/// ended there, as whose signals it would end here. `lodge` is what has the host, and what to do when that ends.
+fn watch(child: Pid, lodge: Option<(&OwnedFd, &dyn Fn() -> anyhow::Result<()>)>) -> anyhow::Result<()> {
+    let ends = opened(child.as_raw().cast_unsigned()).context("watching the command")?;
+    let (stdout, mut is_cut) = (io::stdout(), false);
+    loop {
+        let command = PollFd::new(ends.as_fd(), PollFlags::POLLIN);
+        let lodge_ends = lodge.map(|(lodge, _)| PollFd::new(lodge.as_fd(), PollFlags::POLLIN));
+        let reader = (!is_cut).then(|| PollFd::new(stdout.as_fd(), PollFlags::empty()));
+        let mut all = [Some(command), lodge_ends, reader]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>();
+        let patience = if is_cut {
+            PATIENCE.into()
+        } else {
+            PollTimeout::NONE
+        };
+        let ready = match poll(&mut all, patience) {
+            Err(Errno::EINTR) => continue,
+            ready => ready?,
+        };
+        let is_ready = |one: Option<&PollFd<'_>>| one.and_then(PollFd::any).unwrap_or_default();
+        if is_ready(all.first()) {
+            return Ok(());
+        }
+        match lodge {
+            Some((_, over)) if is_ready(all.get(1)) => over()?,
+            _ if !is_cut => {
+                is_cut = true;
+                kill(child, Signal::SIGTERM)?;
+            }
+            _ if ready == 0 => kill(child, Signal::SIGKILL)?,
+            _ => {}
+        }
+    }
 }
 
 /// How long killed processes get to end.
@@ -171,7 +202,14 @@ fn other_namespaces(process: u32) -> io::Result<CloneFlags> {
     Ok(other)
 }
 
-fn enter_lab(process: u32, host: &str, as_root: bool, command: &[OsString]) -> anyhow::Result<u8> {
+/// `meanwhile`: see [`attend`].
+fn enter_lab(
+    process: u32,
+    host: &str,
+    as_root: bool,
+    command: &[OsString],
+    meanwhile: impl FnOnce(Pid) -> anyhow::Result<()>,
+) -> anyhow::Result<u8> {
     let first = first_process(process)?;
     let here = env::current_dir().context("finding the current directory")?;
     let all = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWPID;
@@ -186,7 +224,7 @@ fn enter_lab(process: u32, host: &str, as_root: bool, command: &[OsString]) -> a
         name_hosts(&names()).context("naming the hosts")?;
         enter(host, as_root, command)
     };
-    attend(enter, |_| Ok(()))
+    attend(enter, meanwhile)
 }
 
 /// Runs the command that `enter` finds in a child, which ends with this process; its exit code. `meanwhile` gets the child.
