@@ -132,6 +132,8 @@ fn are_one_network() -> Result<Option<String>> {
         ("tunnels_before", 4.0),
         ("code_lost2", 1.0),
         ("code_lost3", 1.0),
+        ("ended_lost2", 1.0),
+        ("ended_lost3", 1.0),
         ("code_machine", 7.0),
         ("code_deleted", 1.0),
         ("code_killed", 1.0),
@@ -158,6 +160,9 @@ fn are_one_network() -> Result<Option<String>> {
         ("there", "n03: its tunnel takes "),
         ("there", "h4"),
         ("there", "h1 h2 h3 h4 h5"),
+        ("there", "the same directory"),
+        ("there", "h1 is on another machine"),
+        ("there", "left 0"),
         ("near", "its path's latency is 1us, and the tunnels take "),
         (
             "mtu",

@@ -18,7 +18,11 @@ fi
 # Where hosts are, what they are called, and how far they are from each other.
 did there "$PERTURB" run "$PROFILE" --hosts 2,1,2 --on 'n[02-03]' "${on[@]}" -- sh -c '
     perturb on h4 -- sh -c "hostname; echo \$PERTURB_HOSTS"
-    for to in 2 3; do ping -c 9 -i 0.05 -q 10.77.0.$to; done; perturb on h4 -- ping -c 9 -i 0.05 -q h5; perturb on h5 -- sh -c "exit 7"' 
+    for to in 2 3; do ping -c 9 -i 0.05 -q 10.77.0.$to; done; perturb on h4 -- ping -c 9 -i 0.05 -q h5
+    [ "$(perturb on h5 -- pwd)" = "$PWD" ] && echo "the same directory"
+    perturb on h4 -- perturb on h1 -- true
+    perturb on h4 -- sleep 62 & asked=$!; sleep 1; kill $asked; sleep 1; echo "left $(perturb on h4 -- pgrep -c -f "^sleep 62")"
+    perturb on h5 -- sh -c "exit 7"'
 trips there 1
 
 # A machine itself is a host, beside private ones: what runs there already is reached, and commands run there as they would without.
@@ -68,14 +72,16 @@ did core "$PERTURB" check "$PROFILE" --core 8
 
 # A machine dies, ssh of another is cut without a word, and the leader of a third is killed, all at once.
 for n in 1 2 3; do
-    "$PERTURB" run "$PROFILE" --hosts 2,2 --on n0$n "${on[@]}" -- sh -c "touch up$n; sleep 60" >lost$n.log 2>&1 & led[$n]=$!
+    "$PERTURB" run "$PROFILE" --hosts 2,2 --on n0$n "${on[@]}" --report lost$n.json -- \
+        sh -c "touch up$n; sleep 60" >lost$n.log 2>&1 & led[$n]=$!
 done
 for n in 1 2 3; do until_true 20 [ -e up$n ] || echo "late \"up$n\""; done
 echo "tunnels_before $(tunnels)"
 kill -KILL ${machine[2]}
 ip link set eth3 down
 kill -KILL ${led[1]}
-for n in 2 3; do code=0; wait ${led[$n]} || code=$?; echo "code_lost$n $code"; sed "s/^/said lost$n: /" lost$n.log; done
+for n in 2 3; do code=0; wait ${led[$n]} || code=$?; echo "code_lost$n $code"; sed "s/^/said lost$n: /" lost$n.log
+    echo "ended_lost$n $(grep -c '"place": "ended"' lost$n.json)"; done
 left lost 15
 ip link set eth3 up
 echo "end 0"
