@@ -93,6 +93,9 @@ enum Command {
     /// Run a command on private hosts joined by a profile
     Run(run::Run),
     /// Run a command on another private host, inside `run` or from outside
+    ///
+    /// On a host of another machine it has the current directory, if there is one of that name, and reads standard input, as ssh does;
+    /// by ssh it has variables of its own. sshd's `MaxStartups` bounds how many begin there at once. It ends with `perturb on`.
     On(inside::On),
     /// Does every knob do what it says? Desired against observed, on private hosts
     Calibrate(calibrate::Calibrate),
