@@ -272,7 +272,7 @@ fn commands_of_a_member(setting: &Setting, group: u32, is_kept: impl Fn() -> Res
     let place = tempfile::tempdir()?;
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755))?;
     let product = place.path().join("perturb");
-    fs::copy(&setting.product.path, &product)?;
+    setting.product.copy(&product)?;
     let call = |args: &[&str], group: u32, code: i32, stdout: &str, stderr: &str| -> Result<()> {
         let called = Command::new(&product)
             .args(args)

@@ -274,7 +274,7 @@ fn of_calls() -> Result<()> {
 /// A copy of the program and of some inputs, with nothing else beside them.
 fn copies() -> Result<TempDir> {
     let folder = TempDir::with_prefix("perturb-golden-")?;
-    fs::copy(Product::find_or_beside()?.path, folder.path().join("perturb"))?;
+    Product::find_or_beside()?.copy(&folder.path().join("perturb"))?;
     for input in ["profile.yaml", "experiment.yaml"] {
         fs::copy(here().join("data").join(input), folder.path().join(input))?;
     }

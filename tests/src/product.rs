@@ -130,6 +130,18 @@ impl Product {
         Self::at(&directory.join("perturb")).context("`cargo build --package perturb` makes it")
     }
 
+    /// Copies it. Another program does: what other threads start meanwhile would have a file of this one's open for writing, and it
+    /// could not be run (`ETXTBSY`).
+    pub fn copy(&self, to: &Path) -> Result<()> {
+        let copied = Command::new("cp").arg(&self.path).arg(to).status();
+        ensure!(
+            copied.context("starting cp")?.success(),
+            "cp to {} failed",
+            to.display()
+        );
+        Ok(())
+    }
+
     /// perturb, by the user who is to run it with this pacer: one without any privilege for the switch. That one has a
     /// /dev/net/tun which is open to all, as it usually is.
     pub fn command(&self, pacer: Pacer) -> Result<Command> {

@@ -143,6 +143,9 @@ impl Spread {
         let mut ways = Vec::new();
         for machine in on.hosts()?.names() {
             let name = machine.rsplit_once('@').map_or(machine, |(_, host)| host);
+            if (1..=counts.total()).any(|number| lab::name(number) == name) {
+                bail!("a machine of --on is called {name}, as a host is: give it another name in /etc/hosts");
+            }
             let way = away::Way::to(name, id)?;
             // In a job, this machine is one of its machines.
             if !way.is_here() {
@@ -302,8 +305,16 @@ impl Machines for Led {
             };
             // Behind where the hosts were: `perturb lodge`.
             let said = self.crew.at(Stage::Gone).map(|machine| {
-                let line = self.printed.get(machine).and_then(|text| text.lines().nth(1));
-                line.and_then(|line| serde_json::from_str(line).ok())
+                let text = self.printed.get(machine);
+                let line = text.and_then(|text| text.lines().nth(1));
+                let faults = line.and_then(|line| serde_json::from_str(line).ok());
+                let has_failed = self.failed.iter().any(|failed| failed == machine);
+                if text.is_some() && faults.is_none() && !has_failed {
+                    log::warn!(
+                        "{machine}: it has not said what its tunnels have dropped, so do not trust the result"
+                    );
+                }
+                faults
             });
             said.flat_map(|faults: Option<Vec<Fault>>| faults.unwrap_or_else(|| vec![ended]))
                 .collect()
