@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use nix::unistd::Group;
+use nix::{sys::signal::Signal, unistd::Group};
 use perturb_tests::bed::INTERFACE;
 use serde_json::{Value, json};
 
@@ -349,6 +349,14 @@ fn others(setting: &Setting) -> Result<()> {
     );
     before.must_be_that_of(&bed.left)?;
     ensure!(!directory.exists(), "the directory is left");
+    let applied = setting
+        .product
+        .apply_with(&bed.left, PROFILE, setting.pacer, &options)?;
+    applied.signal(Signal::SIGKILL)?;
+    applied.ended()?;
+    ensure!(directory.exists(), "a killed emulation has left nothing");
+    setting.product.clear(&bed.left)?;
+    ensure!(!directory.exists(), "what a killed emulation left is there");
     let profile = setting.product.profile(PROFILE)?.display().to_string();
     let called = [
         "apply",

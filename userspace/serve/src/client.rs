@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     api::{MERGE_PATCH, YAML},
-    socket::{SOCKET, of_group},
+    socket::{SOCKET, names, of_group},
 };
 
 /// How long an answer may take. A change waits for other commands up to 20 s.
@@ -228,12 +228,4 @@ fn text(body: Bytes) -> Result<String, AskError> {
     String::from_utf8(body.into())
         .context("the answer is not in UTF-8")
         .map_err(AskError::Failed)
-}
-
-/// What a directory has, as far as this user may know.
-fn names(directory: impl AsRef<std::path::Path>) -> Vec<(String, PathBuf)> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
-        .collect()
 }

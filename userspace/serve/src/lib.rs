@@ -26,4 +26,5 @@ pub use self::{
     client::{AskError, Client},
     metrics::{Form, exposition},
     server::{Listeners, Server},
+    socket::sweep,
 };

@@ -105,9 +105,37 @@ impl Drop for Socket {
     fn drop(&mut self) {
         // It may have gone with the record.
         let _ = fs::remove_file(&self.path);
-        // A group's directory, once nobody else answers in it. That of the record goes with the record.
+        // The directory of the record goes with the record.
         if let Some(directory) = &self.group {
+            sweep();
             let _ = fs::remove_dir(directory);
         }
     }
+}
+
+/// Removes sockets in groups' directories that killed emulations have left, whose records are gone, and the directories that are empty
+/// then.
+pub fn sweep() {
+    let records = Path::new(RECORDS);
+    let all = records.parent().map(names).unwrap_or_default();
+    for (_, directory) in all.into_iter().filter(|(name, _)| of_group(name)) {
+        let mut left = names(&directory);
+        left.retain(|(id, _)| !records.join(id).exists());
+        for (_, socket) in &left {
+            // Another command may do the same.
+            let _ = fs::remove_file(socket);
+        }
+        // One that was empty before waits for its socket.
+        if !left.is_empty() {
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+/// What a directory has, as far as this user may know.
+pub(crate) fn names(directory: impl AsRef<Path>) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
+        .collect()
 }

@@ -209,6 +209,7 @@ pub(super) fn clear(args: Clear) -> anyhow::Result<u8> {
         return asked::clear(&clients, &scope);
     }
     let done = done?;
+    perturb_serve::sweep();
     if done.cleared.is_empty() && done.unreadable.is_empty() && done.followers.is_empty() {
         eprintln!("nothing to clear");
     }
