@@ -39,7 +39,8 @@ fn shell(setting: &Setting, pacer: &[&str], profile: &str, script: &str) -> Resu
         .context("starting perturb run")
 }
 
-/// The report of its own hosts that a script prints last by `status --json`: those of other tests are this user's, too.
+/// The report of its own hosts that a script prints last by `status --json`, more than a second after the last packet, as what is held is
+/// told once a second. Those of other tests are this user's, too.
 fn report(output: &Output) -> Result<Value> {
     let text = said(output);
     let start = text.rfind("\n[").map_or(0, |at| at + 1);
@@ -54,7 +55,7 @@ fn report(output: &Output) -> Result<Value> {
 
 /// A user without privileges asks for nothing.
 fn chosen(setting: &Setting) -> Result<()> {
-    let script = "id -u; grep CapBnd /proc/1/status; ping -4 -q -c 3 -i 0.05 h2 >/dev/null || exit 9; sleep 0.5; perturb status --json";
+    let script = "id -u; grep CapBnd /proc/1/status; ping -4 -q -c 3 -i 0.05 h2 >/dev/null || exit 9; sleep 1.5; perturb status --json";
     let output = shell(setting, &[], PINGS, script)?;
     ensure!(output.status.success(), "{output:?}");
     let report = report(&output)?;
@@ -191,7 +192,7 @@ fn cut(setting: &Setting) -> Result<()> {
         "cd $(mktemp -d); head -c 20000000 /dev/urandom > sent; \
          perturb on h2 -- perl -MSocket -e '{receive}' > received 2> ready & \
          while ! grep -q up ready; do sleep 0.05; done; \
-         perl -MSocket -e '{send}' < sent; wait; cmp sent received && sleep 0.5 && perturb status --json"
+         perl -MSocket -e '{send}' < sent; wait; cmp sent received && sleep 1.5 && perturb status --json"
     );
     for (segmentation, split) in [("exact", true), ("whole", false)] {
         let profile = format!("segmentation: {segmentation}\nlatency: 2ms\nbandwidth: 1Gbit/s\nbuffer: 1MiB");
