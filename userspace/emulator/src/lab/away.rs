@@ -249,18 +249,17 @@ pub(super) fn quoted(words: Vec<String>, directory: &Path, command: &[OsString])
             .join(&br"'\''"[..]);
         OsString::from_vec([b"'", &bytes[..], b"'"].concat())
     };
-    let line: Vec<OsString> = command.iter().map(|word| quote(word)).collect();
-    let line = [OsStr::new("exec"), &line.join(OsStr::new(" "))].join(OsStr::new(" "));
-    let go = [
-        OsStr::new("cd"),
-        &quote(directory.as_os_str()),
-        OsStr::new("2>/dev/null;"),
-    ];
-    let line = quote(&[&go.join(OsStr::new(" ")), &*line].join(OsStr::new(" ")));
+    let mut line = OsString::from("cd ");
+    line.push(quote(directory.as_os_str()));
+    line.push(" 2>/dev/null; exec");
+    for word in command {
+        line.push(" ");
+        line.push(quote(word));
+    }
     let mut words: Vec<OsString> = words.into_iter().map(Into::into).collect();
     if let Some(last) = words.last_mut() {
         last.push(" ");
-        last.push(line);
+        last.push(quote(&line));
     }
     words
 }

@@ -134,17 +134,13 @@ pub async fn run_spread(
     }
     status::warn(&faults);
     if let Some(machines) = machines {
-        let ended = Fault {
-            place: status::Place::Ended,
-            packets: 0,
-        };
         let more = tokio::select! {
             more = machines.end() => more,
-            _ = signals.next() => vec![ended],
+            _ = signals.next() => vec![Fault::ENDED],
         };
         faults.extend(more);
-        if is_lost && !faults.contains(&ended) {
-            faults.push(ended);
+        if is_lost && !faults.contains(&Fault::ENDED) {
+            faults.push(Fault::ENDED);
         }
     }
     let mut outcome = outcome;

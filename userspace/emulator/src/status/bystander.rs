@@ -121,13 +121,7 @@ fn judge(before: &Look, now: &Look) -> Vec<Fault> {
     let mut all = Vec::new();
     for (id, earlier) in &before.reports {
         let Some(report) = now.reports.get(id) else {
-            merge(
-                &mut all,
-                vec![Fault {
-                    place: Place::Ended,
-                    packets: 0,
-                }],
-            );
+            merge(&mut all, vec![Fault::ENDED]);
             continue;
         };
         merge(&mut all, report.faults_since(earlier));

@@ -54,6 +54,14 @@ pub struct Fault {
     pub packets: u64,
 }
 
+impl Fault {
+    /// The emulation, or a part of it on another machine, ended too early.
+    pub const ENDED: Self = Self {
+        place: Place::Ended,
+        packets: 0,
+    };
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.place {

@@ -12,20 +12,22 @@ use std::{
 
 use anyhow::{Context as _, anyhow, bail};
 use perturb_containers::Selector;
-use perturb_emulator::lab::{
-    self, MAX_HOSTS,
-    away::{self, Away},
-    guest::Kind,
-    lodge::{Lodged, Lodging},
-    run::Machines,
+use perturb_emulator::{
+    lab::{
+        self, MAX_HOSTS,
+        away::{self, Away},
+        guest::Kind,
+        lodge::{Lodged, Lodging},
+        run::Machines,
+    },
+    status::Fault,
 };
-use perturb_emulator::status::{Fault, Place};
 use perturb_machines::{On, Order, Stage, Way};
 use perturb_profile::{Loaded, Packed, Profile, Size};
+use tokio::time::timeout;
 
 use super::{PATIENCE, Reach, lead::Led};
 use crate::cli::Contradiction;
-use tokio::time::timeout;
 
 /// Until it is said what is waited for.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -296,13 +298,9 @@ impl Machines for Led {
             let soon = timeout(AT_ONCE, self.until(Stage::Gone, true)).await;
             if soon.is_err() {
                 let left = self.crew.before(Stage::Gone).collect::<Vec<_>>().join(", ");
-                log::info!("waiting for {left} to end the hosts there; Ctrl-C leaves that to them");
+                log::info!("waiting until {left} has ended its hosts; after Ctrl-C it does so by itself");
                 self.until(Stage::Gone, true).await;
             }
-            let ended = Fault {
-                place: Place::Ended,
-                packets: 0,
-            };
             // Behind where the hosts were: `perturb lodge`.
             let said = self.crew.at(Stage::Gone).map(|machine| {
                 let text = self.printed.get(machine);
@@ -316,7 +314,7 @@ impl Machines for Led {
                 }
                 faults
             });
-            said.flat_map(|faults: Option<Vec<Fault>>| faults.unwrap_or_else(|| vec![ended]))
+            said.flat_map(|faults: Option<Vec<Fault>>| faults.unwrap_or_else(|| vec![Fault::ENDED]))
                 .collect()
         })
     }
