@@ -29,6 +29,7 @@ mod capture;
 mod cgroup;
 mod classify;
 mod collide;
+mod ends;
 mod fate;
 mod flows;
 mod fold;
@@ -91,6 +92,18 @@ pub fn perturb_steer(ctx: SkBuffContext) -> i64 {
 #[classifier]
 pub fn perturb_discard(_ctx: TcContext) -> i32 {
     hold::DISCARD
+}
+
+/// At the egress of a tunnel to a host on another machine.
+#[classifier]
+pub fn perturb_sent(ctx: TcContext) -> i32 {
+    ends::sent(&ctx)
+}
+
+/// At its ingress.
+#[classifier]
+pub fn perturb_received(ctx: TcContext) -> i32 {
+    ends::received(&ctx)
 }
 
 /// Does nothing: what a program costs at all, for the benchmarks.

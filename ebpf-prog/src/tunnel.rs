@@ -16,7 +16,7 @@ const IPV4_INSIDE: u8 = 4;
 const IPV6_INSIDE: u8 = 41;
 const GRE: u8 = 47;
 /// An Ethernet frame in a tunnel (`ETH_P_TEB`).
-const BRIDGED: u16 = 0x6558;
+pub(crate) const BRIDGED: u16 = 0x6558;
 /// Flag of a VXLAN header, which all have (`VXLAN_HF_VNI`).
 const VXLAN_HAS_NETWORK: u8 = 8;
 
@@ -58,7 +58,7 @@ fn at(place: &Load) -> (u16, u32) {
 }
 
 #[inline(always)]
-fn set_at(place: &mut Load, ethertype: u16, offset: u32) {
+pub(crate) fn set_at(place: &mut Load, ethertype: u16, offset: u32) {
     // SAFETY: references to words.
     unsafe {
         (&raw mut place.segments).write_volatile(ethertype.into());
@@ -101,7 +101,7 @@ fn carried(ctx: &TcContext, place: &mut Load, protocol: u8) -> Result<(), Malfor
 
 /// From an Ethernet frame to what it carries.
 #[inline(always)]
-fn unbridged(ctx: &TcContext, place: &mut Load) -> Result<(), Malformed> {
+pub(crate) fn unbridged(ctx: &TcContext, place: &mut Load) -> Result<(), Malformed> {
     let (ethertype, offset) = at(place);
     if ethertype == BRIDGED {
         let next: [u8; 2] = read(ctx, offset + ETHERNET - 2)?;
@@ -115,7 +115,7 @@ fn unbridged(ctx: &TcContext, place: &mut Load) -> Result<(), Malformed> {
 /// a super-packet; here the headers must fit: only those of such a one say that it reaches to the end, for datagrams of
 /// `UDP_SEGMENT` are cut into whole ones.
 #[inline(always)]
-fn inner_header(ctx: &TcContext, place: &mut Load) -> Result<u32, Malformed> {
+pub(crate) fn inner_header(ctx: &TcContext, place: &mut Load) -> Result<u32, Malformed> {
     let (ethertype, offset) = at(place);
     // In a header of IPv4 the length lies at 2 and the protocol at 9, in one of IPv6 at 4 and 6.
     let header: [u8; 10] = read(ctx, offset)?;

@@ -29,6 +29,8 @@ fn every_program_loads_for_both_pacers() {
             Program::Ingress,
             Program::Release,
             Program::Discard,
+            Program::Sent,
+            Program::Received,
         ] {
             let start = std::time::Instant::now();
             match programs.program(program) {

@@ -3,9 +3,14 @@
 use crate::support::{
     Context, Rig,
     packet::{TCP, UDP, V4, V6, ethernet, tcp, udp},
+    run,
 };
 use perturb_common::{abi::Direction, units::Ticks};
-use perturb_dataplane::programs::Pacer;
+use perturb_dataplane::{
+    programs::{LoadError, Pacer, Program},
+    tunnels::{Passed, Tunnels, TunnelsError},
+};
+use perturb_verdict::{or_end, root, skipped};
 
 /// What `clock` is occupied for.
 const TICK: Ticks = Ticks(64);
@@ -110,6 +115,74 @@ fn super_packets_in_tunnels_repeat_all_headers() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// TC_ACT_UNSPEC, and TC_ACT_SHOT.
+const PASS: i32 = -1;
+const DROP: i32 = 2;
+
+/// Each packet on the wire counts, of super-packets too, and of those that nobody has counted yet.
+#[test]
+fn packets_on_the_wire_are_counted_at_the_ends_of_tunnels() {
+    const LOOPBACK: u32 = 1;
+    const PAYLOAD: usize = 2900;
+    const SIZE: u32 = 1000;
+    or_end!(root());
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+    let mut tunnels = match Tunnels::new() {
+        Err(TunnelsError::Load(LoadError::NotEmbedded)) => {
+            return skipped("perturb was built without its eBPF programs");
+        }
+        other => other.unwrap(),
+    };
+    tunnels.count("lo", LOOPBACK, false).unwrap();
+    let mut passes = |program: Program, frame: &[u8], (gso_size, gso_segs): (u32, u32)| {
+        let context = Context {
+            gso_size,
+            gso_segs,
+            ..Context::default()
+        };
+        let before = tunnels.passed(LOOPBACK).unwrap();
+        let program = tunnels.programs().program(program).unwrap();
+        let action = run(program, frame, context).unwrap().action;
+        let after = tunnels.passed(LOOPBACK).unwrap();
+        let more = Passed {
+            sent: after.sent - before.sent,
+            received: after.received - before.received,
+        };
+        (action, more)
+    };
+    let sent = |sent| (PASS, Passed { sent, received: 0 });
+    let received = |received| (PASS, Passed { sent: 0, received });
+    let [no_ip, small] = [
+        ethernet(&[], 0x88cc, &[0; 60]),
+        V4::new([10, 0, 0, 1], [10, 0, 0, 2], UDP, udp(1, 2, 8)).frame(),
+    ];
+    // What nobody would hear is not sent.
+    assert_eq!(passes(Program::Sent, &small, (0, 0)), (DROP, Passed::default()));
+    assert_eq!(passes(Program::Received, &no_ip, (0, 0)), received(1));
+    for frame in [&no_ip, &small] {
+        assert_eq!(passes(Program::Sent, frame, (0, 0)), sent(1));
+    }
+    let mut segment = tcp(40_000, 2049, 32 + PAYLOAD);
+    segment[12] = 8 << 4;
+    for (protocol, upper) in [(TCP, segment), (UDP, udp(40_000, 2049, 8 + PAYLOAD))] {
+        let v4 = V4::new([10, 0, 0, 1], [10, 0, 0, 2], protocol, upper.clone()).frame();
+        let v6 = V6::new([1; 8], [2; 8], protocol, upper).frame();
+        for frame in [v4, v6] {
+            assert_eq!(
+                passes(Program::Sent, &frame, (SIZE, 7)),
+                sent(7),
+                "as the kernel counts"
+            );
+            assert_eq!(
+                passes(Program::Sent, &frame, (SIZE, 0)),
+                sent(3),
+                "by its headers"
+            );
+            assert_eq!(passes(Program::Received, &frame, (SIZE, 0)), received(3));
         }
     }
 }

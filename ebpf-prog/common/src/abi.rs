@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// Version of these types. Programs and controller refuse each other when it differs.
-pub const ABI_VERSION: u64 = 24;
+pub const ABI_VERSION: u64 = 25;
 
 /// Servers of a profile.
 pub const MAX_SERVERS: u32 = 16_384;

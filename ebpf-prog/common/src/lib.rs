@@ -10,6 +10,7 @@
 pub mod abi;
 pub mod collisions;
 pub mod departure;
+pub mod ends;
 pub mod fate;
 pub mod flow;
 pub mod framing;

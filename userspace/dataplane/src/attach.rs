@@ -3,6 +3,7 @@
 use std::{
     fmt,
     io::{self, ErrorKind, Write as _},
+    mem,
 };
 
 use aya::{
@@ -220,6 +221,11 @@ impl Attached {
             _ => Ok(()),
         }
     }
+
+    /// Leaves it where it is: it goes with the interface.
+    pub(crate) fn leave(self) {
+        mem::forget(self.link);
+    }
 }
 
 /// The clsact qdisc of an interface, where TCX is missing. Dropping it removes the qdisc if it was
@@ -249,7 +255,7 @@ impl Clsact {
 
     /// Removes it if it was made here and carries no filter.
     pub fn remove(&mut self) -> Result<(), NetlinkError> {
-        if !std::mem::take(&mut self.made) {
+        if !mem::take(&mut self.made) {
             return Ok(());
         }
         let mut netlink = Netlink::open()?;
@@ -312,7 +318,7 @@ pub fn discard_the_rest(
         .and_then(|id| classifier.take_link(id))
         .map_err(failed)?;
     // It goes with the device.
-    std::mem::forget(link);
+    mem::forget(link);
     Ok(())
 }
 

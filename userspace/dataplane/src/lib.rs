@@ -23,6 +23,7 @@ pub mod room;
 pub mod steering;
 pub mod survey;
 pub mod switch;
+pub mod tunnels;
 pub mod user;
 pub mod vitals;
 pub mod watch;

@@ -63,6 +63,10 @@ pub enum Program {
     Stamp,
     /// Behind [`Self::Release`]: drops everything.
     Discard,
+    /// At the egress of a tunnel.
+    Sent,
+    /// At its ingress.
+    Received,
     /// Does nothing.
     Idle,
 }
@@ -77,6 +81,8 @@ impl Program {
             Self::Release => "perturb_release",
             Self::Stamp => "perturb_stamp",
             Self::Discard => "perturb_discard",
+            Self::Sent => "perturb_sent",
+            Self::Received => "perturb_received",
             Self::Idle => "perturb_idle",
         }
     }
@@ -228,6 +234,11 @@ impl Programs {
     /// A map of the object.
     pub(crate) fn raw_map(&self, name: &str) -> Option<&Map> {
         self.ebpf.map(name)
+    }
+
+    /// The same for good.
+    pub(crate) fn take_map(&mut self, name: &str) -> Option<Map> {
+        self.ebpf.take_map(name)
     }
 
     /// A reader of the programs' messages, which writes them to `log`. Once only: it takes the map.

@@ -14,23 +14,19 @@
 
 pub mod away;
 mod emulated;
+pub mod ends;
 pub mod guest;
 pub mod inside;
 pub mod join;
 pub mod lodge;
 pub mod measured;
 pub mod mpi;
+mod numbers;
 pub mod run;
 pub mod tcp;
 mod view;
 
-use std::{
-    convert::identity,
-    fs, io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::identity, fs, io, net::IpAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 pub use emulated::emulate;
@@ -40,29 +36,29 @@ use perturb_dataplane::{
     netlink::{Netlink, NetlinkError, VethPair},
     steering::Steering,
     switch::{Switch, SwitchError},
+    tunnels::TunnelsError,
     user::{Tap, TapError},
 };
 use perturb_profile::Profile;
 
+pub use self::numbers::{MAX_HOSTS, addresses, all_addresses, hosts_file, name};
 use self::{
     away::{Away, AwayError},
+    ends::{Ends, Passages},
     lodge::Lodging,
+    numbers::{PREFIXES, hardware_address, interface_index},
 };
 use crate::{
     conduct::{Pacer, PacerChoice, Pacing},
     own_namespace,
 };
 
-/// Most hosts: the last byte of an IPv4 address numbers them.
-pub const MAX_HOSTS: u32 = 64;
 /// Interface of every host.
 pub const INTERFACE: &str = "eth0";
 /// Interface indices of the switch's ports begin above this.
 const PORTS: u32 = 100;
 /// Frames that may wait for the switch, which has no real-time priority as an ordinary user: room for them takes 512 KiB.
 const QUEUE: u32 = 65_536;
-/// Prefix lengths of the hosts' networks.
-const PREFIXES: (u8, u8) = (24, 64);
 
 /// Why private hosts could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +92,9 @@ pub enum LabError {
     /// A way to another machine.
     #[error(transparent)]
     Away(#[from] AwayError),
+    /// What passes tunnels cannot be counted.
+    #[error(transparent)]
+    Tunnels(#[from] TunnelsError),
 }
 
 /// A private host.
@@ -146,41 +145,11 @@ impl Host {
         let first = self.index();
         [first + 1, first + 2, first + 3, first + 4]
     }
-}
 
-/// Name of the host with a number.
-#[must_use]
-pub fn name(number: u32) -> String {
-    format!("h{number}")
-}
-
-/// Its addresses. The low 16 bits are the number, as `Attachment::rank` expects.
-#[must_use]
-pub fn addresses(number: u32) -> (Ipv4Addr, Ipv6Addr) {
-    let low = number as u16;
-    (
-        Ipv4Addr::new(10, 77, (low >> 8) as u8, low as u8),
-        Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, low),
-    )
-}
-
-/// The addresses of `count` hosts, in order.
-#[must_use]
-pub fn all_addresses(count: u32) -> Vec<Vec<IpAddr>> {
-    (1..=count)
-        .map(|number| {
-            let (v4, v6) = addresses(number);
-            vec![v4.into(), v6.into()]
-        })
-        .collect()
-}
-
-fn hardware_address(number: u32) -> [u8; 6] {
-    [0x02, 0x70, 0x65, 0x00, (number >> 8) as u8, number as u8]
-}
-
-const fn interface_index(number: u32) -> u32 {
-    1000 + number * 8
+    /// Index of its tunnel, if it is on another machine.
+    fn tunnel_index(&self) -> u32 {
+        self.index() + 5
+    }
 }
 
 /// Private hosts and what joins them.
@@ -190,6 +159,8 @@ pub struct Lab {
     /// How many there are, on all machines.
     pub count: u32,
     joint: Joint,
+    /// Of tunnels to other machines, if there are any.
+    ends: Option<Ends>,
 }
 
 /// What joins hosts.
@@ -245,9 +216,14 @@ impl Lab {
                 Joint::Bridge { _namespace: bridge }
             }
         };
+        let mut ends = None;
         for host in &mut hosts {
             if let Some(away) = aways.iter().find(|away| away.hosts.contains(&host.number)) {
-                away::stand_in(host, &away.way, profile.mtu())?;
+                let ends = match &mut ends {
+                    Some(ends) => ends,
+                    none => none.insert(Ends::new(true)?),
+                };
+                away::stand_in(host, &away.way, profile.mtu(), ends)?;
                 host.trip = Some(Duration::ZERO);
                 continue;
             }
@@ -268,15 +244,22 @@ impl Lab {
                 away::bridge(host, profile.mtu())?;
             }
         }
-        Ok(Self { hosts, count, joint })
+        Ok(Self {
+            hosts,
+            count,
+            joint,
+            ends,
+        })
     }
 
     /// Makes hosts that the core of another machine joins.
     pub(crate) fn lodged(lodging: &Lodging, profile: &Profile) -> Result<Self, LabError> {
         let hosts = lodging.hosts.iter().copied().map(host);
         let hosts = hosts.collect::<Result<Vec<_>, LabError>>()?;
+        let mut ends = Ends::new(false)?;
         for host in &hosts {
             lodging.way.dig(host, INTERFACE, host.index(), profile.mtu())?;
+            ends.count(host, INTERFACE, host.index())?;
             configure(host, lodging.count)?;
             tcp::configure(host, &profile.tcp)?;
         }
@@ -284,6 +267,7 @@ impl Lab {
             hosts,
             count: lodging.count,
             joint: Joint::Core,
+            ends: Some(ends),
         })
     }
 
@@ -299,12 +283,17 @@ impl Lab {
         self.hosts.iter().filter(|host| host.trip.is_none())
     }
 
-    /// Packets that this machine's ends of tunnels have dropped.
-    pub(crate) fn tunnel_drops(&self) -> Result<u64, LabError> {
-        let is_all = matches!(self.joint, Joint::Core);
-        let tunnelled = self.hosts.iter().filter(|host| is_all || host.trip.is_some());
-        let end = if is_all { INTERFACE } else { away::TUNNEL };
-        tunnelled.map(|host| away::drops(host, end)).sum()
+    /// Lets nothing more into tunnels to other machines.
+    pub(crate) fn close_tunnels(&mut self) -> Result<(), LabError> {
+        self.ends.as_mut().map_or(Ok(()), Ends::close)
+    }
+
+    /// What has passed this machine's ends of tunnels, once nothing is on its way any more: all ends are closed.
+    pub(crate) async fn passed(&self) -> Result<Passages, LabError> {
+        match &self.ends {
+            Some(ends) => ends.settled().await,
+            None => Ok(Passages::new()),
+        }
     }
 
     /// What joins the hosts' TAPs, if they have such.
@@ -477,16 +466,4 @@ fn furnish(
 /// Has the host in whose namespace this is called receive its packets on these processors.
 pub fn receive_on(processors: &[u32]) -> anyhow::Result<()> {
     Ok(Steering::here()?.assign(INTERFACE, processors)?)
-}
-
-/// Lines for a hosts file.
-#[must_use]
-pub fn hosts_file(count: u32) -> String {
-    (1..=count)
-        .map(|number| {
-            let (v4, v6) = addresses(number);
-            let name = name(number);
-            format!("{v4}\t{name}\n{v6}\t{name}\n")
-        })
-        .collect()
 }

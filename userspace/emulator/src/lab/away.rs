@@ -32,12 +32,12 @@ use perturb_dataplane::netlink::{Netlink, Tunnel};
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use serde::{Deserialize, Serialize};
 
-use super::{Host, INTERFACE, LabError, PREFIXES, addresses, hardware_address, inside, run};
+use super::{Host, INTERFACE, LabError, PREFIXES, addresses, ends::Ends, hardware_address, inside, run};
 
 /// UDP port of all tunnels, at both ends; that of other overlays (4789, 8472) may be taken.
 pub const PORT: u16 = 14_789;
 /// A stand-in's end of its tunnel.
-pub(super) const TUNNEL: &str = "tunnel0";
+const TUNNEL: &str = "tunnel0";
 /// What joins it with the stand-in's eth0.
 const BRIDGE: &str = "bridge0";
 /// From where the core asks hosts on other machines; no host has this number.
@@ -265,8 +265,9 @@ pub(super) fn quoted(words: Vec<String>, directory: &Path, command: &[OsString])
 }
 
 /// Makes a stand-in of a host's namespace.
-pub(super) fn stand_in(host: &Host, way: &Way, mtu: u32) -> Result<(), LabError> {
-    way.dig(host, TUNNEL, 0, mtu)?;
+pub(super) fn stand_in(host: &Host, way: &Way, mtu: u32, ends: &mut Ends) -> Result<(), LabError> {
+    way.dig(host, TUNNEL, host.tunnel_index(), mtu)?;
+    ends.count(host, TUNNEL, host.tunnel_index())?;
     let name = host.name();
     inside(
         || name.clone(),
@@ -400,19 +401,6 @@ pub(super) fn bridge(host: &Host, mtu: u32) -> Result<(), LabError> {
                 netlink.set_controller(device, bridge)?;
             }
             netlink.set_up(BRIDGE)
-        },
-    )
-}
-
-/// Packets that this end of a host's tunnel, of this name, has dropped.
-pub(super) fn drops(host: &Host, tunnel: &str) -> Result<u64, LabError> {
-    inside(
-        || host.name(),
-        &host.namespace,
-        |netlink| {
-            let link = netlink.link(tunnel)?.map_or(0, |link| link.index);
-            let drops = netlink.drops(link)?;
-            Ok(drops.transmit + drops.receive)
         },
     )
 }

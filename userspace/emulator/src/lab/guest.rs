@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::{
-    Host, INTERFACE, LabError, Namespace, PREFIXES, addresses, away, furnish, inside, lodge::Lodging,
+    Host, INTERFACE, Namespace, PREFIXES, addresses, away, ends::Ends, furnish, inside, lodge::Lodging,
 };
 use crate::hosts;
 
@@ -71,7 +71,7 @@ pub(super) struct Guest {
 ///
 /// # Errors
 /// If a container does not run, or a namespace has what would be in the way.
-pub(super) fn welcome(lodging: &Lodging, profile: &Profile) -> anyhow::Result<Vec<Guest>> {
+pub(super) fn welcome(lodging: &Lodging, profile: &Profile, ends: &mut Ends) -> anyhow::Result<Vec<Guest>> {
     let invited = match &lodging.kind {
         Kind::Private => Vec::new(),
         Kind::Machine => vec![Invited {
@@ -89,7 +89,7 @@ pub(super) fn welcome(lodging: &Lodging, profile: &Profile) -> anyhow::Result<Ve
         invited.len()
     );
     let pairs = invited.into_iter().zip(lodging.hosts.iter().copied());
-    let guests = pairs.map(|(invited, number)| Guest::new(invited, number, lodging, profile.mtu()));
+    let guests = pairs.map(|(invited, number)| Guest::new(invited, number, lodging, profile.mtu(), ends));
     let guests = guests.collect::<Result<Vec<_>, _>>()?;
     if profile.tcp != Tcp::default() {
         let called: Vec<&str> = guests.iter().map(|guest| guest.called.as_str()).collect();
@@ -114,7 +114,13 @@ pub(super) async fn gone(guests: &mut [Guest]) -> anyhow::Error {
 }
 
 impl Guest {
-    fn new(invited: Invited, number: u32, lodging: &Lodging, mtu: u32) -> anyhow::Result<Self> {
+    fn new(
+        invited: Invited,
+        number: u32,
+        lodging: &Lodging,
+        mtu: u32,
+        tunnels: &mut Ends,
+    ) -> anyhow::Result<Self> {
         let Invited {
             called,
             process,
@@ -148,7 +154,7 @@ impl Guest {
             anteroom,
             netlink,
         };
-        away::stand_in(&guest.anteroom, &lodging.way, mtu)?;
+        away::stand_in(&guest.anteroom, &lodging.way, mtu, tunnels)?;
         away::bridge(&guest.anteroom, mtu)?;
         inside(
             || guest.called.clone(),
@@ -168,11 +174,6 @@ impl Guest {
         let near = self.netlink.link_at(self.anteroom.index())?;
         ensure!(near.is_some(), "{DOOR} of {} was deleted", self.called);
         Ok(())
-    }
-
-    /// Packets that its tunnel has dropped here.
-    pub(super) fn drops(&self) -> Result<u64, LabError> {
-        away::drops(&self.anteroom, away::TUNNEL)
     }
 }
 

@@ -62,6 +62,8 @@ pub fn join(id: &str, host: &str, as_root: bool, command: &[OsString]) -> anyhow
 pub fn agent(process: u32, within: Option<u32>, host: &str, words: &[OsString]) -> anyhow::Result<u8> {
     let line = words.join(OsStr::new(" "));
     let command = ["sh".into(), "-c".into(), line];
+    // SAFETY: no thread was started yet.
+    unsafe { privileges::forget_sudo() };
     match within {
         Some(within) => enter_guest(process, within, host, &command),
         None => enter_lab(process, host, true, &command, |child| watch(child, None)),

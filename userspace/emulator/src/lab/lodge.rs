@@ -13,15 +13,12 @@ use tokio::time::{sleep, timeout};
 use super::{
     Lab,
     away::Way,
+    ends::{Ends, Passages},
     guest::{self, Kind},
     join::first_process,
     run::spawn,
 };
-use crate::{
-    own_namespace::may_load_programs,
-    signals::Signals,
-    status::{self, Fault, Place},
-};
+use crate::{own_namespace::may_load_programs, signals::Signals};
 
 /// Hosts that are to be had here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -53,7 +50,7 @@ const NOTHING: [&str; 2] = ["sleep", "infinity"];
 const BEGUN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Makes the hosts, tells where they are, and keeps them until a signal comes. What speaks against results then.
+/// Makes the hosts, tells where they are, and keeps them until a signal comes. What has passed their tunnels then.
 ///
 /// # Errors
 /// If they cannot be made, or their first process ends.
@@ -61,7 +58,7 @@ pub async fn lodge(
     lodging: &Lodging,
     profile: &Profile,
     tell: impl FnOnce(&Lodged) -> anyhow::Result<()>,
-) -> anyhow::Result<Vec<Fault>> {
+) -> anyhow::Result<Passages> {
     ensure!(
         may_load_programs(),
         "hosts of another machine's network need root here: --perturb-path 'sudo -n perturb'"
@@ -75,27 +72,20 @@ pub async fn lodge(
             within,
         })
     };
-    let dropped = match lodging.kind {
-        Kind::Private => keep_hosts(lodging, profile, &mut signals, tell).await?,
-        Kind::Machine | Kind::Containers(_) => keep_guests(lodging, profile, &mut signals, tell).await?,
-    };
-    let fault = Fault {
-        place: Place::Tunnel,
-        packets: dropped,
-    };
-    let faults: Vec<Fault> = (dropped > 0).then_some(fault).into_iter().collect();
-    status::warn(&faults);
-    Ok(faults)
+    match lodging.kind {
+        Kind::Private => keep_hosts(lodging, profile, &mut signals, tell).await,
+        Kind::Machine | Kind::Containers(_) => keep_guests(lodging, profile, &mut signals, tell).await,
+    }
 }
 
-/// With private hosts; how many packets their tunnels have dropped.
+/// With private hosts.
 async fn keep_hosts(
     lodging: &Lodging,
     profile: &Profile,
     signals: &mut Signals,
     tell: impl FnOnce(Vec<u32>) -> anyhow::Result<()>,
-) -> anyhow::Result<u64> {
-    let lab = Lab::lodged(lodging, profile)?;
+) -> anyhow::Result<Passages> {
+    let mut lab = Lab::lodged(lodging, profile)?;
     let mut child = spawn(&lab, &[], NOTHING.map(Into::into).into(), None, |_| {})?;
     // Whoever enters the namespaces looks for their first process.
     let begun = timeout(BEGUN, async {
@@ -113,7 +103,8 @@ async fn keep_hosts(
         ended = child.wait() => return Err(ended_early(ended)),
     }
     child.kill().await.context("ending the hosts' processes")?;
-    Ok(lab.tunnel_drops()?)
+    lab.close_tunnels()?;
+    Ok(lab.passed().await?)
 }
 
 fn ended_early(ended: io::Result<ExitStatus>) -> anyhow::Error {
@@ -129,13 +120,14 @@ async fn keep_guests(
     profile: &Profile,
     signals: &mut Signals,
     tell: impl FnOnce(Vec<u32>) -> anyhow::Result<()>,
-) -> anyhow::Result<u64> {
-    let mut guests = guest::welcome(lodging, profile)?;
+) -> anyhow::Result<Passages> {
+    let mut ends = Ends::new(false)?;
+    let mut guests = guest::welcome(lodging, profile, &mut ends)?;
     tell(guests.iter().map(|guest| guest.process).collect())?;
     tokio::select! {
         _ = signals.next() => {}
         gone = guest::gone(&mut guests) => return Err(gone),
     }
-    let drops = guests.iter().map(guest::Guest::drops);
-    Ok(drops.sum::<Result<u64, _>>()?)
+    ends.close()?;
+    Ok(ends.settled().await?)
 }

@@ -21,6 +21,7 @@ use tokio::process::Command;
 use super::{
     Lab, Namespace,
     away::Away,
+    ends::{self, Accounts},
     inside::{Elsewhere, Forwarding, Stage, die_with_parent},
 };
 use crate::{
@@ -72,8 +73,8 @@ pub struct Spread<'a> {
 pub trait Machines {
     /// Ends when one of them is lost, and says so. It may be dropped and called again.
     fn lost(&mut self) -> Pin<Box<dyn Future<Output = anyhow::Error> + '_>>;
-    /// Ends the hosts there; what speaks against results there, which has been said.
-    fn end(&mut self) -> Pin<Box<dyn Future<Output = Vec<Fault>> + '_>>;
+    /// Ends the hosts there.
+    fn end(&mut self) -> Pin<Box<dyn Future<Output = Accounts> + '_>>;
 }
 
 /// Runs the command, and warns of what speaks against its results. How it ended; nothing if something else ended the
@@ -91,7 +92,7 @@ pub async fn run_spread(
     let mut signals = Signals::listen_for_command()?;
     let mut pacing = request.pacing;
     let (aways, mut machines) = spread.map_or_else(Default::default, |one| (one.aways, Some(one.machines)));
-    let lab = Lab::spread(request.hosts, &request.prepared.profile, &mut pacing, &aways)?;
+    let mut lab = Lab::spread(request.hosts, &request.prepared.profile, &mut pacing, &aways)?;
     let prepared = request.prepared.nearer(&lab.trips())?;
     let conduct = Conduct::of_hosts(pacing, request.verbose);
     let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, request.witness);
@@ -130,16 +131,19 @@ pub async fn run_spread(
     let outcome = session.end(end)?;
     let mut faults = outcome.faults();
     if !aways.is_empty() {
-        faults.extend(of_core(&lab, &outcome)?);
+        faults.extend(is_late(&outcome));
     }
     status::warn(&faults);
     if let Some(machines) = machines {
-        let more = tokio::select! {
-            more = machines.end() => more,
-            _ = signals.next() => vec![Fault::ENDED],
+        lab.close_tunnels()?;
+        let said = tokio::select! {
+            said = machines.end() => Some(said),
+            _ = signals.next() => None,
         };
-        faults.extend(more);
-        if is_lost && !faults.contains(&Fault::ENDED) {
+        let lost = lost_between(&lab, said.as_ref()).await?;
+        status::warn(lost.as_slice());
+        faults.extend(lost);
+        if is_lost || said.is_none_or(|said| said.values().any(Option::is_none)) {
             faults.push(Fault::ENDED);
         }
     }
@@ -167,31 +171,32 @@ async fn lost(machines: Option<&mut (dyn Machines + '_)>) -> anyhow::Error {
     }
 }
 
-/// What speaks against a result of hosts on several machines, besides: this one was not fast enough for them.
-fn of_core<T>(lab: &Lab, outcome: &Outcome<T>) -> anyhow::Result<Vec<Fault>> {
-    let mut faults = Vec::new();
-    let dropped = lab.tunnel_drops()?;
-    if dropped > 0 {
-        faults.push(Fault {
-            place: status::Place::Tunnel,
-            packets: dropped,
-        });
+/// That this machine was not fast enough for hosts on others.
+fn is_late<T>(outcome: &Outcome<T>) -> Option<Fault> {
+    let report = outcome.report.as_ref().ok()?.as_ref()?;
+    let is_late = report.lateness.as_ref()?.p99_us > LATE.as_secs_f64() * 1e6;
+    is_late.then(|| Fault {
+        place: status::Place::Late,
+        packets: report.balance.released.div_ceil(100),
+    })
+}
+
+/// What was lost in tunnels to other machines, of which each has said what has passed its ends.
+async fn lost_between(lab: &Lab, said: Option<&Accounts>) -> anyhow::Result<Option<Fault>> {
+    let here = lab.passed().await?;
+    let mut packets = 0;
+    for (machine, there) in said.into_iter().flatten() {
+        let lost = there.as_ref().map_or(0, |there| ends::lost(&here, there));
+        if lost > 0 {
+            log::info!("{machine}: {lost} packets were lost on the way to it, or from there");
+        }
+        packets += lost;
     }
-    let is_late = |report: &&Report| {
-        let late = report.lateness.as_ref();
-        late.is_some_and(|late| late.p99_us > LATE.as_secs_f64() * 1e6)
+    let fault = Fault {
+        place: status::Place::Tunnel,
+        packets,
     };
-    if let Ok(Some(report)) = outcome
-        .report
-        .as_ref()
-        .map(|report| report.as_ref().filter(is_late))
-    {
-        faults.push(Fault {
-            place: status::Place::Late,
-            packets: report.balance.released.div_ceil(100),
-        });
-    }
-    Ok(faults)
+    Ok((packets > 0).then_some(fault))
 }
 
 /// A user without capabilities may send ICMP echo requests from then on (`ping_init_sock` in the kernel).

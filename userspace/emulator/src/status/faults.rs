@@ -111,8 +111,8 @@ impl fmt::Display for Fault {
                  `--lease`"
             }
             Place::Tunnel => {
-                "packets were dropped by tunnels to other machines; leave this one processors, or raise \
-                 `net.core.netdev_max_backlog`"
+                "packets were lost between this machine and others, or came twice; look for drops at the interfaces of all of them \
+                 (`ip -s -s link`), leave them processors, or raise their `net.core.netdev_max_backlog`"
             }
             Place::Late => {
                 "packets, or more, left more than 5 ms late: this machine is too slow a core for so many; have hosts elsewhere, \

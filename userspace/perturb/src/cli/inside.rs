@@ -121,9 +121,9 @@ pub(super) fn lodge(args: &Lodge) -> anyhow::Result<u8> {
         println!("{READY}");
         Ok(())
     };
-    let faults = runtime()?.block_on(lodge::lodge(&args.lodging, &loaded.profile, tell))?;
-    let faults = serde_json::to_string(&faults).context("printing what speaks against results")?;
-    println!("{faults}");
+    let passed = runtime()?.block_on(lodge::lodge(&args.lodging, &loaded.profile, tell))?;
+    let passed = serde_json::to_string(&passed).context("printing what has passed the tunnels")?;
+    println!("{passed}");
     Ok(DONE)
 }
 

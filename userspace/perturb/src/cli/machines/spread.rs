@@ -12,15 +12,13 @@ use std::{
 
 use anyhow::{Context as _, anyhow, bail};
 use perturb_containers::Selector;
-use perturb_emulator::{
-    lab::{
-        self, MAX_HOSTS,
-        away::{self, Away},
-        guest::Kind,
-        lodge::{Lodged, Lodging},
-        run::Machines,
-    },
-    status::Fault,
+use perturb_emulator::lab::{
+    self, MAX_HOSTS,
+    away::{self, Away},
+    ends::{Accounts, Passages},
+    guest::Kind,
+    lodge::{Lodged, Lodging},
+    run::Machines,
 };
 use perturb_machines::{On, Order, Stage, Way};
 use perturb_profile::{Loaded, Packed, Profile, Size};
@@ -61,19 +59,20 @@ impl Counts {
     }
 
     /// By machine, this one first: as they were given, or evenly.
-    fn each(&self, machines: usize) -> anyhow::Result<Vec<Part>> {
+    fn each(&self, machines: usize) -> Result<Vec<Part>, Contradiction> {
         let [(all, _)] = *self.0 else {
             if self.0.len() != machines {
-                bail!(
-                    "--hosts has {} numbers, and there are {machines} machines: this one and those of --on but for this one",
-                    self.0.len()
-                );
+                return Err(Contradiction(
+                    "--hosts needs a number for each machine: for this one, and then for those of --on but for this one",
+                ));
             }
             return Ok(self.0.clone());
         };
         let count = u32::try_from(machines).unwrap_or(u32::MAX);
         if all < count {
-            bail!("{all} hosts are too few for {machines} machines: this one and those of --on");
+            return Err(Contradiction(
+                "--hosts are too few: this machine and each of those of --on gets one at least",
+            ));
         }
         Ok(lab::evenly(all, count)
             .map(|count| (count, Kind::Private))
@@ -292,7 +291,7 @@ impl Machines for Led {
         })
     }
 
-    fn end(&mut self) -> Pin<Box<dyn Future<Output = Vec<Fault>> + '_>> {
+    fn end(&mut self) -> Pin<Box<dyn Future<Output = Accounts> + '_>> {
         Box::pin(async {
             self.crew.end();
             let soon = timeout(AT_ONCE, self.until(Stage::Gone, true)).await;
@@ -305,17 +304,16 @@ impl Machines for Led {
             let said = self.crew.at(Stage::Gone).map(|machine| {
                 let text = self.printed.get(machine);
                 let line = text.and_then(|text| text.lines().nth(1));
-                let faults = line.and_then(|line| serde_json::from_str(line).ok());
+                let passed: Option<Passages> = line.and_then(|line| serde_json::from_str(line).ok());
                 let has_failed = self.failed.iter().any(|failed| failed == machine);
-                if text.is_some() && faults.is_none() && !has_failed {
+                if text.is_some() && passed.is_none() && !has_failed {
                     log::warn!(
-                        "{machine}: it has not said what its tunnels have dropped, so do not trust the result"
+                        "{machine}: it has not said what has passed its tunnels, so do not trust the result"
                     );
                 }
-                faults
+                (machine.to_owned(), passed)
             });
-            said.flat_map(|faults: Option<Vec<Fault>>| faults.unwrap_or_else(|| vec![Fault::ENDED]))
-                .collect()
+            said.collect()
         })
     }
 }

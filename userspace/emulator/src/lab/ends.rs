@@ -1,0 +1,135 @@
+//! This machine's ends of tunnels, and what was lost between them and the others.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use perturb_dataplane::{
+    namespace::Namespace,
+    tunnels::{Passed, Tunnels, TunnelsError},
+};
+use tokio::time::sleep;
+
+use super::{Host, LabError};
+
+/// Packets that have passed the ends of hosts' tunnels, by the host's number.
+pub type Passages = BTreeMap<u32, Passed>;
+/// What other machines say of theirs, by name; nothing of one that does not.
+pub type Accounts = BTreeMap<String, Option<Passages>>;
+
+/// Nothing more is on its way when nothing has come for so long; how often that is looked at, and how long at most.
+const REST: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(10);
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Ends of tunnels.
+pub(super) struct Ends {
+    tunnels: Tunnels,
+    /// Whether the other machines' ends are there already.
+    are_last: bool,
+    all: Vec<End>,
+}
+
+struct End {
+    host: String,
+    number: u32,
+    namespace: Namespace,
+    interface: &'static str,
+    index: u32,
+}
+
+impl End {
+    fn failed(&self) -> impl FnOnce(std::io::Error) -> LabError + use<> {
+        let host = self.host.clone();
+        move |source| LabError::Namespace { host, source }
+    }
+}
+
+impl Ends {
+    /// None yet.
+    pub(super) fn new(are_last: bool) -> Result<Self, LabError> {
+        Ok(Self {
+            tunnels: Tunnels::new()?,
+            are_last,
+            all: Vec::new(),
+        })
+    }
+
+    /// Counts what passes one of a host, which is not up yet.
+    pub(super) fn count(&mut self, host: &Host, interface: &'static str, index: u32) -> Result<(), LabError> {
+        let failed = |source| LabError::Namespace {
+            host: host.name(),
+            source,
+        };
+        let end = End {
+            host: host.name(),
+            number: host.number,
+            namespace: host.namespace.try_clone().map_err(failed)?,
+            interface,
+            index,
+        };
+        let (tunnels, is_last) = (&mut self.tunnels, self.are_last);
+        let count = || tunnels.count(interface, index, is_last);
+        let counted: Result<(), TunnelsError> = end.namespace.enter(count).map_err(end.failed())?;
+        counted?;
+        self.all.push(end);
+        Ok(())
+    }
+
+    /// Lets nothing more into them.
+    pub(super) fn close(&mut self) -> Result<(), LabError> {
+        for end in &self.all {
+            let close = || self.tunnels.close(end.interface);
+            end.namespace.enter(close).map_err(end.failed())??;
+        }
+        Ok(())
+    }
+
+    fn passed(&self) -> Result<Passages, LabError> {
+        let passed = |end: &End| Ok((end.number, self.tunnels.passed(end.index)?));
+        self.all.iter().map(passed).collect()
+    }
+
+    /// What has passed them, once nothing is on its way any more: the other ends are closed.
+    pub(super) async fn settled(&self) -> Result<Passages, LabError> {
+        let begin = Instant::now();
+        let (mut last, mut since) = (self.passed()?, begin);
+        while since.elapsed() < REST && begin.elapsed() < PATIENCE {
+            sleep(LOOK).await;
+            let now = self.passed()?;
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        Ok(last)
+    }
+}
+
+/// Packets that were lost between these ends and those of another machine, or came twice.
+pub(super) fn lost(here: &Passages, there: &Passages) -> u64 {
+    let lost = there.iter().map(|(number, far)| {
+        let near = here.get(number).copied().unwrap_or_default();
+        near.sent.abs_diff(far.received) + far.sent.abs_diff(near.received)
+    });
+    lost.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_either_way_and_what_comes_twice() {
+        let ends = |passed: &[(u32, u64, u64)]| -> Passages {
+            let passed = passed.iter();
+            passed
+                .map(|&(host, sent, received)| (host, Passed { sent, received }))
+                .collect()
+        };
+        let here = ends(&[(3, 100, 50), (4, 7, 7), (5, 1, 0)]);
+        assert_eq!(lost(&here, &ends(&[(3, 50, 100), (4, 7, 7)])), 0);
+        assert_eq!(lost(&here, &ends(&[(3, 52, 99), (4, 6, 7)])), 2 + 1 + 1);
+        assert_eq!(lost(&here, &ends(&[(5, 0, 0)])), 1);
+    }
+}
