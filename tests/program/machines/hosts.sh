@@ -1,4 +1,6 @@
-# For scripts of hosts on several machines.
+# For scripts of hosts on several machines (cluster.sh), which VXLAN joins.
+ip link add probe type vxlan id 1 dstport 1 || { echo "no VXLAN"; echo "end 0"; exit; }
+ip link delete probe
 on=(--ssh "$ssh" --perturb-path "$PERTURB")
 did() { # NAME COMMAND…: what it says, and its exit code
     code=0; "${@:2}" >$1.log 2>&1 || code=$?

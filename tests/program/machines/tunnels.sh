@@ -1,6 +1,4 @@
 # Hosts on three machines (cluster.sh, hosts.sh) whose own network loses packets. Says what perturb counts, and what iptables does.
-ip link add probe type vxlan id 1 dstport 1 || { echo "no VXLAN"; echo "end 0"; exit; }
-ip link delete probe
 # Between h1 here and h2, the machine n02, and h3, a private host on n03: small packets, and much TCP, both ways.
 crossed() { # NAME
     did $1 "$PERTURB" run "$PROFILE" --hosts 1,machine,1 --on 'n[02-03]' "${on[@]}" --report $1.json -- bash -c '
@@ -10,7 +8,6 @@ crossed() { # NAME
             perturb on h$host -- iperf3 -t 1 -c 10.77.0.1; perturb on h$host -- iperf3 -t 1 -R -c 10.77.0.1
         done'
     echo "lost_$1 $(tr -d ' \n' <$1.json | sed -n 's/.*"place":"tunnel","packets":\([0-9]*\).*/\1/p' | grep . || echo 0)"
-    echo "places_$1 $(grep -c '"place"' $1.json)"
     echo "bulk_$1 $(grep -c 'MBytes.*receiver' $1.log)"
 }
 crossed clean
