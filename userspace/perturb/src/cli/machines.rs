@@ -78,7 +78,8 @@ pub(super) struct RunMachines {
     /// this Slurm job
     ///
     /// Private hosts on several machines have one network, of the profile's `topology`, which this machine emulates: VXLAN tunnels (UDP
-    /// port 14789) lead to the others. What a tunnel takes is measured, and comes off latencies. A machine that is lost ends the command.
+    /// port 14789) lead to the others. What a tunnel takes is measured, and comes off latencies. Packets that get lost between
+    /// machines are told at the end. A machine that is lost ends the command.
     ///
     /// With --iface the emulation is there for the time of the command, which runs here. With --mpi it has ranks on each machine. What
     /// was counted there is merged; what is invalid on one machine is invalid.
