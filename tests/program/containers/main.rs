@@ -101,6 +101,7 @@ fn are_followed(engine: &str) -> Result<()> {
         ("--container dbb", "did you mean `db`?"),
         ("--container job", "start it first"),
         ("--container hosted", "this machine's own network"),
+        ("--container beside", "this machine's own network"),
         ("--container a=b", "neither a container's name nor a label"),
         (
             "--container db --network back",
@@ -115,6 +116,10 @@ fn are_followed(engine: &str) -> Result<()> {
         ("again", "follows db already"),
         ("named", "db is followed no more"),
         ("followed", "each container has servers of its own"),
+        (
+            "followed",
+            "beside uses this machine's own network and is left alone",
+        ),
         ("followed", "does not answer"),
         ("followed", "answers again"),
         ("followed", "db has stopped"),

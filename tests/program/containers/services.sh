@@ -13,11 +13,12 @@ service db --label emulate=yes
 service web --label emulate=yes --label com.docker.compose.project=shop
 service other
 engine run --detach --name hosted --network host services:local sleep 1000 >/dev/null
+engine run --detach --name beside --network container:hosted --label emulate=yes services:local sleep 1000 >/dev/null
 engine create --name job --network front services:local sleep 1000 >/dev/null
 echo "before $(trip other db)"
 
 # Mistakes.
-for words in "--container dbb" "--container job" "--container hosted" "--container a=b" "--container db --network back"; do
+for words in "--container dbb" "--container job" "--container hosted" "--container beside" "--container a=b" "--container db --network back"; do
     "$PERTURB" apply "$PROFILE" $words 2>&1 | sed "s/^/said $words: /"
     echo "code ${PIPESTATUS[0]} $words"
 done
@@ -54,7 +55,7 @@ until_emulated '"eth0"' 3
 echo "later $(trip other later)"
 
 # One of them is let go, then all.
-"$PERTURB" clear --container late 2>&1 | sed 's/^/said one: /'
+"$PERTURB" clear --container "$(engine inspect late --format '{{.Id}}')" 2>&1 | sed 's/^/said one: /'
 echo "let_go $(trip other late)"
 "$PERTURB" clear --container label=emulate=yes 2>&1 | sed 's/^/said all: /'
 wait $follower
@@ -109,6 +110,7 @@ inside() {
 }
 inside ping -c 3 -i 0.2 -q h2 >"$OUT/inside" 2>>"$OUT/engine.log"; sed "s/^/said inside: /" "$OUT/inside"
 echo "inside $(shortest <"$OUT/inside")"
+engine rm --force beside >/dev/null
 engine rm --force $(engine ps --all --quiet) >/dev/null
 kill $served; wait $served 2>/dev/null
 echo "end 0"

@@ -221,30 +221,38 @@ fn left_nothing(said: &Said) {
 
 #[test]
 fn containers_of_another_machine_are_hosts() {
-    conclude(thrice(containers_are_hosts));
+    conclude(thrice(|| containers_are_hosts("podman", &["podman", "crun"])));
 }
 
-fn containers_are_hosts() -> Result<Option<String>> {
+#[test]
+fn containers_of_another_machines_docker_are_hosts() {
+    conclude(thrice(|| containers_are_hosts("docker", &["docker", "dockerd"])));
+}
+
+fn containers_are_hosts(engine: &str, programs: &[&str]) -> Result<Option<String>> {
     root()?;
     installed(&["sshd", "ssh", "ssh-keygen", "ip", "unshare", "ping", "ps"])?;
-    installed(&["podman", "crun", "busybox"])?;
+    installed(programs)?;
+    installed(&["busybox"])?;
     let files = directory();
     let bus = files.path().join("bus.yaml");
     fs::write(&bus, profile(&format!("{LATENCY_MS}ms")))?;
-    let engine = Path::new(env!("CARGO_MANIFEST_DIR")).join("program/containers/engine.sh");
-    let said = hosts(said_alone(
-        CONTAINERS,
-        &bus,
-        &[("ENGINE_SCRIPT", engine.as_os_str())],
-    ))?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("program/containers/engine.sh");
+    let more = [
+        ("ENGINE", OsStr::new(engine)),
+        ("ENGINE_SCRIPT", script.as_os_str()),
+    ];
+    let said = hosts(said_alone(CONTAINERS, &bus, &more))?;
     if let Some(line) = said.text.lines().find(|line| line.starts_with("no engine")) {
-        return Err(skip(format!("podman runs no containers here: {line}")));
+        return Err(skip(format!("{engine} runs no containers here: {line}")));
     }
     said.must(&[
         ("code_both", 5.0),
         ("code_webb", 1.0),
         ("code_hosted", 1.0),
+        ("code_beside", 1.0),
         ("code_job", 1.0),
+        ("code_web+side", 1.0),
         ("code_ended", 1.0),
     ]);
     left_nothing(&said);
@@ -255,7 +263,15 @@ fn containers_are_hosts() -> Result<Option<String>> {
             "hosted",
             "n02: the container hosted uses this machine's own network: write `machine`",
         ),
+        (
+            "beside",
+            "n02: the container beside uses this machine's own network: write `machine`",
+        ),
         ("job", "n02: the container job is created: start it first"),
+        (
+            "web+side",
+            "n02: the container web and the container side have one network",
+        ),
         ("ended", "n02: the container web has ended"),
         ("ended", "hosts are lost (n02): the command was ended"),
     ]);

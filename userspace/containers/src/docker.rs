@@ -74,10 +74,12 @@ struct Endpoint {
     address6: Option<String>,
 }
 
+/// What happened, in Docker's words or in old ones; most events have both.
 #[derive(Debug, Deserialize)]
 struct Event {
-    #[serde(rename = "Action", alias = "status")]
+    #[serde(rename = "Action")]
     action: Option<String>,
+    status: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -106,9 +108,9 @@ pub(crate) async fn containers(socket: &Path, lookup: &Lookup) -> Result<Vec<Con
 
 fn known(listed: Listed) -> Container {
     let names = listed.names.unwrap_or_default();
-    let name = names
-        .first()
-        .map_or(&*listed.id, |name| name.trim_start_matches('/'));
+    let mut names = names.iter().map(|name| name.trim_start_matches('/'));
+    // The others are what linked containers call it: `web/db`.
+    let name = names.find(|name| !name.contains('/')).unwrap_or(&listed.id);
     let state = listed.state.unwrap_or_default();
     Container {
         name: name.into(),
@@ -201,7 +203,7 @@ impl Events {
 /// Whether an event may concern which containers run, or their networks. One that cannot be read may.
 fn is_relevant(line: &[u8]) -> bool {
     let action = match serde_json::from_slice::<Event>(line) {
-        Ok(event) => event.action.unwrap_or_default(),
+        Ok(event) => event.action.or(event.status).unwrap_or_default(),
         Err(_) => return true,
     };
     !IRRELEVANT.iter().any(|word| action.starts_with(word))
@@ -277,6 +279,16 @@ mod tests {
         assert_eq!(container.network, Network::Container);
     }
 
+    /// As Docker 20.10 lists one that another calls by a link of its own.
+    #[test]
+    fn a_link_is_no_name() {
+        let text = r#"{ "Id": "ba0", "Names": ["/aaa/al", "/zzz"], "Labels": {}, "State": "running" }"#;
+        assert_eq!(
+            known(serde_json::from_str(text).expect("a container")).name,
+            "zzz"
+        );
+    }
+
     /// Podman knows states that Docker does not.
     #[test]
     fn states_of_any_engine() {
@@ -307,6 +319,12 @@ mod tests {
             (r#"{"status":"died"}"#, true),
             (r#"{"Type":"container","Action":"exec_create: sh"}"#, false),
             (r#"{"Type":"container","Action":"health_status: healthy"}"#, false),
+            // As Docker 20.10 and Podman 4.3 have it.
+            (
+                r#"{"status":"exec_start: sh","Type":"container","Action":"exec_start: sh"}"#,
+                false,
+            ),
+            (r#"{"status":"pause","Type":"container","Action":"pause"}"#, true),
             ("what is that", true),
         ] {
             assert_eq!(is_relevant(line.as_bytes()), matters, "{line}");

@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    env, fmt, io,
+    env, fmt, fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -12,7 +13,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{Container, Selector, cri, docker};
+use crate::{Container, Network, Selector, cri, docker};
 
 /// Where engines listen, unless DOCKER_HOST says another socket.
 const SOCKETS: [&str; 2] = ["/run/docker.sock", "/run/podman/podman.sock"];
@@ -150,11 +151,24 @@ fn from(host: &str, sockets: &[&Path], crictl: Option<PathBuf>) -> Result<Vec<En
 impl Engine {
     /// All its containers.
     pub async fn containers(&self, lookup: &Lookup) -> Result<Vec<Container>, EngineError> {
-        match self {
+        let mut all = match self {
             Self::Socket(path) => docker::containers(path, lookup).await,
             Self::Cri(program) => cri::pods(program, lookup).await,
+        }?;
+        for container in &mut all {
+            // Engines do not say it of those that share the network of one that has this machine's.
+            if container.pid().is_some_and(has_machines_network) {
+                container.network = Network::Host;
+            }
         }
+        Ok(all)
     }
+}
+
+/// Whether a process is in the network namespace of the machine's first one. This one may be in a container's.
+fn has_machines_network(pid: u32) -> bool {
+    let number = |pid: u32| fs::metadata(format!("/proc/{pid}/ns/net")).map(|file| file.ino());
+    number(pid).is_ok_and(|there| number(1).is_ok_and(|first| first == there))
 }
 
 /// What is heard of an engine.
@@ -224,7 +238,7 @@ mod tests {
     fn which_engines() {
         let place = tempfile::tempdir().expect("a directory");
         let here = place.path().join("docker.sock");
-        std::fs::write(&here, "").expect("a file");
+        fs::write(&here, "").expect("a file");
         let absent = place.path().join("podman.sock");
         let sockets = [here.as_path(), absent.as_path()];
         let crictl = PathBuf::from("/usr/bin/crictl");

@@ -7,7 +7,7 @@
 //!
 //! Of the engines' answers only a few fields are read, and those leniently: Podman's states and events are not all Docker's.
 //!
-//! What is absent: namespaces and interfaces (perturb-emulator), and what is to happen to a container.
+//! What is absent: interfaces (perturb-emulator), and what is to happen to a container.
 
 #![warn(missing_docs)]
 
@@ -19,7 +19,7 @@ mod selector;
 use std::{collections::BTreeMap, net::IpAddr};
 
 pub use engine::{Engine, EngineError, Lookup, News, engines, follow};
-pub use selector::{Selector, SelectorError, choose};
+pub use selector::{Selector, SelectorError, choose, is_called};
 
 /// A container, or a pod of Kubernetes: its containers share a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum State {
 pub enum Network {
     /// Its own, or that of another container.
     Container,
-    /// This machine's.
+    /// This machine's, by itself or as another container that has it.
     Host,
 }
 

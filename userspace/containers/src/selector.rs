@@ -119,9 +119,7 @@ impl Selector {
     #[must_use]
     pub fn matches(&self, container: &Container) -> bool {
         match self {
-            Self::Name(name) => {
-                container.name == *name || (name.len() >= SHORTEST_ID && container.id.starts_with(name))
-            }
+            Self::Name(word) => is_called(word, &container.name, &container.id),
             Self::Label(key, wanted) => container
                 .labels
                 .get(key)
@@ -137,6 +135,12 @@ impl Selector {
     pub fn is_open(&self) -> bool {
         !matches!(self, Self::Name(_))
     }
+}
+
+/// Whether a word is a container's name, or the beginning of its number.
+#[must_use]
+pub fn is_called(word: &str, name: &str, id: &str) -> bool {
+    name == word || (word.len() >= SHORTEST_ID && id.starts_with(word))
 }
 
 /// The containers that are to be emulated now. What is named must be there and run; of a label or a project there may be none yet.

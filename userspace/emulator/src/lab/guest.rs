@@ -190,7 +190,7 @@ impl Drop for Guest {
 fn containers(names: &[String]) -> anyhow::Result<Vec<Invited>> {
     let selectors: Vec<Selector> = names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
     let all = hosts::containers(&selectors)?;
-    let mut invited = Vec::new();
+    let mut invited: Vec<Invited> = Vec::new();
     for selector in &selectors {
         let meant = all.iter().find(|container| selector.matches(container));
         match meant.map(|container| (&container.state, &container.network)) {
@@ -203,7 +203,17 @@ fn containers(names: &[String]) -> anyhow::Result<Vec<Invited>> {
         for container in choose(std::slice::from_ref(selector), &all)? {
             let called = format!("the container {}", container.name);
             let process = container.pid().with_context(|| format!("{called} has ended"))?;
-            invited.push(of_process(called, process)?);
+            let one = of_process(called, process)?;
+            let inode = one.namespace.inode()?;
+            for other in &invited {
+                ensure!(
+                    other.namespace.inode()? != inode,
+                    "{} and {} have one network: name one of them",
+                    other.called,
+                    one.called
+                );
+            }
+            invited.push(one);
         }
     }
     Ok(invited)

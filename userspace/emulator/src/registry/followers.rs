@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use perturb_containers::is_called;
 use serde::{Deserialize, Serialize};
 
 use super::{Presence, Process, Registry, RegistryError, Result, file, lock, place};
@@ -32,7 +33,7 @@ impl Contained {
     /// Whether a word of the command line means it.
     #[must_use]
     pub fn is_meant(&self, word: &str) -> bool {
-        self.name == word || self.chosen_by.iter().any(|chosen| chosen == word)
+        is_called(word, &self.name, &self.id) || self.chosen_by.iter().any(|chosen| chosen == word)
     }
 }
 
@@ -223,9 +224,10 @@ mod tests {
     fn which_container_is_meant() {
         let db = Contained {
             name: "db".into(),
-            id: "1".into(),
+            id: "0123456789abcdef".into(),
             chosen_by: vec!["label=app=db".into()],
         };
         assert!(db.is_meant("db") && db.is_meant("label=app=db") && !db.is_meant("label=app"));
+        assert!(db.is_meant("0123456789ab") && !db.is_meant("0123456789"));
     }
 }
