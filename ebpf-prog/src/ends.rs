@@ -17,6 +17,8 @@ use crate::{
 /// By interface.
 #[map]
 static ENDS: HashMap<u32, TunnelEnd> = HashMap::with_max_entries(MAX_ENDS, 0);
+/// A multicast or broadcast packet of this host's own, which its kernel gives back to it (`PACKET_LOOPBACK`).
+const OWN: u32 = 5;
 
 /// A packet goes in. Before the other end is known to be there, it is dropped.
 #[inline(always)]
@@ -38,8 +40,9 @@ pub(crate) fn sent(ctx: &TcContext) -> i32 {
 /// A packet comes out.
 #[inline(always)]
 pub(crate) fn received(ctx: &TcContext) -> i32 {
-    let interface = skb(ctx).ifindex;
-    let Some(end) = ENDS.get_ptr_mut(&interface) else {
+    let skb = skb(ctx);
+    let interface = skb.ifindex;
+    let Some(end) = ENDS.get_ptr_mut(&interface).filter(|_| skb.pkt_type != OWN) else {
         return PASS;
     };
     // SAFETY: as above; all that write this word write the same.

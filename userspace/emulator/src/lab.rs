@@ -296,6 +296,15 @@ impl Lab {
         }
     }
 
+    /// Deletes the hosts' interfaces. Sockets that the kernel closes for a process that has ended keep their namespace for
+    /// minutes, and would send on when nobody counts any more.
+    pub(crate) fn cut_off(&self) -> Result<(), LabError> {
+        self.hosts.iter().try_for_each(|host| {
+            let delete = |netlink: &mut Netlink| netlink.delete_link(host.index());
+            inside(|| host.name(), &host.namespace, delete)
+        })
+    }
+
     /// What joins the hosts' TAPs, if they have such.
     pub(crate) fn switch(&self) -> Option<&Arc<Switch>> {
         match &self.joint {
