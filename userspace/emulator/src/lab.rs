@@ -284,12 +284,12 @@ impl Lab {
     }
 
     /// Lets nothing more into tunnels to other machines.
-    pub(crate) fn close_tunnels(&mut self) -> Result<(), LabError> {
+    pub(crate) fn close_tunnels(&mut self) -> Result<(), TunnelsError> {
         self.ends.as_mut().map_or(Ok(()), Ends::close)
     }
 
     /// What has passed this machine's ends of tunnels, once nothing is on its way any more: all ends are closed.
-    pub(crate) async fn passed(&self) -> Result<Passages, LabError> {
+    pub(crate) async fn passed(&self) -> Result<Passages, TunnelsError> {
         match &self.ends {
             Some(ends) => ends.settled().await,
             None => Ok(Passages::new()),
