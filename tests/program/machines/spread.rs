@@ -288,7 +288,7 @@ fn what_tunnels_lose_is_counted() {
     }
     // Super-packets are counted alike at both ends.
     said.must(&[("code_clean", 0.0), ("lost_clean", 0.0), ("bulk_clean", 4.0)]);
-    said.must(&[("code_lossy", 0.0), ("bulk_lossy", 4.0)]);
+    said.must(&[("code_lossy", 0.0), ("bulk_lossy", 4.0), ("code_open", 0.0)]);
     left_nothing(&said);
     let dropped = [1, 2, 3].map(|number| said.value(&format!("dropped_{number}")));
     assert!(
