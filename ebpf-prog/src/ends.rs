@@ -1,7 +1,11 @@
 //! The ends of tunnels to hosts on other machines: counts what goes in and what comes out, packet by packet. The devices' own
 //! counters count super-packets, and do not know what is lost on the way.
 
-use aya_ebpf::{macros::map, maps::HashMap, programs::TcContext};
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap},
+    programs::TcContext,
+};
 use perturb_common::{
     departure::Load,
     ends::{MAX_ENDS, TunnelEnd},
@@ -17,17 +21,22 @@ use crate::{
 /// By interface.
 #[map]
 static ENDS: HashMap<u32, TunnelEnd> = HashMap::with_max_entries(MAX_ENDS, 0);
+/// 1 once nothing more goes in.
+#[map]
+static CLOSED: Array<u64> = Array::with_max_entries(1, 0);
+/// A multicast or broadcast packet of this host's own, which its kernel gives back to it (`PACKET_LOOPBACK`).
+const OWN: u32 = 5;
 
-/// A packet goes in. Before the other end is known to be there, it is dropped.
+/// A packet goes in. Before the other end is known to be there, and once this one is closed, it is dropped.
 #[inline(always)]
 pub(crate) fn sent(ctx: &TcContext) -> i32 {
     let interface = skb(ctx).ifindex;
-    let Some(end) = ENDS.get_ptr_mut(&interface) else {
+    let (Some(end), Some(closed)) = (ENDS.get_ptr_mut(&interface), CLOSED.get_ptr(0)) else {
         return PASS;
     };
-    // SAFETY: words of a map value.
+    // SAFETY: words of map values.
     unsafe {
-        if atomic::load(&raw const (*end).is_heard) == 0 {
+        if atomic::load(&raw const (*end).is_heard) == 0 || atomic::load(closed) != 0 {
             return DISCARD;
         }
         atomic::fetch_add(&raw mut (*end).sent, packets(ctx));
@@ -38,8 +47,9 @@ pub(crate) fn sent(ctx: &TcContext) -> i32 {
 /// A packet comes out.
 #[inline(always)]
 pub(crate) fn received(ctx: &TcContext) -> i32 {
-    let interface = skb(ctx).ifindex;
-    let Some(end) = ENDS.get_ptr_mut(&interface) else {
+    let skb = skb(ctx);
+    let interface = skb.ifindex;
+    let Some(end) = ENDS.get_ptr_mut(&interface).filter(|_| skb.pkt_type != OWN) else {
         return PASS;
     };
     // SAFETY: as above; all that write this word write the same.

@@ -119,6 +119,8 @@ fn super_packets_in_tunnels_repeat_all_headers() {
     }
 }
 
+/// Index of `lo`.
+const LOOPBACK: u32 = 1;
 /// TC_ACT_UNSPEC, and TC_ACT_SHOT.
 const PASS: i32 = -1;
 const DROP: i32 = 2;
@@ -126,7 +128,6 @@ const DROP: i32 = 2;
 /// Each packet on the wire counts, of super-packets too, and of those that nobody has counted yet.
 #[test]
 fn packets_on_the_wire_are_counted_at_the_ends_of_tunnels() {
-    const LOOPBACK: u32 = 1;
     const PAYLOAD: usize = 2900;
     const SIZE: u32 = 1000;
     or_end!(root());
@@ -138,22 +139,7 @@ fn packets_on_the_wire_are_counted_at_the_ends_of_tunnels() {
         other => other.unwrap(),
     };
     tunnels.count("lo", LOOPBACK, false).unwrap();
-    let mut passes = |program: Program, frame: &[u8], (gso_size, gso_segs): (u32, u32)| {
-        let context = Context {
-            gso_size,
-            gso_segs,
-            ..Context::default()
-        };
-        let before = tunnels.passed(LOOPBACK).unwrap();
-        let program = tunnels.programs().program(program).unwrap();
-        let action = run(program, frame, context).unwrap().action;
-        let after = tunnels.passed(LOOPBACK).unwrap();
-        let more = Passed {
-            sent: after.sent - before.sent,
-            received: after.received - before.received,
-        };
-        (action, more)
-    };
+    let mut passes = |program, frame: &[u8], gso| counted(&mut tunnels, program, frame, gso);
     let sent = |sent| (PASS, Passed { sent, received: 0 });
     let received = |received| (PASS, Passed { sent: 0, received });
     let [no_ip, small] = [
@@ -185,4 +171,31 @@ fn packets_on_the_wire_are_counted_at_the_ends_of_tunnels() {
             assert_eq!(passes(Program::Received, &frame, (SIZE, 0)), received(3));
         }
     }
+    tunnels.close().unwrap();
+    let mut passes = |program| counted(&mut tunnels, program, &small, (0, 0));
+    assert_eq!(passes(Program::Sent), (DROP, Passed::default()));
+    assert_eq!(passes(Program::Received), received(1));
+}
+
+/// What a program does with a packet at the loopback's end, and what it counts.
+fn counted(
+    tunnels: &mut Tunnels,
+    program: Program,
+    frame: &[u8],
+    (gso_size, gso_segs): (u32, u32),
+) -> (i32, Passed) {
+    let context = Context {
+        gso_size,
+        gso_segs,
+        ..Context::default()
+    };
+    let before = tunnels.passed(LOOPBACK).unwrap();
+    let program = tunnels.programs().program(program).unwrap();
+    let action = run(program, frame, context).unwrap().action;
+    let after = tunnels.passed(LOOPBACK).unwrap();
+    let more = Passed {
+        sent: after.sent - before.sent,
+        received: after.received - before.received,
+    };
+    (action, more)
 }

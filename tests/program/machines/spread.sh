@@ -10,6 +10,7 @@ if [ -n "${SOLVER-}" ]; then
         echo "unaccounted_$run $(sed -n 's/.*"unaccounted": \([-0-9]*\).*/\1/p' $run.json)"
         echo "unintended_$run $(sed -n 's/.*"unintended": \([0-9]*\),/\1/p' $run.json)"
     done
+    echo "lost_spread $(grep -c '"place": "tunnel"' spread.json)"
     left mpi 5
 fi
 

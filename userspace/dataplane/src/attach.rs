@@ -222,7 +222,7 @@ impl Attached {
         }
     }
 
-    /// Leaves it where it is: it goes with the interface.
+    /// Leaves it where it is: it goes with the interface, or, by TCX, with this process.
     pub(crate) fn leave(self) {
         mem::forget(self.link);
     }

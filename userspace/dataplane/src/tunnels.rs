@@ -1,6 +1,6 @@
 //! What goes into tunnels to hosts on other machines and what comes out of them, counted packet by packet.
 
-use aya::maps::{HashMap, MapData, MapError};
+use aya::maps::{Array, HashMap, MapData, MapError};
 use perturb_common::{ends::TunnelEnd, tables::Tables};
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +39,7 @@ pub struct Passed {
 pub struct Tunnels {
     programs: Programs,
     ends: HashMap<MapData, u32, Wire<TunnelEnd>>,
+    closed: Array<MapData, u64>,
 }
 
 impl Tunnels {
@@ -47,16 +48,17 @@ impl Tunnels {
     /// # Errors
     /// If the kernel does not take the programs.
     pub fn new() -> Result<Self, TunnelsError> {
-        const ENDS: &str = "ENDS";
         let mut programs = Programs::load(LoadOptions {
             pacer: Pacer::User,
             room: Room::of(&Tables::default()),
             verbose: false,
         })?;
-        let ends = programs.take_map(ENDS).ok_or(LoadError::Missing(ENDS))?;
+        let mut map = |name| programs.take_map(name).ok_or(LoadError::Missing(name));
+        let (ends, closed) = (map("ENDS")?, map("CLOSED")?);
         Ok(Self {
             programs,
             ends: ends.try_into()?,
+            closed: closed.try_into()?,
         })
     }
 
@@ -84,13 +86,12 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Lets nothing more into the tunnel at an interface of the current namespace.
+    /// Lets nothing more into the tunnels.
     ///
     /// # Errors
-    /// If the kernel does not attach the program.
-    pub fn close(&mut self, interface: &str) -> Result<(), TunnelsError> {
-        Attached::new(&mut self.programs, Program::Discard, interface, Side::Egress)?.leave();
-        Ok(())
+    /// If the map cannot be written.
+    pub fn close(&mut self) -> Result<(), TunnelsError> {
+        Ok(self.closed.set(0, 1, 0)?)
     }
 
     /// What has passed the end at an interface.

@@ -284,16 +284,25 @@ impl Lab {
     }
 
     /// Lets nothing more into tunnels to other machines.
-    pub(crate) fn close_tunnels(&mut self) -> Result<(), LabError> {
+    pub(crate) fn close_tunnels(&mut self) -> Result<(), TunnelsError> {
         self.ends.as_mut().map_or(Ok(()), Ends::close)
     }
 
     /// What has passed this machine's ends of tunnels, once nothing is on its way any more: all ends are closed.
-    pub(crate) async fn passed(&self) -> Result<Passages, LabError> {
+    pub(crate) async fn passed(&self) -> Result<Passages, TunnelsError> {
         match &self.ends {
             Some(ends) => ends.settled().await,
             None => Ok(Passages::new()),
         }
+    }
+
+    /// Deletes the hosts' interfaces. Sockets that the kernel closes for a process that has ended keep their namespace for
+    /// minutes, and would send on when nobody counts any more.
+    pub(crate) fn cut_off(&self) -> Result<(), LabError> {
+        self.hosts.iter().try_for_each(|host| {
+            let delete = |netlink: &mut Netlink| netlink.delete_link(host.index());
+            inside(|| host.name(), &host.namespace, delete)
+        })
     }
 
     /// What joins the hosts' TAPs, if they have such.

@@ -5,10 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perturb_dataplane::{
-    namespace::Namespace,
-    tunnels::{Passed, Tunnels, TunnelsError},
-};
+use perturb_dataplane::tunnels::{Passed, Tunnels, TunnelsError};
 use tokio::time::sleep;
 
 use super::{Host, LabError};
@@ -28,22 +25,8 @@ pub(super) struct Ends {
     tunnels: Tunnels,
     /// Whether the other machines' ends are there already.
     are_last: bool,
-    all: Vec<End>,
-}
-
-struct End {
-    host: String,
-    number: u32,
-    namespace: Namespace,
-    interface: &'static str,
-    index: u32,
-}
-
-impl End {
-    fn failed(&self) -> impl FnOnce(std::io::Error) -> LabError + use<> {
-        let host = self.host.clone();
-        move |source| LabError::Namespace { host, source }
-    }
+    /// By the host's number, the interface's index.
+    all: BTreeMap<u32, u32>,
 }
 
 impl Ends {
@@ -52,47 +35,34 @@ impl Ends {
         Ok(Self {
             tunnels: Tunnels::new()?,
             are_last,
-            all: Vec::new(),
+            all: BTreeMap::new(),
         })
     }
 
     /// Counts what passes one of a host, which is not up yet.
-    pub(super) fn count(&mut self, host: &Host, interface: &'static str, index: u32) -> Result<(), LabError> {
+    pub(super) fn count(&mut self, host: &Host, interface: &str, index: u32) -> Result<(), LabError> {
+        let count = || self.tunnels.count(interface, index, self.are_last);
         let failed = |source| LabError::Namespace {
             host: host.name(),
             source,
         };
-        let end = End {
-            host: host.name(),
-            number: host.number,
-            namespace: host.namespace.try_clone().map_err(failed)?,
-            interface,
-            index,
-        };
-        let (tunnels, is_last) = (&mut self.tunnels, self.are_last);
-        let count = || tunnels.count(interface, index, is_last);
-        let counted: Result<(), TunnelsError> = end.namespace.enter(count).map_err(end.failed())?;
-        counted?;
-        self.all.push(end);
+        host.namespace.enter(count).map_err(failed)??;
+        self.all.insert(host.number, index);
         Ok(())
     }
 
     /// Lets nothing more into them.
-    pub(super) fn close(&mut self) -> Result<(), LabError> {
-        for end in &self.all {
-            let close = || self.tunnels.close(end.interface);
-            end.namespace.enter(close).map_err(end.failed())??;
-        }
-        Ok(())
+    pub(super) fn close(&mut self) -> Result<(), TunnelsError> {
+        self.tunnels.close()
     }
 
-    fn passed(&self) -> Result<Passages, LabError> {
-        let passed = |end: &End| Ok((end.number, self.tunnels.passed(end.index)?));
+    fn passed(&self) -> Result<Passages, TunnelsError> {
+        let passed = |(&number, &index)| Ok((number, self.tunnels.passed(index)?));
         self.all.iter().map(passed).collect()
     }
 
     /// What has passed them, once nothing is on its way any more: the other ends are closed.
-    pub(super) async fn settled(&self) -> Result<Passages, LabError> {
+    pub(super) async fn settled(&self) -> Result<Passages, TunnelsError> {
         let begin = Instant::now();
         let (mut last, mut since) = (self.passed()?, begin);
         while since.elapsed() < REST && begin.elapsed() < PATIENCE {

@@ -104,7 +104,9 @@ async fn keep_hosts(
     }
     child.kill().await.context("ending the hosts' processes")?;
     lab.close_tunnels()?;
-    Ok(lab.passed().await?)
+    let passed = lab.passed().await?;
+    lab.cut_off()?;
+    Ok(passed)
 }
 
 fn ended_early(ended: io::Result<ExitStatus>) -> anyhow::Error {

@@ -140,7 +140,10 @@ pub async fn run_spread(
             said = machines.end() => Some(said),
             _ = signals.next() => None,
         };
-        let lost = lost_between(&lab, said.as_ref()).await?;
+        let lost = match &said {
+            Some(said) => lost_between(&lab, said).await?,
+            None => None,
+        };
         status::warn(lost.as_slice());
         faults.extend(lost);
         if is_lost || said.is_none_or(|said| said.values().any(Option::is_none)) {
@@ -182,10 +185,10 @@ fn is_late<T>(outcome: &Outcome<T>) -> Option<Fault> {
 }
 
 /// What was lost in tunnels to other machines, of which each has said what has passed its ends.
-async fn lost_between(lab: &Lab, said: Option<&Accounts>) -> anyhow::Result<Option<Fault>> {
+async fn lost_between(lab: &Lab, said: &Accounts) -> anyhow::Result<Option<Fault>> {
     let here = lab.passed().await?;
     let mut packets = 0;
-    for (machine, there) in said.into_iter().flatten() {
+    for (machine, there) in said {
         let lost = there.as_ref().map_or(0, |there| ends::lost(&here, there));
         if lost > 0 {
             log::info!("{machine}: {lost} packets were lost on the way to it, or from there");

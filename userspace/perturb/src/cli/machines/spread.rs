@@ -63,7 +63,7 @@ impl Counts {
         let [(all, _)] = *self.0 else {
             if self.0.len() != machines {
                 return Err(Contradiction(
-                    "--hosts needs a number for each machine: for this one, and then for those of --on but for this one",
+                    "--hosts needs a number for each machine: this one first, then the others of --on",
                 ));
             }
             return Ok(self.0.clone());
@@ -71,7 +71,7 @@ impl Counts {
         let count = u32::try_from(machines).unwrap_or(u32::MAX);
         if all < count {
             return Err(Contradiction(
-                "--hosts are too few: this machine and each of those of --on gets one at least",
+                "--hosts is too few: this machine and each other of --on needs one",
             ));
         }
         Ok(lab::evenly(all, count)
@@ -308,7 +308,7 @@ impl Machines for Led {
                 let has_failed = self.failed.iter().any(|failed| failed == machine);
                 if text.is_some() && passed.is_none() && !has_failed {
                     log::warn!(
-                        "{machine}: it has not said what has passed its tunnels, so do not trust the result"
+                        "{machine}: it has not said how many packets passed its tunnels, so do not trust the result"
                     );
                 }
                 (machine.to_owned(), passed)
