@@ -1,5 +1,6 @@
 //! `--on`: machines of network namespaces, each with its own sshd.
 
+mod calibrate;
 mod spread;
 
 use std::{

@@ -8,6 +8,7 @@
 //! Model: Martin 1999, section 2.3: an apparatus is calibrated by turning one knob at a time and measuring all
 //! parameters, with micro-benchmarks that do not know what was asked for.
 
+mod between;
 mod calibration;
 mod classes;
 mod files;
@@ -25,6 +26,7 @@ use perturb_present::LiveLine;
 use perturb_profile::Profile;
 
 pub use self::{
+    between::{Between, Request as Asked},
     calibration::{Calibration, Outcome},
     classes::Classes,
     files::write,
@@ -51,4 +53,9 @@ pub fn classes(
     let plan = classes::Plan::load(profile, coarse)?;
     let profile = plan.profile().clone();
     hosts::measure(&profile, pacing, move |hosts| plan.run(hosts, &line))
+}
+
+/// Calibrates the knobs on top of the network between this host and a peer; nothing if a signal came before the end.
+pub fn between(asked: Asked, line: LiveLine) -> anyhow::Result<Option<Between>> {
+    between::run(asked, line)
 }

@@ -14,7 +14,8 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use perturb_emulator::{
-    conduct::{Conduct, Pacer, Pacing},
+    conduct::{Conduct, Lease, Pacer, Pacing},
+    interfaces::Chosen,
     lab::{self, Lab},
     prepared::Prepared,
     registry::Record,
@@ -31,6 +32,9 @@ use crate::probe::{
     endpoint::{Endpoint, Receipt},
     stream::{self, Transfer},
 };
+
+/// How long an interface is emulated without this process.
+const LEASE: Duration = Duration::from_secs(10);
 
 /// The hosts, for the thread that measures.
 pub struct Hosts {
@@ -60,21 +64,66 @@ pub(super) fn measure<T: Send + 'static>(
         let mut nobody = |_: &Record| ();
         let lab = Arc::new(Lab::new(2, profile, &mut pacing)?);
         let conduct = Conduct::of_hosts(pacing, false);
-        let mut session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
+        let session = Session::open(Place::Hosts(&lab), conduct, &mut signals, &mut nobody);
         let hosts = Hosts::new(Arc::clone(&lab), pacing.choice.decide()?, session.handle())?;
-        let (tell, told) = oneshot::channel();
-        thread::Builder::new()
-            .name("measuring".into())
-            // Nobody waits any more if the command was interrupted.
-            .spawn(move || drop(tell.send(work(hosts))))
-            .context("starting the thread that measures")?;
-        let end = session.keep(told, OnSignal::End, OnTrouble::End).await;
-        match session.end(end)?.end {
-            End::Done(result) => result.context("the thread that measures has panicked")?.map(Some),
-            End::Trouble(trouble) => Err(trouble.into()),
-            End::Asked | End::Over | End::Unconfirmed => Ok(None),
-        }
+        kept(session, move || work(hosts)).await
     })
+}
+
+/// Has a thread do the work, which may emulate on an interface of this namespace. What came of it; nothing if a signal has ended it.
+pub(super) fn on_interface<T: Send + 'static>(
+    interface: &str,
+    pacing: Pacing,
+    work: impl FnOnce(Handle) -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<Option<T>> {
+    runtime()?.block_on(async {
+        let registry = perturb_emulator::enter()?;
+        let chosen = Chosen::by_name(&[interface.to_owned()])?;
+        if let [record, ..] = chosen.applied(&registry)?.as_slice() {
+            bail!(
+                "{interface} is emulated already, by process {}: `perturb clear --iface {interface}` ends that",
+                record.process.pid
+            );
+        }
+        let place = Place::Interfaces(Some(registry), chosen.targets(None)?);
+        let mut signals = Signals::listen()?;
+        let mut nobody = |_: &Record| ();
+        let conduct = Conduct {
+            lease: Lease::For(LEASE),
+            ..Conduct::of_hosts(pacing, false)
+        };
+        let session = Session::open(place, conduct, &mut signals, &mut nobody);
+        let handle = session.handle();
+        kept(session, move || work(handle)).await
+    })
+}
+
+/// Keeps an emulation up while a thread does the work.
+async fn kept<T: Send + 'static>(
+    mut session: Session<'_>,
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<Option<T>> {
+    let (tell, told) = oneshot::channel();
+    thread::Builder::new()
+        .name("measuring".into())
+        // Nobody waits any more if the command was interrupted.
+        .spawn(move || drop(tell.send(work())))
+        .context("starting the thread that measures")?;
+    let end = session.keep(told, OnSignal::End, OnTrouble::End).await;
+    match session.end(end)?.end {
+        End::Done(result) => result.context("the thread that measures has panicked")?.map(Some),
+        End::Trouble(trouble) => Err(trouble.into()),
+        End::Asked | End::Over | End::Unconfirmed => Ok(None),
+    }
+}
+
+/// What the emulation has done, once its traffic rests; nothing if it has not begun.
+pub(super) fn settled(session: &Handle) -> anyhow::Result<Option<Report>> {
+    let settle = |core: &mut Core<'_>| core.running().map(Running::settled);
+    let Some(settled) = session.ask(settle)? else {
+        return Ok(None);
+    };
+    settled?.context("the emulation is gone").map(Some)
 }
 
 impl Hosts {
@@ -156,11 +205,7 @@ impl Hosts {
 
     /// What the emulation has done, once its traffic rests; nothing if it has not begun.
     pub fn settled(&mut self) -> anyhow::Result<Option<Report>> {
-        let settle = |core: &mut Core<'_>| core.running().map(Running::settled);
-        let Some(settled) = self.session.ask(settle)? else {
-            return Ok(None);
-        };
-        settled?.context("the emulation is gone").map(Some)
+        settled(&self.session)
     }
 
     /// What it did that no profile asked for, once its traffic rests.

@@ -37,7 +37,8 @@ use crate::{
     },
 };
 use control::Peer;
-use path::{Direction, Effort, PAYLOADS};
+use path::PAYLOADS;
+pub(crate) use path::{Direction, Effort, PARTS, Size};
 
 pub use self::{
     control::Server,
@@ -56,11 +57,13 @@ const THOROUGH: Effort = Effort {
     lone: 100,
     bursts: 9,
     burst_us: 60_000.0,
+    floods: true,
 };
 const QUICK: Effort = Effort {
     lone: 30,
     bursts: 5,
     burst_us: 25_000.0,
+    floods: true,
 };
 
 /// Measures b(h) and d(h) between two groups of hosts that serve.
@@ -95,7 +98,7 @@ fn connect(name: &str) -> anyhow::Result<Peer> {
 }
 
 /// A peer, and a socket to measure the path to it.
-struct Reached {
+pub(crate) struct Reached {
     peer: Peer,
     here: Endpoint,
     /// What a datagram has on the wire beside its payload, bytes.
@@ -103,6 +106,11 @@ struct Reached {
 }
 
 impl Reached {
+    /// Where the peer's socket is.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.peer.address
+    }
+
     /// What is wrong if it answers over TCP only.
     fn silence(&self) -> String {
         format!(
@@ -113,7 +121,8 @@ impl Reached {
     }
 }
 
-fn reach(name: &str) -> anyhow::Result<Reached> {
+/// Reaches one that serves.
+pub(crate) fn reach(name: &str) -> anyhow::Result<Reached> {
     let peer = connect(name)?;
     let here = Endpoint::start(UdpSocket::bind((peer.own, 0))?)?;
     let header = match peer.own {
@@ -124,71 +133,109 @@ fn reach(name: &str) -> anyhow::Result<Reached> {
     Ok(Reached { peer, here, header })
 }
 
+/// Both ways of a path.
+pub(crate) struct Ways {
+    /// L, one way, microseconds.
+    pub(crate) latency_us: f64,
+    /// PRTT(1, 0, s_min), microseconds, the hosts' share included.
+    pub(crate) round_trip_us: f64,
+    /// To the peer.
+    pub(crate) out: Direction,
+    /// From it.
+    pub(crate) inward: Direction,
+    /// A bound on what a packet takes.
+    longest: Duration,
+}
+
+#[cfg(test)]
+impl Ways {
+    /// Alike in both directions.
+    pub(crate) fn of(latency_us: f64, direction: Direction) -> Self {
+        Self {
+            latency_us,
+            round_trip_us: 2.0 * latency_us,
+            out: direction.clone(),
+            inward: direction,
+            longest: Duration::ZERO,
+        }
+    }
+}
+
+impl Reached {
+    /// Measures both ways, one after the other; `told` when one of `2 * PARTS + 1` parts begins.
+    pub(crate) fn ways(&mut self, effort: &Effort, told: &dyn Fn(usize, &str)) -> anyhow::Result<Ways> {
+        told(0, "round trips");
+        let silence = self.silence();
+        let Self { peer, here, header } = self;
+        let own = here.address()?;
+        let to = peer.address;
+        let mut whole = Vec::new();
+        let mut outside = Vec::new();
+        for _ in 0..TRIPS {
+            if let Some(trip) = here.round_trip(to, (1, 0, PAYLOADS[0]), 2 * LONGEST)? {
+                whole.push((trip.answer.read - trip.first.at) as f64 / 1e3);
+                // Handed over here, answered there, stamped here: one clock, and what the other host took is known.
+                let there = trip.last.returned + trip.answer.turnaround;
+                outside.push(trip.answer.arrival.saturating_sub(there) as f64 / 1e3);
+            }
+        }
+        let round_trip_us = median(&whole).context(silence)?;
+        let longest = Duration::from_nanos((4e3 * round_trip_us) as u64) + Duration::from_millis(100);
+
+        let mut outward = |train: &Train, patience: Duration| -> anyhow::Result<(Vec<Sent>, Vec<Receipt>)> {
+            let number = here.number();
+            let sent = here.send(to, number, train)?;
+            Ok((sent, peer.take(number, train.datagrams(), patience)?))
+        };
+        let there = |done: usize, what: &str| told(1 + done, &format!("the way there: {what}"));
+        let out = path::measure(&mut outward, *header, effort, longest, &there)
+            .context("measuring the way there")?;
+        let mut inwardly = |train: &Train, patience: Duration| -> anyhow::Result<(Vec<Sent>, Vec<Receipt>)> {
+            let number = here.number();
+            let sent = peer.send(own, number, *train)?;
+            Ok((sent, here.take(number, train.datagrams(), patience)))
+        };
+        let back = |done: usize, what: &str| told(1 + PARTS + done, &format!("the way back: {what}"));
+        let inward = path::measure(&mut inwardly, *header, effort, longest, &back)
+            .context("measuring the way back")?;
+
+        let service = |direction: &Direction| {
+            let smallest = &direction.sizes[0];
+            if smallest.sender_limited {
+                0.0
+            } else {
+                smallest.gap_us
+            }
+        };
+        let latency_us =
+            median(&outside).unwrap_or(0.0) / 2.0 - f64::midpoint(service(&out), service(&inward));
+        Ok(Ways {
+            latency_us: latency_us.max(0.0),
+            round_trip_us,
+            out,
+            inward,
+            longest,
+        })
+    }
+}
+
 /// Measures the path to a peer; with fewer samples if it is to be `quick`.
 pub fn path(name: &str, quick: bool, line: &LiveLine) -> anyhow::Result<Measured> {
     // Round trips, each way, and both at once.
-    let parts = Parts::new(line, 2 * path::PARTS + 2);
-    parts.begin(0, "round trips");
+    let parts = Parts::new(line, 2 * PARTS + 2);
     let effort = if quick { &QUICK } else { &THOROUGH };
-    let reached = reach(name)?;
-    let silence = reached.silence();
-    let Reached {
-        mut peer,
-        here,
-        header,
-    } = reached;
-    let own = here.address()?;
-    let to = peer.address;
-    let mut whole = Vec::new();
-    let mut outside = Vec::new();
-    for _ in 0..TRIPS {
-        if let Some(trip) = here.round_trip(to, (1, 0, PAYLOADS[0]), 2 * LONGEST)? {
-            whole.push((trip.answer.read - trip.first.at) as f64 / 1e3);
-            // Handed over here, answered there, stamped here: one clock, and what the other host took is known.
-            let there = trip.last.returned + trip.answer.turnaround;
-            outside.push(trip.answer.arrival.saturating_sub(there) as f64 / 1e3);
-        }
-    }
-    let round_trip_us = median(&whole).context(silence)?;
-    let longest = Duration::from_nanos((4e3 * round_trip_us) as u64) + Duration::from_millis(100);
-
-    let mut outward = |train: &Train, patience: Duration| -> anyhow::Result<(Vec<Sent>, Vec<Receipt>)> {
-        let number = here.number();
-        let sent = here.send(to, number, train)?;
-        Ok((sent, peer.take(number, train.datagrams(), patience)?))
-    };
-    let there = |done: usize, what: &str| parts.begin(1 + done, format_args!("the way there: {what}"));
-    let out =
-        path::measure(&mut outward, header, effort, longest, &there).context("measuring the way there")?;
-    let mut inwardly = |train: &Train, patience: Duration| -> anyhow::Result<(Vec<Sent>, Vec<Receipt>)> {
-        let number = here.number();
-        let sent = peer.send(own, number, *train)?;
-        Ok((sent, here.take(number, train.datagrams(), patience)))
-    };
-    let back = |done: usize, what: &str| {
-        parts.begin(1 + path::PARTS + done, format_args!("the way back: {what}"));
-    };
-    let inward =
-        path::measure(&mut inwardly, header, effort, longest, &back).context("measuring the way back")?;
-
-    let service = |direction: &Direction| {
-        let smallest = &direction.sizes[0];
-        if smallest.sender_limited {
-            0.0
-        } else {
-            smallest.gap_us
-        }
-    };
-    let latency_us = median(&outside).unwrap_or(0.0) / 2.0 - f64::midpoint(service(&out), service(&inward));
-    parts.begin(1 + 2 * path::PARTS, "both ways at once");
-    let both_ways = both_ways(&here, &mut peer, [&out, &inward], effort, longest)?;
+    let mut reached = reach(name)?;
+    let ways = reached.ways(effort, &|done, what| parts.begin(done, what))?;
+    parts.begin(1 + 2 * PARTS, "both ways at once");
+    let Reached { mut peer, here, .. } = reached;
+    let both_ways = both_ways(&here, &mut peer, [&ways.out, &ways.inward], effort, ways.longest)?;
     Ok(Measured {
         peer: name.into(),
-        latency_us: latency_us.max(0.0),
-        round_trip_us,
+        latency_us: ways.latency_us,
+        round_trip_us: ways.round_trip_us,
         both_ways,
-        out,
-        inward,
+        out: ways.out,
+        inward: ways.inward,
         version: env!("CARGO_PKG_VERSION"),
         kernel: machine::kernel(),
     })

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use perturb_experiments::calibrate::{self, Outcome, Request, Sabotage};
+use perturb_emulator::conduct::{Pacer, PacerChoice, Pacing};
+use perturb_experiments::calibrate::{self, Asked, Outcome, Request, Sabotage};
 use perturb_present::LiveLine;
 use perturb_profile::Knob;
 
 use crate::cli::{
-    PacingArgs, beside,
+    Contradiction, PacingArgs, beside,
     ci::CiArgs,
     exit::{DONE, FAILED, INTERRUPTED},
     in_sandbox,
@@ -23,6 +24,7 @@ Examples:
   sudo perturb calibrate --knob latency --out cal    one knob; cal/calibration.html has the charts
   sudo perturb calibrate configs/dsl.yaml            one profile's classes: asked, got, error, verdict
   perturb calibrate --sandbox                        on a user-mode kernel with sch_fq, without root
+  sudo perturb calibrate --peer n02 --iface ib0      on top of a real network; there: perturb measure serve
 
 Exit codes:
   0 every knob is within its tolerance (2 % or 30 us; G 2 %)
@@ -61,6 +63,13 @@ pub(crate) struct Calibrate {
     quiet: bool,
     #[command(flatten)]
     pacing: PacingArgs,
+    /// On top of the network between this host and one where `perturb measure serve` runs: name or address, with :PORT if not the
+    /// usual one. Only what is sent for that is emulated.
+    #[arg(long, value_name = "HOST", requires = "iface", conflicts_with_all = ["profile", "out", "sandbox"])]
+    peer: Option<String>,
+    /// With --peer: the interface here that leads there.
+    #[arg(long, value_name = "IF", requires = "peer")]
+    iface: Option<String>,
     /// In a user-mode Linux kernel of its own, which has sch_fq and needs no root.
     #[arg(long)]
     sandbox: bool,
@@ -85,7 +94,7 @@ const KNOBS: Words<Knob> = &[
 ];
 
 /// Calibrates; the exit code.
-pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &Calibrate) -> anyhow::Result<u8> {
     let pacing = args.pacing.checked()?;
     if args.sandbox {
         let out = args.out.as_deref();
@@ -95,6 +104,14 @@ pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
         let mut shared = beside(&args.ci.junit)?;
         shared.extend(out.map(PathBuf::from));
         return in_sandbox(&shared, false);
+    }
+    let knobs = if args.knobs.is_empty() {
+        Knob::LOGGP.to_vec()
+    } else {
+        args.knobs.clone()
+    };
+    if let (Some(peer), Some(interface)) = (&args.peer, &args.iface) {
+        return between(args, peer, interface, (knobs, pacing));
     }
     perturb_emulator::own_namespace::ready(pacing.choice)?;
     let line = LiveLine::stderr(args.quiet);
@@ -111,11 +128,7 @@ pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
         return Ok(exit_code(classes.verdict));
     }
     let request = Request {
-        knobs: if args.knobs.is_empty() {
-            Knob::LOGGP.to_vec()
-        } else {
-            args.knobs
-        },
+        knobs,
         quick: args.quick,
         pacing,
         seed: args.seed,
@@ -137,6 +150,40 @@ pub(crate) fn run(args: Calibrate) -> anyhow::Result<u8> {
     }
     args.ci.tell("perturb calibrate", &calibration.judged())?;
     Ok(exit_code(calibration.verdict))
+}
+
+/// Calibrates on top of a real network; the exit code.
+fn between(
+    args: &Calibrate,
+    peer: &str,
+    interface: &str,
+    (knobs, pacing): (Vec<Knob>, Pacing),
+) -> anyhow::Result<u8> {
+    if pacing.choice == PacerChoice::Only(Pacer::Switch) {
+        return Err(Contradiction(
+            "--pacer switch is for private hosts: leave out --peer, or choose another",
+        )
+        .into());
+    }
+    let asked = Asked {
+        peer: peer.to_owned(),
+        interface: interface.to_owned(),
+        knobs,
+        quick: args.quick,
+        pacing,
+        seed: args.seed,
+        sabotage: args.sabotage,
+    };
+    let Some(found) = calibrate::between(asked, LiveLine::stderr(args.quiet))? else {
+        return Ok(INTERRUPTED);
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&found)?);
+    } else {
+        print!("{found}");
+    }
+    args.ci.tell("perturb calibrate", &found.judged())?;
+    Ok(exit_code(found.verdict))
 }
 
 fn exit_code(outcome: Outcome) -> u8 {

@@ -357,7 +357,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Capture(args) => capture::run(&args),
         Command::Run(args) => run::run(args),
         Command::On(args) => inside::on(&args),
-        Command::Calibrate(args) => calibrate::run(args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Nfs(args) => nfs::run(args),
         Command::Rto(args) => rto::run(&args),

@@ -106,7 +106,7 @@ fn seen(knob: Knob, summary: &Summary) -> f64 {
 }
 
 /// What should be seen of the knob that is turned, whose control is `own`: at least, and at most.
-fn expected(setting: Setting, own: f64) -> (f64, f64) {
+pub(super) fn expected(setting: Setting, own: f64) -> (f64, f64) {
     let (slowest, sum) = (setting.desired.max(own), setting.desired + own);
     match setting.knob {
         Knob::Overhead => (sum, sum),

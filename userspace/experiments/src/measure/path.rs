@@ -42,13 +42,15 @@ pub(super) type Exchange<'a> = dyn FnMut(&Train, Duration) -> anyhow::Result<(Ve
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Effort {
+pub(crate) struct Effort {
     /// Lone packets of each size.
     pub lone: u32,
     /// Bursts of each size.
     pub bursts: u32,
     /// How long a burst lasts, microseconds.
     pub burst_us: f64,
+    /// Whether buffers are flooded.
+    pub floods: bool,
 }
 
 /// What a size showed.
@@ -96,7 +98,7 @@ pub struct Direction {
 }
 
 /// Parts of [`measure`]: each size, and floods.
-pub(super) const PARTS: usize = PAYLOADS.len() + 1;
+pub(crate) const PARTS: usize = PAYLOADS.len() + 1;
 
 /// Measures a direction. `header` is what a datagram has on the wire beside its payload, `latency` an upper bound; `told` when
 /// a part begins.
@@ -146,8 +148,12 @@ pub(super) fn measure(
             sender_limited: median(&service) == Some(0.0),
         });
     }
-    told(PAYLOADS.len(), "buffer");
-    let (buffer_us, longest_wait_us) = flood(exchange, lone_delay, spacing_us, patience)?;
+    let (buffer_us, longest_wait_us) = if effort.floods {
+        told(PAYLOADS.len(), "buffer");
+        flood(exchange, lone_delay, spacing_us, patience)?
+    } else {
+        (None, 0.0)
+    };
     let (gap_us, gap_per_byte_ns) = line(&sizes);
     let points: Vec<(f64, f64)> = sizes
         .iter()
@@ -319,6 +325,7 @@ mod tests {
         lone: 20,
         bursts: 5,
         burst_us: 20_000.0,
+        floods: true,
     };
 
     #[test]
