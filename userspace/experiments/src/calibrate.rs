@@ -26,7 +26,7 @@ use perturb_present::LiveLine;
 use perturb_profile::Profile;
 
 pub use self::{
-    between::{Between, Request as Asked},
+    between::{Asked, Between},
     calibration::{Calibration, Outcome},
     classes::Classes,
     files::write,

@@ -1,9 +1,9 @@
 //! `perturb calibrate --peer`: do the knobs add to a real network what they say?
 //!
 //! Model: [`super::judge`]'s, with a real network in the place of the wire between private hosts, and measured as `perturb measure`
-//! measures it: o of this host, L as half of a round trip, g and G of either way. What the emulation adds to the path while
-//! nothing is turned (the control) is the network's own. Only what goes between this host and the peer's measuring
-//! socket is emulated.
+//! measures it: o of this host, L as half of a round trip, g and G of either way. The network's own are those
+//! under emulation while nothing is turned (the control). Only what goes between this host and the peer's measuring socket is
+//! emulated.
 //! What is lacking: intervals. A setting that is not as it should be, or of which too little arrived, is measured once more.
 
 use std::{fmt, net::SocketAddr};
@@ -50,7 +50,7 @@ const UDP: Protocol = Protocol(17);
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct Asked {
     /// Where `perturb measure serve` runs.
     pub peer: String,
     /// The interface here that leads there.
@@ -109,7 +109,7 @@ pub struct Between {
 }
 
 /// Calibrates; nothing if a signal came before the end.
-pub(super) fn run(request: Request, line: LiveLine) -> anyhow::Result<Option<Between>> {
+pub(super) fn run(request: Asked, line: LiveLine) -> anyhow::Result<Option<Between>> {
     let reached = measure::reach(&request.peer)?;
     let (interface, pacing) = (request.interface.clone(), request.pacing);
     hosts::on_interface(&interface, pacing, move |session| {
@@ -118,7 +118,7 @@ pub(super) fn run(request: Request, line: LiveLine) -> anyhow::Result<Option<Bet
 }
 
 fn measured(
-    request: Request,
+    request: Asked,
     mut reached: Reached,
     session: &Handle,
     line: &LiveLine,
