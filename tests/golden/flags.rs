@@ -29,7 +29,7 @@ const TESTS: &[(&str, &str)] = &[
         "e2e/api.rs e2e/changes.rs e2e/join.rs e2e/metrics.rs e2e/privileges.rs golden/emulated.rs program/machines/slurm.sh program/mpi.rs",
     ),
     ("on", "e2e/join.rs e2e/privileges.rs"),
-    ("calibrate", "program/calibrate.rs"),
+    ("calibrate", "program/calibrate.rs program/machines/calibrate.sh"),
     ("measure", "program/measure.rs golden/exits.rs"),
     ("measure serve", "e2e/losses.rs"),
     ("nfs load", "golden/json.rs program/nfs.rs"),

@@ -205,6 +205,10 @@ pub(super) const PAGES: &[Page] = &[
             runs("sudo perturb calibrate db1.yaml")
                 .instead("for attempt in 1 2 3; do perturb calibrate db1.yaml && break; done")
                 .shows("pass"),
+            elsewhere(
+                "sudo perturb calibrate --peer db1 --iface eth0",
+                "tests/program/machines/calibrate.sh",
+            ),
         ],
     },
     Page {
