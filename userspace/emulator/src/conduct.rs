@@ -40,6 +40,9 @@ pub struct Conduct {
     pub detached: bool,
 }
 
+/// The lease on interfaces, if none is asked for.
+pub const LEASE: Duration = Duration::from_secs(10);
+
 impl Conduct {
     /// Of private hosts: as long as this process goes on. Nobody else's traffic is at stake, so the lease is generous.
     #[must_use]

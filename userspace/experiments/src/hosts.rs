@@ -1,5 +1,5 @@
 //! Two private hosts with a measuring socket each, joined by a wire without emulation, or under emulation with a
-//! profile that is changed live.
+//! profile that is changed live; or an interface of this namespace, for the same.
 //!
 //! A thread of its own measures; the command's first thread keeps the emulation up, and does what the measuring one asks.
 
@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use perturb_emulator::{
-    conduct::{Conduct, Lease, Pacer, Pacing},
+    conduct::{Conduct, LEASE, Lease, Pacer, Pacing},
     interfaces::Chosen,
     lab::{self, Lab},
     prepared::Prepared,
@@ -32,9 +32,6 @@ use crate::probe::{
     endpoint::{Endpoint, Receipt},
     stream::{self, Transfer},
 };
-
-/// How long an interface is emulated without this process.
-const LEASE: Duration = Duration::from_secs(10);
 
 /// The hosts, for the thread that measures.
 pub struct Hosts {

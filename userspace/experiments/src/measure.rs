@@ -53,13 +53,13 @@ pub const PORT: u16 = 4798;
 const TRIPS: u32 = 40;
 /// What a path may take one way.
 const LONGEST: Duration = Duration::from_secs(2);
-const THOROUGH: Effort = Effort {
+pub(crate) const THOROUGH: Effort = Effort {
     lone: 100,
     bursts: 9,
     burst_us: 60_000.0,
     floods: true,
 };
-const QUICK: Effort = Effort {
+pub(crate) const QUICK: Effort = Effort {
     lone: 30,
     bursts: 5,
     burst_us: 25_000.0,

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::bail;
 use perturb_emulator::{
-    conduct::{Conduct, Lease, PacerChoice, Pacing, SpinBudget},
+    conduct::{Conduct, LEASE, Lease, PacerChoice, Pacing, SpinBudget},
     interfaces::Chosen,
     keeper::Trouble,
     prepared::Prepared,
@@ -31,9 +31,6 @@ use crate::{
     cli::totals,
     voice::{self, Voice},
 };
-
-/// The lease, if none is asked for.
-const LEASE: Duration = Duration::from_secs(10);
 
 /// What was asked for. `None` and `false`: nothing was said about it.
 pub(crate) struct Request {

@@ -20,30 +20,17 @@ use perturb_profile::{Knob, Match, PortRange, Prefix, Profile, Protocol};
 use serde::Serialize;
 
 use super::{
-    calibration::{Outcome, fault, number},
-    judge::{self, Verdict},
+    calibration::{Outcome, fault, hidden, number},
+    judge::{self, Compared, Verdict},
     knob::{Sabotage, Setting, parameter, range},
 };
 use crate::{
     estimate::Parameters,
     hosts,
     judged::Judged,
-    measure::{self, Direction, Effort, PARTS, Reached, Size, Ways},
+    measure::{self, Direction, Effort, PARTS, QUICK, Reached, Size, THOROUGH, Ways},
 };
 
-/// What is measured at each setting.
-const THOROUGH: Effort = Effort {
-    lone: 60,
-    bursts: 9,
-    burst_us: 60_000.0,
-    floods: false,
-};
-const QUICK: Effort = Effort {
-    lone: 30,
-    bursts: 5,
-    burst_us: 25_000.0,
-    floods: false,
-};
 /// G of the settings that --quick has, ns per byte: faster ones need many packets, slower ones much time.
 const QUICK_BYTE_NS: std::ops::Range<f64> = 20.0..1_000.0;
 const UDP: Protocol = Protocol(17);
@@ -79,16 +66,8 @@ pub struct Row {
     pub way: &'static str,
     /// The network's own.
     pub own: f64,
-    /// What was seen.
-    pub seen: f64,
-    /// What should have been seen, at least and at most.
-    pub expected: (f64, f64),
-    /// How far it is outside of that.
-    pub error: f64,
-    /// How far it may be.
-    pub tolerance: f64,
-    /// The verdict.
-    pub verdict: Verdict,
+    #[serde(flatten)]
+    pub compared: Compared,
 }
 
 /// All settings.
@@ -123,7 +102,10 @@ fn measured(
     session: &Handle,
     line: &LiveLine,
 ) -> anyhow::Result<Between> {
-    let effort = if request.quick { &QUICK } else { &THOROUGH };
+    let effort = Effort {
+        floods: false,
+        ..if request.quick { QUICK } else { THOROUGH }
+    };
     let mut settings = range(&request.knobs);
     if request.quick {
         settings
@@ -135,10 +117,10 @@ fn measured(
         let begun = index * (2 * PARTS + 1);
         let told = |part: usize, what: &str| parts.begin(begun + part, format_args!("{name}: {what}"));
         reached
-            .ways(effort, &told)
+            .ways(&effort, &told)
             .or_else(|error| {
                 log::info!("{name}: {error:#}; it is measured again");
-                reached.ways(effort, &told)
+                reached.ways(&effort, &told)
             })
             .with_context(|| name.to_owned())
     };
@@ -165,7 +147,7 @@ fn measured(
         let name = format!("{knob} {} {unit}", setting.desired);
         put(Parameters::by(setting))?;
         let mut seen = judged(setting, &control, &ways(index, &name)?);
-        if seen.iter().any(|row| row.verdict == Verdict::Wrong) {
+        if seen.iter().any(|row| row.compared.verdict == Verdict::Wrong) {
             // Hosts and network may have changed since.
             put(Parameters::default())?;
             control = ways(index, "control")?;
@@ -176,15 +158,9 @@ fn measured(
     }
     let report = hosts::settled(session)?;
     let faults = report.map_or_else(Vec::new, |report| report.faults());
-    let is_seen = |knob: Knob| {
-        let mut of_knob = rows.iter().filter(|row| row.knob == knob).peekable();
-        of_knob.peek().is_none() || of_knob.any(|row| row.verdict != Verdict::Hidden)
-    };
     let passes = faults.is_empty()
-        && rows
-            .iter()
-            .all(|row| matches!(row.verdict, Verdict::Right | Verdict::Hidden))
-        && Knob::LOGGP.into_iter().all(is_seen);
+        && rows.iter().all(|row| row.compared.verdict.passes())
+        && hidden(&verdicts(&rows)).is_empty();
     Ok(Between {
         verdict: if passes { Outcome::Pass } else { Outcome::Fail },
         peer: request.peer,
@@ -249,6 +225,10 @@ fn parameters(ways: &Ways) -> Parameters {
     }
 }
 
+fn verdicts(rows: &[Row]) -> impl Iterator<Item = (Knob, Verdict)> + Clone {
+    rows.iter().map(|row| (row.knob, row.compared.verdict))
+}
+
 /// What is to be said of a setting.
 fn judged(setting: Setting, control: &Ways, seen: &Ways) -> Vec<Row> {
     let both = |of: fn(&Direction) -> f64| {
@@ -268,28 +248,12 @@ fn judged(setting: Setting, control: &Ways, seen: &Ways) -> Vec<Row> {
         Knob::Gap => both(gap),
         _ => both(gap_per_byte),
     };
-    let row = |(way, own, seen): (&'static str, f64, f64)| {
-        let expected = judge::expected(setting, own);
-        let error = seen - seen.clamp(expected.0, expected.1);
-        let tolerance = judge::tolerance(setting);
-        let is_slowest = matches!(setting.knob, Knob::Gap | Knob::Bandwidth);
-        Row {
-            knob: setting.knob,
-            desired: setting.desired,
-            way,
-            own,
-            seen,
-            expected,
-            error,
-            tolerance,
-            verdict: if is_slowest && own > setting.desired + tolerance {
-                Verdict::Hidden
-            } else if error.abs() > tolerance {
-                Verdict::Wrong
-            } else {
-                Verdict::Right
-            },
-        }
+    let row = |(way, own, seen): (&'static str, f64, f64)| Row {
+        knob: setting.knob,
+        desired: setting.desired,
+        way,
+        own,
+        compared: judge::compare(setting, own, seen, 0.0),
     };
     ways.into_iter().map(row).collect()
 }
@@ -307,14 +271,8 @@ impl Between {
                     number(row.desired),
                     row.way
                 ),
-                said: format!(
-                    "{}: {} {unit}, off by {}, may be {}",
-                    row.verdict.name(),
-                    number(row.seen),
-                    number(row.error),
-                    number(row.tolerance)
-                ),
-                passes: matches!(row.verdict, Verdict::Right | Verdict::Hidden),
+                said: row.compared.said(unit),
+                passes: row.compared.verdict.passes(),
             }
         };
         self.settings
@@ -345,30 +303,28 @@ impl fmt::Display for Between {
             ],
         );
         for row in &self.settings {
-            let cells = vec![
+            let mut cells = vec![
                 row.knob.parameter().to_owned(),
                 format!("{} {}", number(row.desired), row.knob.unit()),
                 row.way.to_owned(),
                 number(row.own),
-                number(row.seen),
-                number(row.error),
-                number(row.tolerance),
-                row.verdict.name().to_owned(),
+                number(row.compared.seen),
             ];
-            table.push(cells, row.verdict == Verdict::Wrong);
+            cells.extend(row.compared.cells());
+            table.push(cells, !row.compared.verdict.passes());
         }
         write!(f, "{table}")?;
+        for knob in hidden(&verdicts(&self.settings)) {
+            writeln!(
+                f,
+                "the network is slower than every setting of {}, which hides it",
+                knob.parameter()
+            )?;
+        }
         for fault in &self.faults {
             writeln!(f, "{fault}")?;
         }
-        writeln!(
-            f,
-            "{}",
-            match self.verdict {
-                Outcome::Pass => "pass",
-                Outcome::Fail => "FAIL",
-            }
-        )
+        writeln!(f, "{}", self.verdict)
     }
 }
 
@@ -416,7 +372,9 @@ mod tests {
         };
         let of = |desired, own: f64, seen: &Ways| {
             let rows = judged(setting(desired), &ways(None, own), seen);
-            rows.into_iter().map(|row| row.verdict).collect::<Vec<_>>()
+            rows.into_iter()
+                .map(|row| row.compared.verdict)
+                .collect::<Vec<_>>()
         };
         assert_eq!(of(500.0, 5.0, &ways(None, 5.0)), [Verdict::Wrong; 2]);
         assert_eq!(of(500.0, 5.0, &ways(Some(499.0), 499.0)), [Verdict::Right; 2]);
@@ -426,6 +384,6 @@ mod tests {
             desired: 1_000.0,
         };
         let rows = judged(latency, &ways(None, 5.0), &ways(None, 5.0));
-        assert_eq!(rows[0].verdict, Verdict::Wrong);
+        assert_eq!(rows[0].compared.verdict, Verdict::Wrong);
     }
 }

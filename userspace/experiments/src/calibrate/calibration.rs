@@ -42,7 +42,7 @@ impl Measured {
             knob: setting.knob,
             desired: setting.desired,
             observed: measured.observed,
-            ok: matches!(judgement.verdict, Verdict::Right | Verdict::Hidden),
+            ok: judgement.compared.verdict.passes(),
             judgement,
             measured,
         }
@@ -57,6 +57,15 @@ pub enum Outcome {
     Pass,
     /// One does not, or that could not be decided, or it could be seen nowhere.
     Fail,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pass => "pass",
+            Self::Fail => "FAIL",
+        })
+    }
 }
 
 /// A calibration.
@@ -102,8 +111,9 @@ impl Calibration {
         elapsed_s: f64,
         provenance: Provenance,
     ) -> Self {
-        let passes =
-            settings.iter().all(|setting| setting.ok) && hidden(&settings).is_empty() && faults.is_empty();
+        let passes = settings.iter().all(|setting| setting.ok)
+            && hidden(&verdicts(&settings)).is_empty()
+            && faults.is_empty();
         Self {
             verdict: if passes { Outcome::Pass } else { Outcome::Fail },
             settings,
@@ -135,16 +145,10 @@ impl Calibration {
     #[must_use]
     pub fn judged(&self) -> Vec<Judged> {
         let of = |setting: &Measured| {
-            let (judgement, unit) = (&setting.judgement, setting.knob.unit());
+            let unit = setting.knob.unit();
             Judged {
                 name: format!("{} {} {unit}", setting.knob.parameter(), number(setting.desired)),
-                said: format!(
-                    "{}: {} {unit}, off by {}, may be {}",
-                    judgement.verdict.name(),
-                    number(judgement.seen),
-                    number(judgement.error),
-                    number(judgement.tolerance)
-                ),
+                said: setting.judgement.compared.said(unit),
                 passes: setting.ok,
             }
         };
@@ -156,7 +160,7 @@ impl Calibration {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        let undecided = |setting: &&Measured| setting.judgement.verdict == Verdict::Undecided;
+        let undecided = |setting: &&Measured| setting.judgement.compared.verdict == Verdict::Undecided;
         let open = self.settings.iter().filter(undecided).count();
         if open > 0 {
             let what = if open == 1 {
@@ -170,7 +174,7 @@ impl Calibration {
                 100.0 * self.provenance.busy_share
             ));
         }
-        for knob in hidden(&self.settings) {
+        for knob in hidden(&verdicts(&self.settings)) {
             warnings.push(format!(
                 "this machine is slower than every setting of {}, which hides it",
                 knob.parameter()
@@ -204,11 +208,16 @@ pub(super) fn fault(fault: &Fault) -> Judged {
     }
 }
 
+fn verdicts(settings: &[Measured]) -> impl Iterator<Item = (Knob, Verdict)> + Clone {
+    let of = |setting: &Measured| (setting.knob, setting.judgement.compared.verdict);
+    settings.iter().map(of)
+}
+
 /// Knobs all of whose settings are hidden.
-fn hidden(settings: &[Measured]) -> Vec<Knob> {
+pub(super) fn hidden(verdicts: &(impl Iterator<Item = (Knob, Verdict)> + Clone)) -> Vec<Knob> {
     let seen = |knob: Knob| {
-        let mut of_knob = settings.iter().filter(|setting| setting.knob == knob).peekable();
-        of_knob.peek().is_none() || of_knob.any(|setting| setting.judgement.verdict != Verdict::Hidden)
+        let mut of_knob = verdicts.clone().filter(|(other, _)| *other == knob).peekable();
+        of_knob.peek().is_none() || of_knob.any(|(_, verdict)| verdict != Verdict::Hidden)
     };
     Knob::LOGGP.into_iter().filter(|&knob| !seen(knob)).collect()
 }
@@ -238,12 +247,7 @@ fn row(setting: &Measured) -> Vec<String> {
             .map_or("", |cross| if cross.reason.is_some() { "*" } else { "!" });
         format!("{}{mark}", number(setting.observed.of(knob)))
     }));
-    let sign = if judgement.error < 0.0 { "-" } else { "+" };
-    cells.extend([
-        format!("{sign}{}", number(judgement.error.abs())),
-        number(judgement.tolerance),
-        judgement.verdict.name().to_owned(),
-    ]);
+    cells.extend(judgement.compared.cells());
     cells
 }
 
@@ -304,17 +308,17 @@ impl fmt::Display for Calibration {
                 reading.receive_us
             )?;
         }
-        let verdict = match self.verdict {
-            Outcome::Pass => "pass",
-            Outcome::Fail => "FAIL",
-        };
         let count = |wanted| {
-            let verdicts = self.settings.iter().map(|setting| setting.judgement.verdict);
+            let verdicts = self
+                .settings
+                .iter()
+                .map(|setting| setting.judgement.compared.verdict);
             verdicts.filter(|verdict| *verdict == wanted).count()
         };
         write!(
             f,
-            "{verdict}: {} of {} settings within their tolerance",
+            "{}: {} of {} settings within their tolerance",
+            self.verdict,
             count(Verdict::Right),
             self.settings.len()
         )?;

@@ -439,14 +439,7 @@ impl fmt::Display for Classes {
         for fault in &self.faults {
             writeln!(f, "{fault}")?;
         }
-        writeln!(
-            f,
-            "{}",
-            match self.verdict {
-                Outcome::Pass => "pass",
-                Outcome::Fail => "FAIL",
-            }
-        )
+        writeln!(f, "{}", self.verdict)
     }
 }
 

@@ -154,12 +154,12 @@ fn knob_chart(knob: Knob, settings: &[&Measured]) -> Chart {
     .series(
         Series::new(
             "desired, or the machine's own where that is slower",
-            points(&|setting| setting.judgement.expected.0),
+            points(&|setting| setting.judgement.compared.expected.0),
         )
         .stroke(Stroke::Dashed)
         .without_markers(),
     )
-    .series(Series::new("observed", points(&|setting| setting.judgement.seen)).stroke(Stroke::None))
+    .series(Series::new("observed", points(&|setting| setting.judgement.compared.seen)).stroke(Stroke::None))
 }
 
 fn signature_part(page: Page, signature: &Signature) -> Result<Page, ChartError> {

@@ -23,6 +23,7 @@ use perturb_profile::Knob;
 use serde::Serialize;
 
 use super::{
+    calibration::number,
     knob::{Setting, parameter},
     measurement::Summary,
 };
@@ -35,10 +36,10 @@ pub(super) const CROSS_RELATIVE: f64 = 0.05;
 /// Bytes of a full frame on the wire.
 const FRAME: f64 = 1514.0;
 
-/// The judgement of a setting.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Judgement {
-    /// What is judged: the knob's value; of L, o_s + L, the way from the sender's call on.
+/// What is seen of a setting beside what should be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Compared {
+    /// What is judged: the knob's value; of L between private hosts o_s + L, the way from the sender's call on.
     pub seen: f64,
     /// What should have been seen, at least and at most, the control taken into account.
     pub expected: (f64, f64),
@@ -46,12 +47,44 @@ pub struct Judgement {
     pub error: f64,
     /// How far it may be.
     pub tolerance: f64,
-    /// Half the width of the interval of the observation (95 %).
-    pub half_width: f64,
     /// What the observation allows to say.
     pub verdict: Verdict,
+}
+
+/// The judgement of a setting.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judgement {
+    #[serde(flatten)]
+    pub compared: Compared,
+    /// Half the width of the interval of the observation (95 %).
+    pub half_width: f64,
     /// What happened to the other parameters.
     pub cross: Vec<Cross>,
+}
+
+impl Compared {
+    /// For people.
+    #[must_use]
+    pub(super) fn said(&self, unit: &str) -> String {
+        format!(
+            "{}: {} {unit}, off by {}, may be {}",
+            self.verdict.name(),
+            number(self.seen),
+            number(self.error),
+            number(self.tolerance)
+        )
+    }
+
+    /// The last cells of a table's row.
+    #[must_use]
+    pub(super) fn cells(&self) -> [String; 3] {
+        let sign = if self.error < 0.0 { "-" } else { "+" };
+        [
+            format!("{sign}{}", number(self.error.abs())),
+            number(self.tolerance),
+            self.verdict.name().to_owned(),
+        ]
+    }
 }
 
 /// A verdict on one number.
@@ -69,6 +102,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Whether it speaks against nothing.
+    #[must_use]
+    pub const fn passes(self) -> bool {
+        matches!(self, Self::Right | Self::Hidden)
+    }
+
     /// As the tables have it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -106,7 +145,7 @@ fn seen(knob: Knob, summary: &Summary) -> f64 {
 }
 
 /// What should be seen of the knob that is turned, whose control is `own`: at least, and at most.
-pub(super) fn expected(setting: Setting, own: f64) -> (f64, f64) {
+fn expected(setting: Setting, own: f64) -> (f64, f64) {
     let (slowest, sum) = (setting.desired.max(own), setting.desired + own);
     match setting.knob {
         Knob::Overhead => (sum, sum),
@@ -137,15 +176,11 @@ pub(super) fn half_width(knob: Knob, summary: &Summary) -> f64 {
     }
 }
 
-/// Judges a setting.
-#[must_use]
-pub(super) fn judge(setting: Setting, summary: &Summary, control: &Summary) -> Judgement {
-    let own = seen(setting.knob, control);
+/// Compares what is `seen`, to within `half_width`, of a setting whose control is `own`.
+pub(super) fn compare(setting: Setting, own: f64, seen: f64, half_width: f64) -> Compared {
     let expected = expected(setting, own);
-    let seen = seen(setting.knob, summary);
     let error = seen - seen.clamp(expected.0, expected.1);
     let tolerance = tolerance(setting);
-    let half_width = half_width(setting.knob, summary);
     let verdict = if error.abs() > tolerance + half_width {
         Verdict::Wrong
     } else if half_width > tolerance {
@@ -157,14 +192,25 @@ pub(super) fn judge(setting: Setting, summary: &Summary, control: &Summary) -> J
     } else {
         Verdict::Right
     };
-    let others = Knob::LOGGP.into_iter().filter(|&knob| knob != setting.knob);
-    Judgement {
+    Compared {
         seen,
         expected,
         error,
         tolerance,
-        half_width,
         verdict,
+    }
+}
+
+/// Judges a setting.
+#[must_use]
+pub(super) fn judge(setting: Setting, summary: &Summary, control: &Summary) -> Judgement {
+    let own = seen(setting.knob, control);
+    let seen = seen(setting.knob, summary);
+    let half_width = half_width(setting.knob, summary);
+    let others = Knob::LOGGP.into_iter().filter(|&knob| knob != setting.knob);
+    Judgement {
+        compared: compare(setting, own, seen, half_width),
+        half_width,
         cross: others
             .map(|other| cross(setting, other, summary, control))
             .collect(),
@@ -302,7 +348,7 @@ mod tests {
                         way
                     },
                 );
-                judge(setting, &summary(observed, 1.0), &control).verdict
+                judge(setting, &summary(observed, 1.0), &control).compared.verdict
             };
             assert_eq!(verdict(1.0), Verdict::Right);
             assert_eq!([verdict(0.9), verdict(1.1)], [Verdict::Wrong; 2], "{knob}");
@@ -319,11 +365,15 @@ mod tests {
         let seen = with(Knob::Latency, 175.0);
         assert_eq!(expected(setting, 48.0), (100.0, 148.0));
         assert_eq!(
-            judge(setting, &summary(seen, 50.0), &summary(CONTROL, 1.0)).verdict,
+            judge(setting, &summary(seen, 50.0), &summary(CONTROL, 1.0))
+                .compared
+                .verdict,
             Verdict::Undecided
         );
         assert_eq!(
-            judge(setting, &summary(seen, 2.0), &summary(CONTROL, 1.0)).verdict,
+            judge(setting, &summary(seen, 2.0), &summary(CONTROL, 1.0))
+                .compared
+                .verdict,
             Verdict::Wrong
         );
     }
@@ -341,6 +391,7 @@ mod tests {
                 &summary(with(Knob::Bandwidth, seen), 1.0),
                 &summary(slow, 1.0),
             )
+            .compared
             .verdict
         };
         assert_eq!((verdict(20.1), verdict(22.0)), (Verdict::Hidden, Verdict::Wrong));
